@@ -1,1 +1,1 @@
-"""`paddle master`: gives the tasks of a data set to trainers that come and go, pass by pass."""
+"""`paddle master`: it distributes the tasks of a data set to trainers that join and leave, pass by pass."""

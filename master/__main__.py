@@ -1,4 +1,4 @@
-"""`paddle master`: flags and environment -> a master -> an exit status."""
+"""`paddle master`: run a master from flags and environment, and return an exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer's side of the master: it finds the leader, follows it when it moves, and asks again what has no answer.
+"""A trainer's side of the master: it finds the leader, follows a change of leader, and repeats unanswered requests.
 
     with MasterClient(book, "job", member, secret=secret) as master:
         master.set_dataset(files)
@@ -6,8 +6,8 @@
             train(task.files)
             master.finish(task, samples)
 
-Every question is safe to ask twice: the master knows a task by its id and epoch, and a question for a task by its
-number. So a question whose answer is lost, with its connection or with its leader, is asked again until its deadline.
+Every request may be repeated: the master identifies a task by its id and epoch, and a request for a task by its number.
+A request whose answer is lost with a connection or a leader is therefore repeated until its deadline.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableE
 COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must be those of the master"
 
 BEAT_S, SILENCE_S = 1.0, 3.0
-LOOK_S = 1.0  # that one look for an address takes at most
-POLL_S = 30.0  # after which an open question for a task is asked anew, so that no deadline is near
-CHECK_S = 0.5  # between two looks whether the leader has refused this trainer for good
-AGAIN_S = 0.2  # before a question that was refused for now is asked again
-_FOR_NOW = ("member", "join", "failed", "repeated")  # refusals that another join or leader mends
+LOOK_S = 1.0  # maximum seconds for one read of the address
+POLL_S = 30.0  # seconds after which an open request for a task is repeated, so that it does not reach its deadline
+CHECK_S = 0.5  # seconds between two checks whether the leader has permanently refused this trainer
+AGAIN_S = 0.2  # seconds before a temporarily refused request is repeated
+_FOR_NOW = ("member", "join", "failed", "repeated")  # refusals that another join or leader can resolve
 
 
 @dataclass(frozen=True)
 class TaskGrant:
-    """A task that this trainer has. `limit`: seconds after which the master gives it to another one."""
+    """A task that this trainer has. `limit`: seconds after which the master assigns it to another trainer."""
 
     number: int
     epoch: int
@@ -59,12 +59,12 @@ class TaskGrant:
 
 @dataclass(frozen=True)
 class PassOver:
-    """The pass has ended; `next_pass` is the present one. Also the end of the job, with `is_last`.
+    """The pass has ended; `next_pass` is the present one. With `is_last` the job has ended.
 
-    `discarded` says at the end of the job which tasks were discarded, "" if none was.
+    `discarded` lists at the end of the job the discarded tasks; "" if there are none.
 
-    Before it asks for a task of `next_pass`, a trainer asks whether it is to save the model of the pass before that:
-    the job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
+    Before it requests a task of `next_pass`, a trainer asks whether it must save the model of the previous pass: the
+    job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
     """
 
     next_pass: int
@@ -73,13 +73,13 @@ class PassOver:
 
 
 class MasterClient:
-    """One trainer. Its questions may be asked by one thread at a time.
+    """One trainer. Only one thread at a time may make requests.
 
-    Args: book: where the leader's address is found.  member: this trainer: the UID of its pod, and its incarnation,
-        which grows with each start.  config: digest of its config, or empty.  patience: seconds that the
-        master may be away before a question ends with an error. The wait for a task is not counted.
-    Attributes: look: is called several times a second by the thread that waits for an answer; what it raises ends the
-        wait, and the question counts as not asked.
+    Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
+        incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
+        without a master before a request fails. The wait for a task does not count.
+    Attributes: look: called several times a second by the thread that waits for an answer. An error in it ends the
+        wait, and cancels the request.
     """
 
     def __init__(
@@ -98,20 +98,20 @@ class MasterClient:
         self._hello = {"role": role, "config": config}
         self._patience = patience
         self._numbers = itertools.count(1)
-        self._next: Mapping[str, Any] | None = None  # the answer to the question for a task that came with a report
+        self._next: Mapping[str, Any] | None = None  # the next task, if it came with the answer to a report
         self.look: Callable[[], None] = lambda: None
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
         self._finder.start()
 
-    # ----- What a trainer is told
+    # ----- Information for a trainer
 
     @property
     def number(self) -> int:
-        """The number of this trainer: 0, 1, 2, ... in order of joining, the same until this process ends.
+        """The number of this trainer: 0, 1, 2, ... in order of joining; constant until this process ends.
 
-        It waits until a master has let this trainer in.
-        Raises: PeerUnreachableError: none has in time.  ConfigError: this trainer is none of the job's.
+        It waits until a master has accepted this trainer.
+        Raises: PeerUnreachableError: no master has in time.  ConfigError: this trainer does not belong to the job.
         """
         until = time.monotonic() + self._patience
         while (number := self._leader.wait_number(CHECK_S)) is None:
@@ -124,27 +124,27 @@ class MasterClient:
 
     @property
     def is_joined(self) -> bool:
-        """Whether a master has let this trainer in, and has not gone since."""
+        """Whether a master has accepted this trainer and is still connected."""
         return self._leader.is_joined
 
     @property
     def num_passes(self) -> int:
-        """The passes of the job, as the leader has said that let this trainer in last; 0 before one has."""
+        """The number of passes of the job, from the leader that accepted this trainer last; 0 before that."""
         return self._leader.num_passes
 
     @property
     def view(self) -> TaskView:
-        """The numbers of the trainers that have a task, as the master has said last; epoch 0 before it has."""
+        """The numbers of the trainers with a task, from the master's last message; epoch 0 before that."""
         return self._leader.view
 
     def on_view(self, callback: Callable[[TaskView], None]) -> None:
-        """Let `callback` hear of each later view; it runs in the thread of the connection, and may not block."""
+        """Call `callback` with each later view, in the thread of the connection; it must not block."""
         self._leader.on_view = callback
 
-    # ----- What a trainer asks
+    # ----- Requests of a trainer
 
     def set_dataset(self, files: Sequence[str]) -> int:
-        """Give the job's file list, or check that it is this one; return the present pass.
+        """Set the job's file list, or check that it is equal; return the present pass.
 
         Raises: UsageError: the list is empty.  ConfigError: the job has another list or config.
             PeerUnreachableError: no master has answered in time.
@@ -163,14 +163,14 @@ class MasterClient:
             except RequestRefusedError as exc:
                 if exc.code != "offer":
                     raise
-                continue  # another leader, or another sender
+                continue  # another leader or another sender must receive the list
             if answer["state"] == "known":
                 return int(answer["pass"])
 
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
-        """Return a task of a pass, or that the pass is over; wait as long as others may still give tasks back.
+        """Return a task of a pass, or that the pass is over; wait while other trainers may return tasks.
 
-        After `finish` with `wants_next` it is what came with its answer, if there was a task or the pass is over.
+        After `finish` with `wants_next` it returns the task that came with that answer, if there was one.
         Raises: DataError: the job has failed.  PeerUnreachableError: no master has answered in time.
         """
         answer, self._next = self._next, None
@@ -185,61 +185,62 @@ class MasterClient:
             answer = None
 
     def tasks(self, pass_number: int) -> Iterator[TaskGrant]:
-        """Yield tasks until the pass is over; each is to be reported before the next one is taken."""
+        """Yield tasks until the pass is over; the caller must report each before it takes the next one."""
         while isinstance(got := self.get_task(pass_number), TaskGrant):
             yield got
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool = False) -> bool:
-        """Say that a task's records are trained, and that every server has acknowledged that.
+        """Report that a task's records are trained, and that every server has acknowledged that.
 
-        Args: wants_next: ask for the next task of the pass, too. The next call is `get_task` of that pass, or `leave`.
-        Returns: False if the task was given to another trainer meanwhile: what was trained of it is a repetition.
+        Args: wants_next: also request the next task of the pass. The next call must then be `get_task` of that pass or
+            `leave`.
+        Returns: False if the task was assigned to another trainer meanwhile; its records are then trained twice.
         """
         more = {"request": next(self._numbers), "pass": task.pass_number} if wants_next else None
         return self._report(task, FINISHED, samples, "", next=more)
 
     def fail(self, task: TaskGrant, reason: str, samples: int = 0) -> bool:
-        """Say that a task's records cannot be trained; `samples` of them were."""
+        """Report that a task's records cannot be trained; `samples` of them were."""
         return self._report(task, FAILED, samples, reason)
 
     def give_back(self, task: TaskGrant, samples: int = 0, patience: float | None = None) -> bool:
-        """Say that this trainer does not go on with a task; `samples` of it were trained.
+        """Report that this trainer does not continue with a task; `samples` of it were trained.
 
-        Args: patience: seconds that the master may be away; by default those of this client.
+        Args: patience: maximum seconds without a master; by default those of this client.
         """
         return self._report(task, RETURNED, samples, "it does not go on with it", patience)
 
     def request_save(self, pass_number: int, block: float) -> str:
-        """Ask whether this trainer is the one that saves the model of a pass that has ended.
+        """Ask whether this trainer must save the model of a pass that has ended.
 
-        Returns: GRANTED: it is, no other one is for `block` seconds, and `report_saved` is to follow, whether it has
-            written anything or not.  BUSY: another trainer is at it.  SAVED: the model of this pass is saved, or a
+        Returns: GRANTED: yes, no other trainer may for `block` seconds, and `report_saved` must follow, whether it has
+            written anything or not.  BUSY: another trainer is saving.  SAVED: the model of this pass is saved, or a
             later pass has ended.
         """
         question = {"block": block, "pass": pass_number}
         return str(self._ask("request_save", question, time.monotonic() + self._patience)["state"])
 
     def report_saved(self, pass_number: int) -> bool:
-        """Say that the model of a pass is saved; return False if this trainer's time for that was over."""
+        """Report that the model of a pass is saved; return False if this trainer's time for that was over."""
         answer = self._ask("report_saved", {"pass": pass_number}, time.monotonic() + self._patience)
         if not answer["accepted"]:
             glog.warning(f"the master refuses that pass {pass_number} is saved: {answer['reason']}")
         return bool(answer["accepted"])
 
     def status(self) -> Mapping[str, Any]:
-        """Return what the master knows: pass, tasks, members, accounts of passes; see `protocol`."""
+        """Return the master's state: pass, tasks, members, accounts of passes; see `protocol`."""
         return self._ask("status", {}, time.monotonic() + self._patience)
 
     def leave(self, patience: float = 5.0) -> None:
-        """Leave the job; what this trainer still has is given to others at once, and is no failure.
+        """Leave the job; this trainer's tasks are assigned to others at once, without counting as failures.
 
-        A master that does not answer within `patience` seconds notices by itself.
+        A master that does not answer within `patience` seconds detects the departure later.
         """
         with contextlib.suppress(PaddleError, RequestRefusedError):
             self._ask("depart", {}, time.monotonic() + patience)
 
     def close(self) -> None:
-        """Let go of the connection; without `leave` before it, the lease of this trainer runs out."""
+        """Close the connection; without `leave` before, this trainer's lease expires."""
         self._leader.end()
         self._finder.join()
 
@@ -263,9 +264,9 @@ class MasterClient:
         return bool(answer["accepted"])
 
     def _ask(self, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
-        """Ask until there is an answer.
+        """Repeat a request until there is an answer.
 
-        Raises: PeerUnreachableError: there is none in time.  ConfigError: this trainer is none of the job's.
+        Raises: PeerUnreachableError: there is none in time.  ConfigError: this trainer does not belong to the job.
             RequestRefusedError: the master refuses, with a code of `rules` or `uploads`.
         """
         trouble = ""
@@ -324,7 +325,7 @@ class MasterClient:
 
 
 def _read_answer(answer: Mapping[str, Any]) -> TaskGrant | PassOver | None:
-    """Return what an answer to "get_task" gives; None where the question is to be asked again.
+    """Return the content of an answer to "get_task", or None if the request must be repeated.
 
     Raises: DataError: the job has failed.
     """

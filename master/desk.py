@@ -1,8 +1,8 @@
-"""What the master does with what its members say: events for the rules, writes for the store, then answers.
+"""The processing of members' messages in the master: events for the rules, writes to the store, then answers.
 
-The thread of the messages only puts what it hears into a queue. `work`, in the master's own thread, takes all that
-waits there, lets the rules decide one event after the other, stores what follows in one commit, and answers only then:
-no member is told what is not stored, and a slow disk or etcd is waited for once for many questions.
+The messages' thread only queues what it receives. `work`, in the master's own thread, takes all queued messages,
+applies the rules to them one by one, stores the changes in one commit, and then sends the answers. A member is
+therefore never told anything that is not stored, and one wait for a slow disk or etcd serves many requests.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from messages.server_core import MemberAsked, MemberJoined
 from runtime import glog
 from runtime.errors import LeadershipLostError
 
-TICK_S = 0.25  # between two looks for what is over
-TURN = 512  # events that are stored by one commit at most
+TICK_S = 0.25  # seconds between two checks for expired times
+TURN = 512  # maximum events in one commit
 
 _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 
@@ -54,7 +54,7 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class TaskDesk:
     """The application of the master's control server.
 
-    Args: files_per_task: of a new data set.  clock: returns seconds since the epoch.
+    Args: files_per_task: for a new data set.  clock: returns seconds since the epoch.
     """
 
     server: ControlServing
@@ -74,34 +74,34 @@ class TaskDesk:
         self._writes: list[Write] = []
         self._effects: list[MasterEffect] = []
         self._ticked = 0.0
-        self.events = 0  # that were decided
+        self.events = 0  # number of decided events
 
-    # ----- From the thread of the messages
+    # ----- Called by the messages' thread
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> None:
-        """Leave a member to the master's thread, which stores its number before it is welcome."""
+        """Queue a joining member; the master's thread stores its number before it is accepted."""
         self._heard.put(MemberJoined(member, hello, is_back=False))
 
     def asked(self, asked: MemberAsked) -> None:
-        """Leave a question to the master's thread."""
+        """Queue a request for the master's thread."""
         self._heard.put(asked)
 
     def lost(self, member: MemberId, reason: str) -> None:
-        """Take note that a connection is lost."""
+        """Queue the loss of a connection."""
         self._heard.put(MemberOut(member, reason))
 
-    # ----- From anywhere
+    # ----- Called by any thread
 
     def stop(self, error: BaseException) -> None:
-        """Let `work` raise this."""
+        """Let `work` raise this error."""
         self._heard.put(error)
 
-    # ----- From the master's thread
+    # ----- Called by the master's thread
 
     def work(self, timeout: float) -> None:
-        """Wait for something to be heard, at most `timeout` seconds; decide, store and answer.
+        """Wait for messages, at most `timeout` seconds; decide, store and answer.
 
-        Raises: LeadershipLostError and the store's others: nothing of this turn was answered.
+        Raises: LeadershipLostError and other errors of the store: no request of this turn was answered.
         """
         heard: list[_Heard] = []
         try:
@@ -132,7 +132,7 @@ class TaskDesk:
             _REQUESTS[heard.kind](self, ticket, heard)
 
     def _take_join(self, joined: MemberJoined) -> None:
-        """Take a member in; one whose config is not the job's is kept out."""
+        """Accept a member; refuse it if its config is not the job's."""
         head = self.state.head
         fault = why_other_config(head, joined.hello["config"]) if head else ""
         if fault:
@@ -231,9 +231,10 @@ class TaskDesk:
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
     def _push_view(self) -> None:
-        """Tell all members of the newest view, before the answers: a member that gets a task knows a view with itself.
+        """Send the newest view to all members before the answers, so that a member that gets a task knows a view with
+        itself.
 
-        Raises: LeadershipLostError: no epoch is left.
+        Raises: LeadershipLostError: the epochs are exhausted.
         """
         if self.state.presence.is_exhausted:
             raise LeadershipLostError(

@@ -1,7 +1,7 @@
 """The command line of `paddle master`: the table of its flags; runtime/gflags.py reads them.
 
-The names are those of the master of 2017 where it had the flag; `-task-timeout-dur` and `-task_timeout_dur` are the
-same. Times are seconds, or as Go wrote them: 20m, 1h30m, 16s.
+The names are those of the master of 2017 for flags that it had; `-task-timeout-dur` and `-task_timeout_dur` are
+equivalent. Times are seconds, or in Go's notation: 20m, 1h30m, 16s.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this and exit"),
-    Flag("port", 8080, _S, "where trainers connect; 0: any that is free, trainers find it in the store", 0, 65535),
+    Flag("port", 8080, _S, "port for trainers; 0: a free one, which trainers find in the store", 0, 65535),
     Flag("nics", "", _S, "interface name, label or IPv4 address to listen on and to be found at; empty: all, found at"
          " the first that is no loopback"),
     Flag("etcd_endpoints", "", _S, "comma list of http://host:port of an etcd 3.4 or newer that keeps the state"),
-    Flag("endpoints", "", _S, "the name that --etcd_endpoints had in 2017"),
-    Flag("store_dir", "", _S, "directory of this machine that keeps the state, instead of etcd"),
-    Flag("job", "", _S, "name of the job, below which everything is kept; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("ttl", "10s", _S, "time after which a silent leader has lost the lead; it was 60s in 2017"),
-    Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer go back"),
+    Flag("endpoints", "", _S, "the 2017 name of --etcd_endpoints"),
+    Flag("store_dir", "", _S, "local directory that keeps the state, instead of etcd"),
+    Flag("job", "", _S, "name of the job in the store; empty: PADDLE_JOB_NAME, or 'job'"),
+    Flag("ttl", "10s", _S, "time after which a silent leader loses the lead; it was 60s in 2017"),
+    Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer are assigned again"),
     Flag("num_passes", 1, _S, "passes of the job", 1),
     Flag("chunk_per_task", 1, _S, "files of a task, or chunks of RecordIO files; it was 10 in 2017", 1, 1 << 16),
-    Flag("task_timeout_dur", "20m", _S, "longest time of a task, and its time until some were measured"),
-    Flag("task_timeout_min", "10s", _S, "shortest time limit of a task, however short the measured ones were"),
+    Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task, also used before tasks were measured"),
+    Flag("task_timeout_min", "10s", _S, "minimum time limit of a task"),
     Flag("task_timeout_max", 3, _S, "failures of a task in a pass; with more it is discarded for the pass", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
-    Flag("deterministic_tasks", 0, _S, "task i of a pass goes to trainer i modulo this number alone, and a pass waits"
+    Flag("deterministic_tasks", 0, _S, "task i of a pass goes only to trainer i modulo this number, and a pass waits"
          " for them all; 0: to the first that asks", 0, 4096),
-    Flag("linger", "30s", _S, "time that trainers have to hear that the job is over, before the master ends"),
-    Flag("output", "", _S, "directory in which tasks.json says how the job is, for `paddle status`; empty: none"),
+    Flag("linger", "30s", _S, "time for trainers to learn that the job is over, before the master ends"),
+    Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
     Flag("log_level", "info", _Q, "every line is written"),
 )  # fmt: skip
 
-_OLD_NAMES = {"task_timout_dur": "task_timeout_dur", "task_timout_max": "task_timeout_max"}  # as 2017 spelt them
+# the misspelled names of 2017
+_OLD_NAMES = {"task_timout_dur": "task_timeout_dur", "task_timout_max": "task_timeout_max"}
 
 
 class MasterFlags(FlagValues):
@@ -50,17 +51,17 @@ class MasterFlags(FlagValues):
 
     @property
     def endpoints(self) -> list[str]:
-        """The endpoints of etcd, none where a directory is used."""
+        """The endpoints of etcd, or [] if a directory is used."""
         return self.items("etcd_endpoints", "endpoints")
 
     @property
     def store_dir(self) -> Path | None:
-        """The directory, None where etcd is used."""
+        """The directory, or None if etcd is used."""
         return Path(self.text("store_dir")) if self.text("store_dir") else None
 
 
 def parse(argv: Sequence[str]) -> MasterFlags:
-    """Return what the arguments say.
+    """Return the values of the flags.
 
     Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
     """
@@ -98,7 +99,7 @@ def format_help() -> str:
 
 
 def _plain(argument: str) -> str:
-    """Return a flag with underscores, as 2017 wrote hyphens."""
+    """Return a flag with underscores in place of 2017's hyphens."""
     if not argument.startswith("-"):
         return argument
     name, equals, text = argument.lstrip("-").partition("=")

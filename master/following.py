@@ -1,4 +1,4 @@
-"""The connection of a trainer to the present leader; another leader's takes its place."""
+"""The connection of a trainer to the present leader, which is replaced when another master leads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from messages.errors import NoAnswerError
 from runtime import glog
 from runtime.errors import ConfigError, PeerUnreachableError, VolumeError
 
-NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # between two lines about a master that cannot be reached, and to the first one
-ABSENCE_S = 5.0  # between two looks at the jobs of the store, while there is no address
-REST_S = 0.5  # at most, between two looks at a connection that is not there
+NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # seconds between two log lines about an unreachable master, and until the first one
+ABSENCE_S = 5.0  # seconds between two reads of the store's jobs while there is no address
+REST_S = 0.5  # maximum seconds between two checks of a missing connection
 NO_ADDRESS = "no master has published its address"
-# how many refusals no other trial mends; an address that another job has taken over is gone after some
+# number of refusals after which a further attempt is useless; an address that another job uses now disappears earlier
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
 class FollowedLeader:
-    """What is known of the leader; the handlers of its connection.
+    """The state of the leader as a trainer knows it, and the handlers of the connection.
 
-    Thread safety: all of it may be used from any thread.
+    Thread safety: any thread may use everything.
     """
 
     def __init__(self) -> None:
@@ -44,21 +44,21 @@ class FollowedLeader:
         self.view = TaskView(0, ())
         self.on_view: Callable[[TaskView], None] = _ignore
 
-    # ----- From the connection
+    # ----- Called by the connection
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Take note that the leader has let this trainer in."""
+        """Record that the leader has accepted this trainer."""
         with self._changed:
             self._is_joined, self.number, self.num_passes = True, welcome["number"], welcome["passes"]
             self._changed.notify_all()
         self._take_view(welcome["view"])
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take a view, which is all that the master pushes."""
+        """Handle a view, the only message that the master pushes."""
         self._take_view(body)
 
     def disconnected(self, reason: str) -> None:
-        """Take note that the connection is lost."""
+        """Record that the connection is lost."""
         with self._changed:
             self._is_joined = False
             self._changed.notify_all()
@@ -66,20 +66,20 @@ class FollowedLeader:
     def _take_view(self, body: Mapping[str, Any]) -> None:
         view = TaskView(body["epoch"], tuple(body["members"]))
         with self._changed:
-            if view.epoch <= self.view.epoch:  # of an earlier leader, or the welcome of a connection that was lost
+            if view.epoch <= self.view.epoch:  # from an earlier leader, or from the welcome of a lost connection
                 return
             self.view = view
         self.on_view(view)
 
-    # ----- From the finder
+    # ----- Called by the finder
 
     @property
     def is_joined(self) -> bool:
-        """Whether the leader has let this trainer in, and has not gone since."""
+        """Whether the leader has accepted this trainer and is still connected."""
         return self._is_joined
 
     def replace(self, client: ControlClient | None, core: ClientCore | None) -> None:
-        """Use another connection from now on; what was asked by the one before is asked again."""
+        """Use another connection from now on; requests of the previous one are repeated."""
         with self._changed:
             before, self._client, self._core, self._is_joined = self._client, client, core, False
             self._changed.notify_all()
@@ -87,14 +87,14 @@ class FollowedLeader:
             before.close()
 
     def look_around(self, job: str, book: AddressBook) -> None:
-        """Find out why no master has an address: the job may have another name, or none was started."""
+        """Find out why no master has an address: the job may have another name, or no master was started."""
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + ABSENCE_S
             with contextlib.suppress(PeerUnreachableError, VolumeError):
                 self.absence = describe_absence(job, book.place, book.list_jobs())
 
     def rest(self) -> None:
-        """Wait while the connection is well."""
+        """Wait while the connection works."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_over or not self._is_joined)
             if not self.is_over:
@@ -104,16 +104,16 @@ class FollowedLeader:
             self._noted = time.monotonic()
             glog.warning(f"the master is not reached yet: {trouble}")
 
-    # ----- From the trainer
+    # ----- Called by the trainer
 
     def end(self) -> None:
-        """Stop following."""
+        """Stop following the leader."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
 
     def wait(self, timeout: float) -> ControlClient:
-        """Return the connection, as soon as there is one.
+        """Wait for a connection, and return it.
 
         Raises: NoAnswerError: there is none in time.
         """
@@ -124,18 +124,18 @@ class FollowedLeader:
             return self._client
 
     def wait_number(self, timeout: float) -> int | None:
-        """Return the number that the master has given, None if it has given none in time."""
+        """Return the number that the master has assigned, or None if it has assigned none in time."""
         with self._changed:
             self._changed.wait_for(lambda: self.number is not None, timeout)
             return self.number
 
     def pause(self, seconds: float) -> None:
-        """Wait a little, or until something changes."""
+        """Wait for some seconds, or until a change."""
         with self._changed:
             self._changed.wait(seconds)
 
     def check(self) -> None:
-        """Return unless the leader has refused this trainer for good.
+        """Check that the leader has not permanently refused this trainer.
 
         Raises: ConfigError.
         """
@@ -147,15 +147,15 @@ class FollowedLeader:
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection; empty when there is."""
+        """Why there is no connection; empty if there is one."""
         client = self._client
         return self.absence if client is None else client.trouble
 
 
 def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
-    """Return what a trainer sees that finds no master of its job.
+    """Describe why a trainer finds no master of its job.
 
-    Args: place: the store, as its flag.  jobs: that have, or have had, a master there.
+    Args: place: the store, in the form of its flag.  jobs: that have, or had, a master in the store.
     """
     if job in jobs:
         return f"the master of job '{job}' has left {place}; start paddle master --job={job} there again"

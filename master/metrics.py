@@ -1,4 +1,4 @@
-"""The metrics of a master, and whether it is alive; read by the thread of its health pages."""
+"""The metrics of a master, and whether it is alive; the thread of its health pages reads them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from runtime.environment import JobEnvironment
 from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import BUILD, Metric, Sample, describe_build
 
-LEADS = Metric("paddle_master_leads", "1 where this master serves, 0 where it stands by or loads")
+LEADS = Metric("paddle_master_leads", "1 if this master serves, 0 if it stands by or loads")
 PASS = Metric("paddle_master_pass", "the present pass, from 0")
 TASKS = Metric("paddle_master_tasks", "tasks of the present pass by status", ("status",))
 MEMBERS = Metric("paddle_master_members", "trainers that have joined and whose lease has not ended")
 WAITING = Metric("paddle_master_waiting_members", "trainers that wait for a task")
-DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks given in the present pass, repeated ones too")
-FAILURES = Metric("paddle_master_pass_failures", "dispatches of the present pass that were taken back as failures")
-EVENTS = Metric("paddle_master_events_total", "what members have said, and looks at the clock")
-LIMIT = Metric("paddle_master_task_limit_seconds", "time limit of a task that is given now")
+DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks dispatched in the present pass, including repetitions")
+FAILURES = Metric("paddle_master_pass_failures", "failed dispatches of the present pass")
+EVENTS = Metric("paddle_master_events_total", "events: messages of members, and checks of the clock")
+LIMIT = Metric("paddle_master_task_limit_seconds", "current time limit of a task")
 
 METRICS = (BUILD, LEADS, PASS, TASKS, MEMBERS, WAITING, DISPATCHES, FAILURES, EVENTS, LIMIT)
 
 
 class MasterMetrics:
-    """The state of a master as its health pages show it."""
+    """The state of a master for its health pages."""
 
     def __init__(self, master: Master, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
         self._master, self._job, self._liveness = master, job, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned lately, or does not turn yet: a standby has none."""
+        """Return "" if the loop has turned recently, or has not started: a standby has no loop."""
         if self._master.why_not_ready:
             return ""
         age = self._liveness.age
         return f"the loop of the master has not turned for {age:.0f} s" if age > self._job.stuck_timeout else ""
 
     def read(self) -> Iterator[Sample]:
-        """Yield what is known now."""
+        """Yield the current values."""
         yield describe_build("master", self._job.job, self._job.attempt)
         desk = self._master.desk
         if desk is None:

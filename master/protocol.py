@@ -1,4 +1,4 @@
-"""What trainers and the master say to each other (pure); messages/ carries it."""
+"""The messages between trainers and the master. Pure; messages/ transfers them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from master.tasks.dispatch import JOB_DONE, JOB_FAILED, PASS_END, TASK, WAIT
 from master.tasks.events import BUSY, GRANTED, OUTCOMES, SAVED
 from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Shape, Text, Truth, Word
 
-LONGEST_WAIT_S = 3600.0  # that a question for a task may stay open
+LONGEST_WAIT_S = 3600.0  # maximum seconds that a request for a task may stay open
 LONGEST_SAVE_S = 86400.0
-TRAINER, WATCHER = "trainer", "watcher"  # a watcher asks for the status only, and holds no tasks
+TRAINER, WATCHER = "trainer", "watcher"  # a watcher only asks for the status, and holds no tasks
 
 _DIGEST = Text(64, least=64)
 _TASK = Fields(id=Integer(0), epoch=Integer(1), limit=Number(0.0), files=Items(Text(LONGEST_NAME, least=1), 1 << 16))
@@ -50,9 +50,9 @@ _TASK_ANSWER = Fields(
     **{"pass": Integer(0)},
 )
 _NEXT = Fields(request=Integer(1), **{"pass": Integer(0)})
-MOST_MEMBERS = 4096  # that are joined at a time
+MOST_MEMBERS = 4096  # maximum joined members
 _VIEW = Fields(epoch=Integer(0), members=Items(Integer(0), MOST_MEMBERS))
-MOST_SHOWN = 100  # members, holders and passes in a status
+MOST_SHOWN = 100  # maximum members, holders and passes in a status
 
 MASTER = Protocol(
     name="master",
@@ -61,18 +61,18 @@ MASTER = Protocol(
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={
-        # the digest and the number of files of a list; then its parts, unless it is known
+        # first the digest and the number of files of a list; then its parts, unless the master knows the list
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
         "dataset_part": Call(
             Fields(digest=_DIGEST, first=Integer(0, MOST_FILES), names=Items(Text(LONGEST_NAME, least=1), PART_NAMES)),
             _DATASET,
         ),
-        # `request` is the trainer's own number: the same question asked again gets the same task
+        # `request` is the trainer's own number: a repeated request gets the same task
         "get_task": Call(
             Fields(request=Integer(1), patience=Number(0.0, LONGEST_WAIT_S), **{"pass": Integer(0)}),
             _TASK_ANSWER,
         ),
-        # with `next` it is a question for a task, too, which does not wait; its answer comes with that to the report
+        # with `next` it is also a request for a task that does not wait; one answer contains both results
         "report_task": Call(
             Fields(
                 id=Integer(0),
@@ -108,6 +108,6 @@ MASTER = Protocol(
             ),
         ),
     },
-    # to all members, when it has changed
+    # sent to all members after each change
     pushes={"view": _VIEW},
 )

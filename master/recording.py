@@ -1,6 +1,6 @@
-"""What a leading master says of its job to others than its members: OUTPUT/tasks.json, and the end in the registry.
+"""The outputs of a leading master besides messages: OUTPUT/tasks.json, and the end of the job in the registry.
 
-Two threads, so that a volume that hangs and an etcd that hangs delay neither the master nor each other.
+It uses two threads, so that a hanging volume and a hanging etcd delay neither the master nor each other.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from runtime.durable_files import replace_file
 from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleError, VolumeError
 from runtime.status_files import INTERVAL_S
 
-NOTE_S = 30.0  # between two lines about the same trouble
-CLOSING_S = 5.0  # that the last record may take
+NOTE_S = 30.0  # seconds between two log lines about the same problem
+CLOSING_S = 5.0  # maximum seconds for the last record
 
 
 class RegistryLink(threading.Thread):
-    """Looks for the servers of the job once a second, and says in the registry that the job is over.
+    """Read the servers of the job once a second, and write the end of the job into the registry.
 
-    Attributes: servers: "host:port" of each, None for one that is not there; None before they were looked up.
-        trouble: why they are not known.
+    Attributes: servers: "host:port" of each, None for an absent one; None before the first read.
+        trouble: why they are unknown.
     """
 
     def __init__(self, registry: Registry, *, looks: bool) -> None:
@@ -49,22 +49,22 @@ class RegistryLink(threading.Thread):
         self._is_over = False
 
     def end_job(self, end: JobEnd) -> None:
-        """Let the registry say that the job is over."""
+        """Request that the registry is told of the end of the job."""
         self._end = end.value
         self._changed.set()
 
     @property
     def is_told(self) -> bool:
-        """Whether the registry says so."""
+        """Whether the end of the job is in the registry."""
         return self._told.is_set()
 
     def close(self) -> None:
-        """Stop; a look that is under way is not waited for."""
+        """Stop; do not wait for a read in progress."""
         self._is_over = True
         self._changed.set()
 
     def run(self) -> None:
-        """Look, and tell, until closed."""
+        """Read and write until closed."""
         while not self._is_over:
             try:
                 if self._end is not None and not self._told.is_set():
@@ -82,9 +82,9 @@ class RegistryLink(threading.Thread):
 
 
 class TaskRecorder(threading.Thread):
-    """Writes tasks.json while this master leads.
+    """Write tasks.json while this master leads.
 
-    Args: facts: what does not change: job, leader, address.
+    Args: facts: the constant fields: job, leader, address.
     """
 
     def __init__(self, output: Path, facts: Mapping[str, Any], link: RegistryLink) -> None:
@@ -100,7 +100,7 @@ class TaskRecorder(threading.Thread):
         self._is_first = True
 
     def load_history(self, state: MasterState) -> None:
-        """Take over the joins and leaves that an earlier leader of the job has written down."""
+        """Load the joins and leaves that an earlier leader of the job has recorded."""
         with contextlib.suppress(OSError, DamagedError):
             record = read_record(self._path)
             if record["job"] == self._facts["job"] and record["leader"] < self._facts["leader"]:
@@ -109,7 +109,7 @@ class TaskRecorder(threading.Thread):
                     state.history.append(MemberEvent(one["time"], member, one["number"], one["what"], one["reason"]))
 
     def offer(self, state: MasterState) -> None:
-        """Take the state of this moment, once a second; the thread writes it."""
+        """Take the current state, once a second; the thread writes it."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + INTERVAL_S
@@ -117,23 +117,23 @@ class TaskRecorder(threading.Thread):
             self._changed.set()
 
     def close(self, state: MasterState, status: int, reason: str) -> None:
-        """Write the last record, which says how the master ends."""
+        """Write the last record, which contains how the master ended."""
         self._newest = describe_record(state, self._facts["leader"])
         self._end = {"status": status, "reason": reason[:4000]}
         self._changed.set()
         self.join(CLOSING_S)
 
     def abandon(self) -> None:
-        """Write nothing any more: another leader does."""
+        """Stop writing, because another leader writes."""
         self._newest, self._end = None, {}
         self._changed.set()
 
     def run(self) -> None:
-        """Write what is offered, until closed."""
+        """Write offered records, until closed."""
         while True:
             self._changed.wait()
             self._changed.clear()
-            end, newest = self._end, self._newest  # in this order: with the end comes the newest
+            end, newest = self._end, self._newest  # in this order, because the end comes with the newest record
             if newest is not None:
                 self._write(newest, end)
             if end is not None:
@@ -152,9 +152,9 @@ class TaskRecorder(threading.Thread):
                 glog.warning(f"{self._path} cannot be written: {exc.strerror}")
 
     def _is_replaced(self) -> bool:
-        """Return whether a later leader has written the file: this master was frozen.
+        """Return whether a later leader has written the file, so that this master must have been frozen.
 
-        The first record of a leader replaces any other, which may be of a store that was removed since.
+        The first record of a leader replaces any other, because that may belong to a store that was removed since.
         """
         with contextlib.suppress(OSError, DamagedError):
             found = read_record(self._path)
@@ -163,9 +163,9 @@ class TaskRecorder(threading.Thread):
 
 
 class JobRecords:
-    """Both threads, as the master's loop uses them.
+    """Both threads, for the master's loop.
 
-    Args: output: the directory of tasks.json, None for none.
+    Args: output: the directory of tasks.json, or None.
     """
 
     def __init__(self, state: MasterState, registry: Registry, output: Path | None, facts: Mapping[str, Any]) -> None:
@@ -179,7 +179,7 @@ class JobRecords:
         self._link.start()
 
     def turn(self) -> None:
-        """Take note of the state."""
+        """Update both threads with the state."""
         head = self._state.head
         if self._recorder:
             self._recorder.offer(self._state)
@@ -190,12 +190,12 @@ class JobRecords:
 
     @property
     def is_end_told(self) -> bool:
-        """Whether the registry says that the job is over."""
+        """Whether the end of the job is in the registry."""
         return self._link.is_told
 
     @property
     def trouble(self) -> str:
-        """Why the registry cannot be used, as far as that is known."""
+        """Why the registry cannot be used, if that is known."""
         return self._link.trouble
 
     def __enter__(self) -> JobRecords:
@@ -215,7 +215,7 @@ class JobRecords:
 
 
 def check_output(output: Path) -> None:
-    """Return if tasks.json can be written. Leader and standby may do this in the same moment.
+    """Check that tasks.json can be written. Leader and standby may do this at the same moment.
 
     Raises: VolumeError.
     """

@@ -1,4 +1,4 @@
-"""One master from its campaign to its end: it leads, loads, serves, and ends when the job is over."""
+"""One master's life cycle: it campaigns, leads, loads the state, serves, and ends when the job is over."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ from runtime.errors import (
 )
 from runtime.health.liveness import LIVENESS
 
-RENEWALS = 3  # in a time to live
-SILENCE = 0.5  # part of a member's lease after which a silent one is lost; it has the rest of it to come back
-PROBE_S = 1.5  # without a word of a member, which beats every second, before its connection is tried
-FILES_OF_A_PEER, OTHER_FILES = 3, 512  # descriptors of a connection, in the gate and in libzmq, and of all else
-TELL_S = 30.0  # beside the linger, that the registry may take to hear that the job is over
-NOTE_S = 30.0  # between two lines about the same trouble
+RENEWALS = 3  # renewals in one time to live
+SILENCE = 0.5  # share of a member's lease after which a silent one is lost; the rest is its time to reconnect
+PROBE_S = 1.5  # seconds without a message of a member, which sends one every second, before its connection is probed
+# file descriptors of a connection, in the gate and in libzmq, and of everything else
+FILES_OF_A_PEER, OTHER_FILES = 3, 512
+TELL_S = 30.0  # seconds besides the linger time for writing the end of the job into the registry
+NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 @dataclass(frozen=True)
 class MasterOptions:
-    """What the flags say.
+    """The options from the flags.
 
-    hosts: addresses to listen on.  address: that trainers are told.  lease: seconds after which a member that is
-    silent has lost its tasks.  ttl: seconds after which a leader that is silent has lost the lead.  linger: seconds
-    that members have, once the job is over, to hear of it.  output: the directory of tasks.json, None for none.
+    hosts: listening addresses.  address: published for trainers.  lease: seconds after which a silent member loses its
+    tasks.  ttl: seconds after which a silent leader loses the lead.  linger: seconds for members to learn of the end of
+    the job.  output: the directory of tasks.json, or None.
     """
 
     job: str
@@ -66,7 +67,7 @@ class MasterOptions:
 
 
 class Master:
-    """A master's life. `why_not_ready` and `desk` are for its health pages."""
+    """A master. Its health pages read `why_not_ready` and `desk`."""
 
     def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
         self._store, self._registry, self._options = store, registry, options
@@ -76,7 +77,7 @@ class Master:
         self._error: BaseException | None = None
 
     def stop(self, error: BaseException) -> None:
-        """Let `run` end by this error; may be called by a signal handler."""
+        """Let `run` end with this error; a signal handler may call it."""
         self._error = error
         if self.desk is not None:
             self.desk.stop(error)
@@ -84,7 +85,7 @@ class Master:
     def run(self) -> None:
         """Lead the job to its end.
 
-        Raises: PaddleError: as `stop` said, or what has gone wrong; DataError if the job has failed.
+        Raises: PaddleError: the error of `stop`, or of the master; DataError if the job has failed.
         """
         if self._options.output is not None:
             check_output(self._options.output)
@@ -108,7 +109,7 @@ class Master:
         self.why_not_ready = "the state is being loaded"
         began = time.monotonic()
         options = self._options
-        gc.disable()  # a million tasks are objects that stay, and the collector would look at them again and again
+        gc.disable()  # the collector would repeatedly scan the objects of a million tasks, which all stay
         try:
             state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
         finally:
@@ -145,7 +146,8 @@ class Master:
             probe=min(PROBE_S, silence / 2),
         )
         access = ControlAccess(derive_keys(options.secret), _admit_all)
-        limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)  # all may come back in one moment
+        # all members may reconnect at the same moment
+        limits = GateLimits(unauthenticated=MOST_MEMBERS, peers=MOST_MEMBERS)
         make_room(FILES_OF_A_PEER * MOST_MEMBERS + OTHER_FILES)
         try:
             return ControlServer(options.host, options.port, core, desk, access, limits=limits, note=glog.warning)
@@ -181,7 +183,7 @@ class Master:
 
 @contextlib.contextmanager
 def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """Renew the leadership in this block, by a thread; `stop` hears when it is lost."""
+    """Renew the leadership in this block, by a thread; call `stop` when it is lost."""
     is_over = threading.Event()
 
     def renew() -> None:
@@ -214,5 +216,5 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
 
 def _admit_all(address: str) -> bool:
-    """Let every address connect; with a secret, its proof decides, and without one the flags have warned."""
+    """Accept every address; with a secret the peer must prove it, and without one the program has logged a warning."""
     return True

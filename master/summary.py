@@ -1,4 +1,4 @@
-"""The state in a few numbers and names, for people (pure)."""
+"""A summary of the state for users. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from master.tasks.records import Hold, PassAccount
 from master.tasks.state import MasterState
 
-MOST_RECORDED = 1000  # members, holders and passes in a record, each
-MOST_NAME = 1000  # characters of the name of a task
+MOST_RECORDED = 1000  # maximum members, holders and passes in a record, each
+MOST_NAME = 1000  # maximum characters of the name of a task
 
 
 def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any]:
     """Return the answer to "status".
 
-    Args: most: members, holders and passes that are shown, each.
+    Args: most: maximum members, holders and passes, each.
     """
     head, table = state.head, state.table
     return {
@@ -54,7 +54,7 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
 
 
 def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
-    """Return what the file tasks.json says of the state, see `tasks_file`."""
+    """Return the content of tasks.json, see `tasks_file`."""
     record = describe_status(state, leader, MOST_RECORDED)
     for (number, hold), holder in zip(list_holds(state, MOST_RECORDED), record["holders"], strict=True):
         holder["name"] = state.table.name(number)[:MOST_NAME]
@@ -83,7 +83,7 @@ def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
 
 
 def list_holds(state: MasterState, most: int) -> list[tuple[int, Hold]]:
-    """Return the tasks that are pending, each with the dispatches of it."""
+    """Return the pending tasks, each with its dispatches."""
     numbers = itertools.islice(state.table.pending, most)
     return [(number, hold) for number in numbers for hold in state.table.current(number).holds][:most]
 

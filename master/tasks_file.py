@@ -1,4 +1,4 @@
-"""OUTPUT/tasks.json, which a leading master writes once a second: what is in it, and how people read it."""
+"""OUTPUT/tasks.json, which a leading master writes once a second: its format, and its display for users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "tasks.json"
 VERSION = 1
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 8, 1 << 18
 MOST_SERVERS = 4096
-MOST_ROWS = 50  # of a table that people read
+MOST_ROWS = 50  # maximum rows of a displayed table
 
 _EVENT = Fields(
     time=Number(0.0),
@@ -67,9 +67,9 @@ RECORD = Fields(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record that a file holds.
+    """Return the record in a file.
 
-    Raises: DamagedError: it holds none.  OSError: it cannot be read.
+    Raises: DamagedError: the content is not a record.  OSError: it cannot be read.
     """
     try:
         record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
@@ -82,13 +82,13 @@ def read_record(path: Path) -> dict[str, Any]:
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the master should have written another one by now.
 
-    Raises: as of `read_record`.
+    Raises: see `read_record`.
     """
     return status_files.read_settled(lambda: read_record(path), clock_s)
 
 
 def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
-    """Yield the lines that say how a job is.
+    """Yield lines about the state of a job.
 
     Args: age: of the record in seconds.  is_late: whether the master should have written another one by now.
     """
@@ -110,7 +110,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
 
 
 def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) -> Iterator[str]:
-    """Yield how the job stands, and how old that is."""
+    """Yield the state of the job, and the age of this information."""
     phase, end, age = record["phase"], record["end"], describe_duration(seconds)
     where = f"pass {record['pass']} of {record['num_passes']}"
     if phase == Phase.DONE:
@@ -181,7 +181,7 @@ def _name(member: dict[str, Any]) -> str:
 
 
 def _tabulate(title: str, rows: list[str], count: int) -> Iterator[str]:
-    """Yield a table with its title, or nothing; `count`: of all rows, of which some may not be given."""
+    """Yield a table with its title, or nothing if it is empty; `count`: number of all rows, also of missing ones."""
     if not count:
         return
     yield f"{title}:"

@@ -1,4 +1,4 @@
-"""How a file list comes: offered by its digest, then sent in parts by one member while others wait (pure)."""
+"""The transfer of a file list: one member offers its digest and sends its parts, while others wait. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Reaction = DatasetGiven | TicketAnswer | TicketRefusal
 
 @dataclasses.dataclass(frozen=True)
 class DatasetOffer:
-    """A member has a file list with this digest and number of files."""
+    """A member offers a file list with this digest and number of files."""
 
     ticket: Ticket
     member: MemberId
@@ -24,7 +24,7 @@ class DatasetOffer:
 
 
 class UploadDesk:
-    """The list that is being sent, and the members that wait for its end. The first member that offers a list sends it.
+    """The list in transfer, and the members that wait for its end. The first member that offers a list sends it.
 
     Args: files_per_task: of the data set.
     """
@@ -36,7 +36,7 @@ class UploadDesk:
         self._waiting: list[DatasetOffer] = []
 
     def offer(self, offer: DatasetOffer) -> list[Reaction]:
-        """Take an offer, while the job has no data set."""
+        """Handle an offer, while the job has no data set."""
         if not offer.files:
             return [TicketRefusal(offer.ticket, "empty", "the file list is empty; name at least one file")]
         if self._sender is None or self._sender.member == offer.member:
@@ -48,7 +48,7 @@ class UploadDesk:
         return []
 
     def take(self, ticket: Ticket, member: MemberId, first: int, names: Sequence[str]) -> list[Reaction]:
-        """Take a part that begins with file number `first`; one that was taken before changes nothing."""
+        """Handle a part that begins with file number `first`; a repeated part has no effect."""
         sender = self._sender
         if sender is None or sender.member != member:
             return [TicketRefusal(ticket, "offer", "this master knows nothing of the list; offer it again")]
@@ -61,14 +61,14 @@ class UploadDesk:
         return self._finish(ticket, sender)
 
     def forget(self, member: MemberId) -> list[Reaction]:
-        """Take note that a member is gone: the next one that waits sends its list."""
+        """Handle a lost member: the next waiting one sends its list."""
         self._waiting = [one for one in self._waiting if one.member != member]
         if self._sender is None or self._sender.member != member:
             return []
         return self._next()
 
     def settle(self) -> list[Reaction]:
-        """Answer the members that wait, once the job has a data set: each list is compared with it."""
+        """Answer the waiting members, after the job has a data set: each list is compared with it."""
         waiting, self._waiting = self._waiting, []
         return [DatasetGiven(one.ticket, one.digest, one.config, one.files, ()) for one in waiting]
 

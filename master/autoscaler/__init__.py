@@ -1,1 +1,1 @@
-"""`paddle autoscaler`: how many trainers each elastic job of a cluster has."""
+"""`paddle autoscaler`: it sets the number of trainers of each elastic job of a cluster."""

@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes as whole numbers, and what a pod asks for (pure)."""
+"""Kubernetes quantities as integers, and the requests of a pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Requests = tuple[tuple[str, int], ...]  # resource -> amount, in order of names;
 _QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
 _UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_LARGEST = 1 << 62  # beyond it Kubernetes refuses amounts
+_LARGEST = 1 << 62  # Kubernetes refuses larger amounts
 
 
 def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
-    """Return an amount rounded up: of CPUs in thousandths, else of the unit itself.
+    """Return a quantity as an integer, rounded up: CPUs in thousandths, other resources in their own unit.
 
-    Raises: ValueError: it is none.
+    Raises: ValueError: the text is not a quantity.
     """
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if not match:
@@ -47,14 +47,14 @@ def read_amounts(given: object) -> dict[str, int]:
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
-    """Return what a pod of this spec asks for: its containers together, or an init container that asks for more.
+    """Return the requests of a pod: the sum over its containers, or the larger requests of an init container.
 
     Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
     """
     total: dict[str, int] = {}
     for container in spec.get("containers") or []:
         _add(total, _requests_of(container))
-    before: dict[str, int] = {}  # sidecars that were started before an init container, and run on
+    before: dict[str, int] = {}  # sidecars that were started before an init container and keep running
     highest: dict[str, int] = {}
     for container in spec.get("initContainers") or []:
         wants = _requests_of(container)
@@ -68,7 +68,8 @@ def sum_requests(spec: Mapping[str, Any]) -> Requests:
     _add(total, before)
     for name, amount in highest.items():
         total[name] = max(total.get(name, 0), amount)
-    total |= read_amounts((spec.get("resources") or {}).get("requests"))  # of the pod as a whole, since 1.34
+    # the requests of the pod as a whole, since Kubernetes 1.34
+    total |= read_amounts((spec.get("resources") or {}).get("requests"))
     _add(total, read_amounts(spec.get("overhead")))
     return tuple(sorted(total.items()))
 

@@ -1,4 +1,4 @@
-"""The Kubernetes API as the autoscaler uses it: lists, watches, one field of a Job, one Lease."""
+"""The Kubernetes API for the autoscaler: lists, watches, the parallelism of a Job, and a Lease."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, f
 __all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "JobWriter", "ParallelismWish", "explain", "find_place"]
 
 NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives them to its ServiceAccount"
-WRITERS = 4  # Jobs that are changed at the same time: one after the other took 0.2 s each on a busy machine
+WRITERS = 4  # Jobs that are changed in parallel: sequential changes took 0.2 s each on a busy machine
 
 
 class ParallelismWish(NamedTuple):
-    """A Job, and the numbers between which its parallelism is to change."""
+    """A Job, and the old and new number for its parallelism."""
 
     namespace: str
     name: str
@@ -28,7 +28,7 @@ class ParallelismWish(NamedTuple):
 
 
 class JobWriter:
-    """Changes the parallelism of WRITERS Jobs at a time."""
+    """Change the parallelism of up to WRITERS Jobs in parallel."""
 
     def __init__(self, place: ApiPlace) -> None:
         self._clients: queue.SimpleQueue[ApiClient] = queue.SimpleQueue()
@@ -39,9 +39,9 @@ class JobWriter:
     def set_all(
         self, wishes: Sequence[ParallelismWish], check: Callable[[], None]
     ) -> Iterator[tuple[ParallelismWish, ApiProblem | None]]:
-        """Yield each wish that was sent and its problem, in order. No more are sent after a request that failed.
+        """Yield each sent wish with its problem, in order. After a failed request no further one is sent.
 
-        Args: check: is called before each request.  Raises: what `check` raises.
+        Args: check: called before each request.  Raises: errors of `check`.
         """
         failed = threading.Event()
 
@@ -66,7 +66,7 @@ class JobWriter:
 
 
 def set_parallelism(client: ApiClient, wish: ParallelismWish) -> None:
-    """Change a Job's parallelism from one number to another, if it is still that Job and that number.
+    """Change a Job's parallelism, if the Job still exists and has the old number.
 
     Raises: ApiProblem.
     """
@@ -79,10 +79,10 @@ def set_parallelism(client: ApiClient, wish: ParallelismWish) -> None:
 
 
 def is_about_job(problem: ApiProblem) -> bool:
-    """Return whether the Job is gone, or another one than it was."""
+    """Return whether the Job does not exist any more, or was replaced."""
     return problem.status in (404, 409, 422)
 
 
 def explain(problem: ApiProblem) -> PaddleError:
-    """Return with what the autoscaler ends if a problem does not pass."""
+    """Return the error with which the autoscaler ends if a problem persists."""
     return problem.to_error(f"The autoscaler's account lacks rights: {NEEDED}")

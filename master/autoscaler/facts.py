@@ -1,4 +1,4 @@
-"""What is read of Node, Pod and Job objects of the API (pure). Anything else in them is not kept."""
+"""The used fields of Node, Pod and Job objects of the API. Pure. Other fields are discarded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from master.autoscaler.amounts import Requests, read_amounts, sum_requests
 
-LEAST, MOST = "paddle/trainers-min", "paddle/trainers-max"  # annotations of a Job that make it elastic
-QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job that Kueue manages
+LEAST, MOST = "paddle/trainers-min", "paddle/trainers-max"  # annotations that make a Job elastic
+QUEUE = "kueue.x-k8s.io/queue-name"  # label of a Job that is managed by Kueue
 Selector = tuple[tuple[str, str], ...]
 
 
@@ -23,7 +23,7 @@ class Taint(NamedTuple):
 
 
 class Toleration(NamedTuple):
-    """A toleration of a pod; `key` "" with operator Exists: everything."""
+    """A toleration of a pod; with key "" and operator Exists it covers every taint."""
 
     key: str
     value: str
@@ -31,14 +31,14 @@ class Toleration(NamedTuple):
     operator: str
 
     def covers(self, taint: Taint) -> bool:
-        """Whether a pod with it goes onto a node with this taint."""
+        """Return whether a pod with this toleration can run on a node with this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or self.value == taint.value
 
 
 class Placement(NamedTuple):
-    """Which nodes take a pod: labels that it selects by, and taints that it tolerates. Affinity is not read."""
+    """The nodes that accept a pod: by its node selector and its tolerations. Affinity is ignored."""
 
     selector: Selector = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -56,7 +56,7 @@ class NodeFacts:
     is_open: bool  # not cordoned
 
     def takes(self, placement: Placement) -> bool:
-        """Whether pods of this placement may go there."""
+        """Return whether pods with this placement may run on the node."""
         if any(self.labels.get(name) != value for name, value in placement.selector):
             return False
         blocking = (one for one in self.taints if one.effect in ("NoSchedule", "NoExecute"))
@@ -67,8 +67,8 @@ class NodeFacts:
 class PodFacts:
     """A pod that has not ended."""
 
-    job: str  # uid of the Job that controls it, "" for others
-    node: str  # "" as long as it has none
+    job: str  # UID of the Job that controls it, "" for other pods
+    node: str  # "" while it has no node
     requests: Requests
     placement: Placement
     priority: int
@@ -79,17 +79,17 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """A Job that has at least one of our annotations."""
+    """A Job with at least one of the two annotations."""
 
     key: str
     uid: str
     created: float
-    least: str | None  # as written
+    least: str | None  # the text of the annotation
     most: str | None
     parallelism: int
     has_completions: bool
     is_over: bool  # finished, suspended, being deleted, or one of its pods has succeeded
-    queue: str  # of Kueue, "" without
+    queue: str  # queue name of Kueue, or ""
     requests: Requests
     placement: Placement
 
@@ -100,12 +100,12 @@ class JobFacts:
 
     @property
     def name(self) -> str:
-        """The name in it."""
+        """The name in its namespace."""
         return self.key.partition("/")[2]
 
 
 def read_node(item: Mapping[str, Any]) -> NodeFacts:
-    """Return what is known of a Node. Raises: ValueError, TypeError, AttributeError, KeyError: it is none."""
+    """Return the facts of a Node. Raises: ValueError, TypeError, AttributeError, KeyError: it is malformed."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     taints = [
         Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"])) for one in spec.get("taints") or []
@@ -122,7 +122,7 @@ def read_node(item: Mapping[str, Any]) -> NodeFacts:
 
 
 def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
-    """Return what is known of a Pod, None if it has ended. Raises: as `read_node`."""
+    """Return the facts of a Pod, or None if it has ended. Raises: see `read_node`."""
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return None
@@ -141,7 +141,7 @@ def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
 
 
 def read_job(item: Mapping[str, Any]) -> JobFacts | None:
-    """Return what is known of a Job, None if it has none of our annotations. Raises: as `read_node`."""
+    """Return the facts of a Job, or None if it has neither annotation. Raises: see `read_node`."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     notes = metadata.get("annotations") or {}
     if LEAST not in notes and MOST not in notes:
@@ -169,7 +169,7 @@ def read_job(item: Mapping[str, Any]) -> JobFacts | None:
 
 
 def read_placement(spec: Mapping[str, Any]) -> Placement:
-    """Return which nodes take a pod of this spec."""
+    """Return the placement of a pod with this spec."""
     selector = tuple(sorted((str(name), str(value)) for name, value in (spec.get("nodeSelector") or {}).items()))
     tolerations = [
         Toleration(*(str(one.get(name) or "") for name in ("key", "value", "effect", "operator")))

@@ -14,13 +14,13 @@ _S = Status.SUPPORTED
 FLAGS = index_flags(
     Flag("help", False, _S, "print this and exit"),
     Flag("namespace", "", _S, "namespace of the elastic jobs and of the lease; empty: the autoscaler's own"),
-    Flag("all_namespaces", False, _S, "look after the elastic jobs of every namespace"),
-    Flag("dry_run", False, _S, "say what it would change, and change nothing; needs no lease"),
-    Flag("once", False, _S, "look once, say what it would change, and end; changes nothing"),
+    Flag("all_namespaces", False, _S, "manage the elastic jobs of every namespace"),
+    Flag("dry_run", False, _S, "log the changes without making them; needs no lease"),
+    Flag("once", False, _S, "log the changes of one decision without making them, and end"),
     Flag("interval", "1s", _S, "shortest time between two decisions; it was 5s in 2017"),
-    Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed anew, whatever the watches said"),
+    Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed again, independent of the watches"),
     Flag("start_timeout", "60s", _S, "time for the API server to answer at the start, and for missing rights to read"),
-    Flag("lease", "paddle-autoscaler", _S, "name of the Lease by which one autoscaler leads and others stand by"),
+    Flag("lease", "paddle-autoscaler", _S, "name of the Lease that selects the leading autoscaler"),
     Flag("nics", "", _S, "interface name, label or IPv4 address of the health pages; empty: all"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 
 def parse(argv: Sequence[str]) -> FlagValues:
-    """Return what the arguments say.
+    """Return the values of the flags.
 
     Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
     """

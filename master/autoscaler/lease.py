@@ -1,4 +1,4 @@
-"""One autoscaler at a time: a Lease of coordination.k8s.io, as controllers of Kubernetes use it."""
+"""One autoscaler at a time, by a Lease of coordination.k8s.io in the way of Kubernetes controllers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from master.autoscaler.api import ApiClient, ApiProblem
 from runtime import glog
 from runtime.errors import LeadershipLostError
 
-DURATION_S = 15  # seconds after its last renewal that a lease is its holder's
+DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0
-GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends: before another one may begin
+GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends, which is before another one may lead
 
 
 @dataclass(frozen=True)
 class LeaseView:
-    """A Lease as it was read, and when this content of it was seen first (time.monotonic)."""
+    """A Lease as it was read, and when this content was first seen (time.monotonic)."""
 
     holder: str
     renewed: str
@@ -29,12 +29,12 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Whether this program may take it. Clocks of other machines are not compared: only changes are."""
+        """Return whether this program may take it. Clocks of other machines are ignored: only changes count."""
         return self.holder in ("", me) or now - self.seen >= self.duration
 
 
 def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) -> LeaseView:
-    """Return a Lease as it is seen now; `before`: as it was seen last."""
+    """Return the view of a Lease that was just read; `before`: the previous view."""
     spec = item.get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
     duration = float(spec.get("leaseDurationSeconds") or DURATION_S)
@@ -44,7 +44,7 @@ def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) ->
 
 
 def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datetime.datetime) -> dict[str, Any]:
-    """Return the Lease that says that this program leads; `item`: the Lease that is there."""
+    """Return the Lease in which this program leads; `item`: the existing Lease."""
     stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = dict((item or {}).get("spec") or {})
     if spec.get("holderIdentity") != me:
@@ -55,9 +55,9 @@ def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datet
 
 
 class ClusterLease(threading.Thread):
-    """Takes the Lease, renews it, and gives it back.
+    """Acquire the Lease, renew it, and release it.
 
-    Args: me: who this program is; of two programs never the same.  changed: is set when the lead comes or goes.
+    Args: me: unique identity of this program.  changed: set when this program becomes or stops being the leader.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str, me: str, changed: Callable[[], None]) -> None:
@@ -68,12 +68,12 @@ class ClusterLease(threading.Thread):
         self._stopping = threading.Event()
         self._renewed = -math.inf  # time.monotonic
         self.leads = False
-        self.took_over = False  # another one has led, perhaps a moment ago
+        self.took_over = False  # another program led before, perhaps a moment ago
         self.problem: ApiProblem | None = None
         self.loss: LeadershipLostError | None = None
 
     def check(self) -> None:
-        """Return if this program leads. Raises: LeadershipLostError: it does not any more."""
+        """Raise LeadershipLostError if this program has lost the lead."""
         if self.loss is None and self.leads and time.monotonic() - self._renewed > GIVE_UP_S:
             why = f": {self.problem}" if self.problem else ""
             self.loss = LeadershipLostError(
@@ -83,19 +83,19 @@ class ClusterLease(threading.Thread):
             raise self.loss
 
     def stop(self) -> None:
-        """End the thread, and give the Lease back."""
+        """End the thread, and release the Lease."""
         self._stopping.set()
         if self.is_alive():
             self.join(15.0)
 
     def run(self) -> None:
-        """Take and renew until stopped."""
+        """Acquire and renew the Lease until stopped."""
         while not self._stopping.is_set() and self.loss is None:
             try:
                 self._turn()
                 self.problem = None
             except ApiProblem as problem:
-                if problem.status != 409:  # another one was faster: looks again
+                if problem.status != 409:  # another program was faster: read the Lease again
                     self.problem = problem
                     self._changed()
             self._stopping.wait(RENEW_S)
@@ -135,7 +135,7 @@ class ClusterLease(threading.Thread):
             raise
 
     def _give_back(self) -> None:
-        """Let the next one begin at once; if that fails it waits for the end of the Lease."""
+        """Release the Lease, so that another program can lead at once; if that fails, the Lease expires."""
         try:
             item = self._get()
             if item is not None and (item.get("spec") or {}).get("holderIdentity") == self._me:

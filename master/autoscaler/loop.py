@@ -1,4 +1,4 @@
-"""The autoscaler's loop: looks at the cluster when something has changed, decides, and changes parallelism."""
+"""The autoscaler's loop: on a change of the cluster it decides, and changes the parallelism of Jobs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError, PaddleError
 from runtime.health.liveness import LIVENESS
 
-SLICE_S = 0.2  # seconds after which a signal is seen at the latest
-LONGEST_LOOK_S = 10.0  # seconds between two looks when nothing has changed
+SLICE_S = 0.2  # maximum seconds until a signal is handled
+LONGEST_LOOK_S = 10.0  # seconds between two decisions when nothing has changed
 
 
 @dataclass(frozen=True)
 class AutoscalerOptions:
-    """What the command line says. `namespace`: of the jobs and the lease; `everywhere`: jobs of all namespaces."""
+    """The options of the command line. `namespace`: of the jobs and the lease; `everywhere`: all namespaces."""
 
     namespace: str
     everywhere: bool
@@ -40,18 +40,18 @@ class AutoscalerOptions:
 
 @dataclass
 class Tally:
-    """What has happened so far, for the metrics."""
+    """Counters for the metrics."""
 
     raised: int = 0
     lowered: int = 0
     failed: int = 0
-    seconds: float = 0.0  # of the last decision
+    seconds: float = 0.0  # duration of the last decision
     snapshot: ClusterSnapshot | None = None
     plan: Plan | None = None
 
 
 class Autoscaler:
-    """One program: three copies of the cluster, the lead, and the loop."""
+    """The autoscaler: three mirrors of the cluster, the lease, and the loop."""
 
     def __init__(self, place: ApiPlace, options: AutoscalerOptions) -> None:
         self.options, self.tally = options, Tally()
@@ -69,18 +69,18 @@ class Autoscaler:
         self._wake = math.inf  # seconds since the epoch
 
     def stop(self, error: PaddleError) -> None:
-        """Let `run` end with this; from a handler of signals, which must not touch a lock."""
+        """Let `run` end with this error; a signal handler may call it, so it takes no lock."""
         self._stop = error
 
     @property
     def why_not_ready(self) -> str:
-        """Return "" if it decides, else why not."""
+        """Return "" if it decides, otherwise the reason."""
         if not all(mirror.is_current for mirror in self._mirrors):
             return "the cluster is not known, or not well enough: the API server does not answer"
         return "" if self.lead.leads or self.options.dry_run else "it stands by: another autoscaler leads"
 
     def run(self) -> None:
-        """Decide until stopped.
+        """Decide repeatedly until stopped.
 
         Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeadershipLostError, ConfigError.
         """
@@ -95,9 +95,7 @@ class Autoscaler:
             if not self.options.dry_run:
                 self.lead.start()
                 self._await_lead()
-            glog.info(
-                f"looks after {self._describe_scope()}" + (", and changes nothing" if self.options.dry_run else "")
-            )
+            glog.info(f"manages {self._describe_scope()}" + (", and changes nothing" if self.options.dry_run else ""))
             self._loop()
         finally:
             for mirror in self._mirrors:
@@ -127,7 +125,7 @@ class Autoscaler:
                 raise explain(self.lead.problem)
             LIVENESS.turn()
         glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
-        if self.lead.took_over:  # what the one before has changed a moment ago is not known
+        if self.lead.took_over:  # the last changes of the previous leader are unknown
             now = time.time()
             self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._jobs.copy()}
 
@@ -148,26 +146,26 @@ class Autoscaler:
                     if problem.is_refusal:
                         raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
-                    self._wake = 0.0  # no change of the cluster may come that would wake it
+                    self._wake = 0.0  # otherwise no change of the cluster might wake it
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
 
     def _check_rights(self) -> None:
-        """Return if nodes, pods and Jobs may be read. Raises: ApiForbiddenError: not for `start_timeout`."""
+        """Check that nodes, pods and Jobs can be read. Raises: ApiForbiddenError: refused for `start_timeout`."""
         for mirror in self._mirrors:
             refusal = mirror.refused_for(self.options.start_timeout)
             if refusal:
                 raise explain(refusal)
 
     def _rest(self, seconds: float) -> None:
-        """Wait so long whatever happens, but for the end and a lost lead."""
+        """Wait for a time that only the end of the program or a lost lead interrupts."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._stop is None:
             time.sleep(min(left, SLICE_S))
 
     def _pause(self, seconds: float) -> None:
-        """Wait until something has changed, at most so long. Raises: StoppedError."""
+        """Wait for a change, at most for a time. Raises: StoppedError."""
         until = time.monotonic() + seconds
         while self._stop is None and (left := until - time.monotonic()) > 0:
             if self._woken.wait(min(left, SLICE_S)):
@@ -189,12 +187,12 @@ class Autoscaler:
         if self.options.dry_run:
             self._say(snapshot, plan.changes)
             return
-        for is_raise in (False, True):  # those that give room come first
+        for is_raise in (False, True):  # changes that free resources come first
             changes = [change for change in plan.changes if (change.after > change.before) == is_raise]
             self._apply(snapshot, changes)
 
     def _say(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
-        """Say once what a change would be."""
+        """Log each change of a dry run once."""
         for change in changes:
             job = snapshot.facts[change.job]
             said = f"dry run: {_describe(job, change)}"
@@ -218,7 +216,7 @@ class Autoscaler:
             elif problem.status == 404:
                 glog.info(f"{job.key} was deleted before its trainers were changed")
             elif is_about_job(problem):
-                glog.info(f"{job.key} was changed by somebody else in the same moment; looks again")
+                glog.info(f"{job.key} was changed by another program at the same time; trying again")
                 self._wake = 0.0
             else:
                 failure = failure or problem
@@ -227,7 +225,7 @@ class Autoscaler:
 
     def _keep(self, job: JobFacts, change: Change) -> None:
         self._jobs.change(job.uid, with_parallelism(change.after))
-        # the time after the request: requests take seconds where the API server is busy
+        # measured after the request, because requests may take seconds on a busy API server
         self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
         if change.after > change.before:
             self.tally.raised += 1
@@ -236,7 +234,7 @@ class Autoscaler:
         glog.info(_describe(job, change))
 
     def _complain(self, problems: dict[str, str]) -> None:
-        """Say once of each Job why it is left alone."""
+        """Log once for each Job why it is ignored."""
         for uid, problem in problems.items():
             if self._said.get(uid) != problem:
                 glog.warning(problem)

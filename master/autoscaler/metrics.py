@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler, and whether it is alive; read by the thread of its health pages."""
+"""The metrics of an autoscaler, and whether it is alive; the thread of its health pages reads them."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from master.autoscaler.loop import Autoscaler
 from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import Metric, Sample, describe_build
 
-LEADING = Metric("paddle_autoscaler_leads", "1 where this autoscaler decides, 0 where it stands by")
-JOBS = Metric("paddle_autoscaler_jobs", "elastic jobs that it looks after")
-IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "Jobs with our annotations that it leaves alone")
+LEADING = Metric("paddle_autoscaler_leads", "1 if this autoscaler leads, 0 if it stands by")
+JOBS = Metric("paddle_autoscaler_jobs", "managed elastic jobs")
+IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "Jobs with the annotations that are ignored")
 WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
 CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism", ("direction",))
-FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server did not take")
+FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server refused")
 DECISION = Metric("paddle_autoscaler_decision_seconds", "time of the last decision")
 NODES = Metric("paddle_autoscaler_nodes", "Ready nodes")
 
 METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
-STUCK_S = 120.0  # seconds without a turn of the loop; a Retry-After counts for 60 s at most
+STUCK_S = 120.0  # maximum seconds without a turn of the loop; a Retry-After counts for 60 s at most
 
 
 class AutoscalerMetrics:
-    """The state of an autoscaler as its health pages show it."""
+    """The state of an autoscaler for its health pages."""
 
     def __init__(self, autoscaler: Autoscaler, liveness: Liveness = LIVENESS) -> None:
         self._autoscaler, self._liveness = autoscaler, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned lately."""
+        """Return "" if the loop has turned recently."""
         age = self._liveness.age
         return f"the loop of the autoscaler has not turned for {age:.0f} s" if age > STUCK_S else ""
 
     def read(self) -> Iterator[Sample]:
-        """Yield what is known now."""
+        """Yield the current values."""
         tally = self._autoscaler.tally
         yield describe_build("autoscaler", "", "")
         yield Sample(LEADING, float(self._autoscaler.lead.leads))

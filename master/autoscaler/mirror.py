@@ -1,4 +1,4 @@
-"""Copies of the cluster's nodes, pods and Jobs, kept current by one thread each: a list, then watches."""
+"""Mirrors of the cluster's nodes, pods and Jobs. A thread for each keeps it current by a list and watches."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
-WELL_S = 15.0  # seconds between two failures after which the second one is tried again soon
-STALE_S = 60.0  # seconds without a word of the API server, after which a copy is too old to decide by
+WELL_S = 15.0  # seconds between two failures, after which the second one is retried soon
+STALE_S = 60.0  # seconds without an answer of the API server, after which a mirror is too old for decisions
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 
 
 class Mirror(threading.Thread, Generic[Fact]):
-    """The objects of one list of the API, by uid.
+    """The objects of one list of the API, by UID.
 
-    Args: read: returns what is kept of an object, None: nothing.  changed: is set with every change.
-        resync: seconds after which the list is read anew, whatever the watches said.
+    Args: read: returns the used facts of an object, or None to ignore it.  changed: set with every change.
+        resync: seconds after which the list is read again, independent of the watches.
     """
 
     def __init__(
@@ -39,38 +39,38 @@ class Mirror(threading.Thread, Generic[Fact]):
         self._facts: dict[str, Fact] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self.heard = float("-inf")  # time.monotonic of the last word of the API server
+        self.heard = float("-inf")  # time.monotonic of the last answer of the API server
         self.problem: ApiProblem | None = None  # why the last request failed
         self._refused: tuple[float, ApiProblem] | None = None  # since when (time.monotonic) rights are missing
         self._malformed = 0
 
     @property
     def is_current(self) -> bool:
-        """Whether the list was read, and the API server has answered lately."""
+        """Whether the list was read, and the API server has answered recently."""
         return time.monotonic() - self.heard < STALE_S
 
     def refused_for(self, seconds: float) -> ApiProblem | None:
-        """Return the refusal if the API server has refused the list or the watch for so long, else None."""
+        """Return the refusal if the API server has refused the list or the watch for that time, else None."""
         refused = self._refused
         return refused[1] if refused and time.monotonic() - refused[0] >= seconds else None
 
     def copy(self) -> dict[str, Fact]:
-        """Return what is known now, by uid."""
+        """Return the current facts, by UID."""
         with self._lock:
             return dict(self._facts)
 
     def change(self, uid: str, change: Callable[[Fact], Fact]) -> None:
-        """Change what is known of an object, before the API server says so."""
+        """Change the facts of an object before the API server reports the change."""
         with self._lock:
             if uid in self._facts:
                 self._facts[uid] = change(self._facts[uid])
 
     def stop(self) -> None:
-        """Let the thread end with its present request."""
+        """Let the thread end after its present request."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Keep the copy current until stopped."""
+        """Keep the mirror current until stopped."""
         delays, failed = exponential_backoff(0.5, 15.0), float("-inf")
         while not self._stopping.is_set():
             try:
@@ -83,7 +83,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                 if problem.is_refusal:
                     self._refused = self._refused or (failed, problem)
                 self._changed.set()
-                if problem.status != 410:  # too old to be watched: the list is read anew
+                if problem.status != 410:  # too old to be watched: the list is read again
                     glog.warning(f"{problem}; tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 
@@ -122,7 +122,7 @@ class Mirror(threading.Thread, Generic[Fact]):
         except _MALFORMED as problem:
             self._malformed += 1
             if self._malformed == 1:
-                glog.warning(f"{self._path}: an object cannot be read and is left out ({glog.clean(problem, 200)})")
+                glog.warning(f"{self._path}: an object cannot be read and is ignored ({glog.clean(problem, 200)})")
             return
         if fact is None:
             facts.pop(uid, None)
@@ -136,5 +136,5 @@ class Mirror(threading.Thread, Generic[Fact]):
 
 
 def with_parallelism(number: int) -> Callable[[JobFacts], JobFacts]:
-    """Return what `Mirror.change` does to a Job whose parallelism was changed."""
+    """Return the function for `Mirror.change` that sets a Job's parallelism."""
     return lambda job: replace(job, parallelism=number)

@@ -1,6 +1,6 @@
 """Which nodes have room for another trainer (pure).
 
-Amounts are tuples of whole numbers, one for each resource that a trainer of any job asks for: CPUs in thousandths,
+Amounts are tuples of integers, one for each resource that a trainer of any job requests: CPUs in thousandths,
 memory in bytes, pods. All tuples of a cluster have the same length and order.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Amounts = tuple[int, ...]
-Sites = frozenset[int] | None  # indexes of the nodes that take a pod; None: all
+Sites = frozenset[int] | None  # indexes of the nodes that accept a pod; None: all
 
 
 class Demand(NamedTuple):
-    """Pods that are none of a trainer's and wait for a node; the scheduler places them before any trainer."""
+    """Waiting pods that are not trainers; the scheduler places them before any trainer."""
 
     request: Amounts
     number: int = 1
@@ -25,33 +25,33 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterRoom:
-    """What nodes have for trainers: what is allocatable less what pods that are no trainers have there."""
+    """The resources of nodes for trainers: allocatable minus the requests of pods that are not trainers."""
 
     rooms: Sequence[Amounts]
     demands: Sequence[Demand] = ()
-    closed: frozenset[int] = frozenset()  # nodes whose trainers go on, but which take no new pods: cordoned ones
+    closed: frozenset[int] = frozenset()  # cordoned nodes: their trainers continue, but they accept no new pods
 
 
 @dataclass
 class _Shape:
-    """Where pods of the same request and the same nodes are placed next. No node left behind has room again."""
+    """The next place for pods of equal request and equal nodes. Skipped nodes never get room again."""
 
     nodes: Sequence[int]
-    beside: int = 0  # position of the first node that may have room beside the trainers that run
-    instead: int = 0  # position of the first node that may have room in the place of a trainer that runs
+    beside: int = 0  # position of the first node that may have room besides the running trainers
+    instead: int = 0  # position of the first node that may have room in place of running trainers
 
 
 @dataclass
 class _Own:
-    """The nodes on which trainers of a job run and that were not counted yet."""
+    """The nodes with running trainers of a job that are not counted yet."""
 
     nodes: list[int] = field(default_factory=list)
 
 
 class Packing:
-    """Places pods one by one, trainers first where they already run.
+    """Place pods one by one, trainers first where they already run.
 
-    Args: placed: of each job the trainers that run, as node -> number.  requests: of each job, of one trainer.
+    Args: placed: for each job its running trainers, as node -> number.  requests: for each job, of one trainer.
     """
 
     def __init__(self, cluster: ClusterRoom, requests: Sequence[Amounts], placed: Sequence[Mapping[int, int]]) -> None:
@@ -73,7 +73,7 @@ class Packing:
                     break
 
     def place(self, job: int, sites: Sites) -> bool:
-        """Count one more trainer of a job in; return False if no node has room for it."""
+        """Count one more trainer of a job; return False if no node has room for it."""
         own, request = self._own[job].nodes, self._requests[job]
         while own:
             node = own.pop()

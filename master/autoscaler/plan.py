@@ -1,14 +1,14 @@
-"""How many trainers each job is to have: the fair shares, and the changes that lead to them (pure).
+"""The number of trainers of each job: the fair shares, and the changes towards them. Pure.
 
-The fair share of a job is what it gets when all jobs are filled up together, the least fulfilled one first, until no
-node has room: fulfilment is (trainers - least) / (most - least). So a job is below another one only where the nodes
-that it can use are full.
+The fair share of a job results from filling all jobs together, always the least fulfilled one first, until no node has
+room. Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another one only if the
+nodes that it can use are full.
 
-A change goes towards the fair share and never beyond it. A job that was raised is not lowered for HOLD_S, and the
-reverse: as long as the cluster and the jobs stay as they are, each job is only raised or only lowered.
+A change goes towards the fair share and never beyond it. A raised job is not lowered for HOLD_S, and a lowered job is
+not raised. While the cluster and the jobs do not change, each job is therefore only raised or only lowered.
 
-Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults: it moved one trainer a step, added where
-only the sum of the nodes had room, and waited until no pod was pending.
+Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults: it moved one trainer in each step, added
+trainers when only the sum of the nodes had room, and waited until no pod was pending.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from typing import NamedTuple
 
 from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
 
-HOLD_S = 30.0  # seconds in which a change is not taken back
-REFUSED_S = (
-    30.0  # seconds that pods wait for a node, although there is room by our count, until we believe the scheduler
-)
-LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... of them
+HOLD_S = 30.0  # seconds in which a change is not reversed
+REFUSED_S = 30.0  # seconds that pods wait for a node in spite of computed room, after which the scheduler is believed
+LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... seconds
 
 
 @dataclass(frozen=True)
 class Past:
-    """When a job was changed; seconds of any clock that all times here are of."""
+    """When a job was changed, in seconds of the same clock as all times in this module."""
 
     raised: float = -math.inf
     lowered: float = -math.inf
@@ -39,7 +37,7 @@ class Past:
 
 @dataclass(frozen=True)
 class TrainerJob:
-    """An elastic job as it is now. `least` <= `most`."""
+    """An elastic job at present. `least` <= `most`."""
 
     key: str  # namespace/name
     least: int
@@ -47,7 +45,7 @@ class TrainerJob:
     parallelism: int
     request: Amounts  # of one trainer
     sites: Sites = None
-    placed: Mapping[int, int] = field(default_factory=dict)  # node -> trainers there, without those that are deleted
+    placed: Mapping[int, int] = field(default_factory=dict)  # node -> number of trainers there, without deleted ones
     waiting: int = 0  # trainers without a node
     waiting_since: float = math.inf
     past: Past = field(default_factory=Past)
@@ -57,22 +55,22 @@ class TrainerJob:
         return self.waiting > 0 and now - self.waiting_since >= REFUSED_S
 
     def ceiling(self, now: float) -> int:
-        """Return the most trainers that it can have."""
+        """Return the maximum number of trainers at present."""
         return max(self.least, min(self.most, sum(self.placed.values()))) if self.is_refused(now) else self.most
 
     def may_fall(self, now: float) -> bool:
-        """Whether lowering it takes back no change of the last HOLD_S."""
+        """Whether lowering it reverses no change of the last HOLD_S."""
         return now - self.past.raised >= HOLD_S
 
     def may_rise(self, now: float) -> bool:
-        """Whether raising it takes back no change of the last HOLD_S."""
+        """Whether raising it reverses no change of the last HOLD_S."""
         return now - self.past.lowered >= self.past.patience
 
 
 class Change(NamedTuple):
-    """A job's new parallelism, and why. `refused`: because the scheduler finds no node for what it has."""
+    """A job's new parallelism, and the reason. `refused`: the scheduler finds no node for its trainers."""
 
-    job: int  # its index in the list that was given
+    job: int  # its index in the given list
     before: int
     after: int
     reason: str
@@ -80,7 +78,7 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be changed now, the fair shares, and when to look again even if nothing has changed by then."""
+    """The changes, the fair shares, and when to decide again even without a change of the cluster."""
 
     changes: list[Change]
     shares: list[int]
@@ -88,10 +86,10 @@ class Plan(NamedTuple):
 
 
 def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return how many trainers each job gets: `first` as far as there is room, then one after the other up to `most`.
+    """Return the number of trainers of each job: `first` if there is room, then one by one up to `most`.
 
-    Of jobs that are equally fulfilled those that have the trainer already come first, so that nothing moves for the
-    remainder of a division.
+    Among equally fulfilled jobs, jobs that already have the next trainer come first, so that no trainer moves only
+    because of a remainder.
     """
     packing = Packing(cluster, [job.request for job in jobs], [job.placed for job in jobs])
     given = [0] * len(jobs)
@@ -118,7 +116,7 @@ def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[
 
 
 def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> Plan:
-    """Return what is to be done now. `jobs`: the oldest first, which gets its least first."""
+    """Return the plan. `jobs`: the oldest first, which gets its minimum first."""
     least = [job.least for job in jobs]
     given = share_out(cluster, jobs, least, [job.ceiling(now) for job in jobs])
     shares = [max(share, job.least) for share, job in zip(given, jobs, strict=True)]
@@ -129,7 +127,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
     if stay != shares:
         targets, room = _raise_some(cluster, jobs, shares, stay, now)
         starved = [i for i, job in enumerate(jobs) if room[i] < min(job.least, given[i])]
-        if starved:  # what was raised lately is in the way of a job's least
+        if starved:  # a recently raised job prevents another job's minimum
             lacking = jobs[starved[0]].key
             stay = [min(kept, share) for kept, share in zip(stay, shares, strict=True)]
             targets, _ = _raise_some(cluster, jobs, shares, stay, now)
@@ -145,7 +143,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
 
 
 def remember(past: Past, change: Change, now: float) -> Past:
-    """Return the past of a job after a change of it."""
+    """Return the past of a job after a change."""
     if change.after > change.before:
         return Past(now, past.lowered, past.patience)
     patience = min(2 * past.patience, LONGEST_HOLD_S) if change.refused else HOLD_S
@@ -153,20 +151,20 @@ def remember(past: Past, change: Change, now: float) -> Past:
 
 
 def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> int:
-    """Return what a job keeps before others are raised."""
+    """Return the number that a job keeps before others are raised."""
     if job.parallelism <= share or not job.may_fall(now):
         return job.parallelism
     if job.parallelism == share + 1 and not job.waiting and not is_somebody_short:
-        return job.parallelism  # one trainer is not worth a change
+        return job.parallelism  # one trainer does not justify a change
     return share
 
 
 def _raise_some(
     cluster: ClusterRoom, jobs: Sequence[TrainerJob], shares: Sequence[int], stay: Sequence[int], now: float
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Return what jobs have when those below their share are raised into the room that the others leave.
+    """Return the numbers after raising jobs below their share into the room that the other jobs leave.
 
-    And of how many trainers of each there is room for then: those that are held may have more.
+    Also return for how many trainers of each job there is room; jobs that are held may have more.
     """
     ceilings = [
         share if job.may_rise(now) or job.parallelism < job.least else kept
@@ -174,7 +172,7 @@ def _raise_some(
     ]
     most = [max(kept, ceiling) for kept, ceiling in zip(stay, ceilings, strict=True)]
     if list(stay) == [min(kept, share) for kept, share in zip(stay, shares, strict=True)] and most == list(shares):
-        return shares, shares  # nothing is held
+        return shares, shares  # no job is held
     filled = share_out(cluster, jobs, stay, most)
     return [max(kept, count) for kept, count in zip(stay, filled, strict=True)], filled
 
@@ -198,7 +196,7 @@ def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], co
 
 
 def _find_wake(jobs: Sequence[TrainerJob], shares: Sequence[int], now: float) -> float:
-    """Return when something that is held may be done, or pods count as refused."""
+    """Return when a held change becomes possible, or pods count as refused."""
     moments = [job.waiting_since + REFUSED_S for job in jobs if job.waiting]
     for job, share in zip(jobs, shares, strict=True):
         if job.parallelism > share:

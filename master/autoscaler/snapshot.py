@@ -1,4 +1,4 @@
-"""From what is known of nodes, pods and Jobs to the room and the jobs that the plan is made of (pure)."""
+"""Make the plan's input, room and jobs, from the facts about nodes, pods and Jobs. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from master.autoscaler.facts import LEAST, MOST, JobFacts, NodeFacts, Placement,
 from master.autoscaler.packing import Amounts, ClusterRoom, Demand, Sites
 from master.autoscaler.plan import Past, TrainerJob
 
-MOST_TRAINERS = 100_000  # of a job
-POD = "pods"  # a node has room for so many
+MOST_TRAINERS = 100_000  # maximum trainers of a job
+POD = "pods"  # the resource that limits the number of pods on a node
 
 
 class ClusterSnapshot(NamedTuple):
-    """The cluster at a moment."""
+    """The cluster at one moment."""
 
     room: ClusterRoom
     jobs: list[TrainerJob]
-    facts: list[JobFacts]  # of the same jobs
-    problems: dict[str, str]  # uid -> why a Job that has our annotations is left alone
+    facts: list[JobFacts]  # facts of the same jobs
+    problems: dict[str, str]  # UID -> why a Job with the annotations is ignored
 
 
 def judge_job(job: JobFacts) -> str:
-    """Return why a Job is left alone, "" if it is not."""
+    """Return why a Job is ignored, or "" if it is not."""
     if job.queue:
         return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it rests"
     for name, text in ((LEAST, job.least), (MOST, job.most)):
@@ -48,7 +48,7 @@ def judge_job(job: JobFacts) -> str:
 def make_snapshot(
     nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], jobs: Iterable[JobFacts], pasts: Mapping[str, Past]
 ) -> ClusterSnapshot:
-    """Return the cluster as the plan needs it; times of `pasts` are seconds since the epoch."""
+    """Return the cluster in the form of the plan; times in `pasts` are seconds since the epoch."""
     found = sorted(jobs, key=lambda job: (job.created, job.key))
     problems = {job.uid: problem for job in found if (problem := judge_job(job))}
     elastic = [job for job in found if job.uid not in problems and not job.is_over]
@@ -57,7 +57,7 @@ def make_snapshot(
     map_room = _Rooms([node for node in nodes if node.is_ready], names)
     placed: list[Counter[int]] = [Counter() for _ in elastic]
     waiting: list[list[float]] = [[] for _ in elastic]
-    lowest = math.inf  # priority of the trainers
+    lowest = math.inf  # lowest priority of the trainers
     queue: list[PodFacts] = []
     for pod in pods:
         index = numbers.get(pod.job)
@@ -103,7 +103,7 @@ def make_snapshot(
 
 
 class _Rooms:
-    """What nodes have, less what pods take that are none of a trainer's."""
+    """The resources of nodes, minus the requests of pods that are not trainers."""
 
     def __init__(self, nodes: Sequence[NodeFacts], names: Sequence[str]) -> None:
         self.nodes, self.indexes = nodes, {node.name: index for index, node in enumerate(nodes)}
@@ -113,14 +113,14 @@ class _Rooms:
         self._sites: dict[Placement, Sites] = {}
 
     def amounts(self, requests: Requests) -> Amounts:
-        """Return what one pod takes."""
+        """Return the amounts that one pod requests."""
         if requests not in self._amounts:
             wants = dict(requests)
             self._amounts[requests] = (*(wants.get(name, 0) for name in self._names), 1)
         return self._amounts[requests]
 
     def take(self, pod: PodFacts) -> None:
-        """Count a pod in that has a node."""
+        """Count a pod that has a node."""
         index = self.indexes.get(pod.node)
         if index is None:
             return
@@ -129,7 +129,7 @@ class _Rooms:
             room[position] -= amount
 
     def sites(self, placement: Placement) -> Sites:
-        """Return the nodes that take such a pod, None: all."""
+        """Return the nodes that accept such a pod; None: all."""
         if placement not in self._sites:
             taking = frozenset(index for index, node in enumerate(self.nodes) if node.takes(placement))
             self._sites[placement] = None if len(taking) == len(self.nodes) else taking

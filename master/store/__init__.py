@@ -1,1 +1,1 @@
-"""Where the master keeps its state, and which master leads: a directory, etcd, or memory for tests."""
+"""The stores of the master's state, which also elect the leader: a directory, etcd, or memory for tests."""

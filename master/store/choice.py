@@ -1,4 +1,4 @@
-"""Which store the flags name."""
+"""Choose the store from the flags."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from registry.choice import import_etcd
 
 
 class MasterStore(LeaderStore, AddressBook, Protocol):
-    """A store that masters write to and trainers look for them in."""
+    """A store that masters write to and in which trainers find the leader."""
 
 
 def open_store(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float) -> MasterStore:
     """Return the store of a job.
 
-    Raises: UsageError: an endpoint is none.  ConfigError: the library for etcd is not installed.
+    Raises: UsageError: an endpoint is malformed.  ConfigError: the library for etcd is not installed.
     """
     if directory is not None:
         return DirectoryStore(directory / job, ttl)

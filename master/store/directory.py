@@ -1,13 +1,13 @@
-"""A directory of one machine as a store: `--store_dir`.
+"""A store in a directory of one machine: `--store_dir`.
 
-    claim-TOKEN      one for each leader, made exclusively; the largest TOKEN leads. Its content and its times are
-                     changed only by that leader: {"address": "", "ttl": 10.0, "is_over": false}
-    segment-TOKEN    what that leader has written (see `segment`)
+claim-TOKEN      one for each leader, created exclusively; the largest TOKEN leads. Only that leader changes its content
+                 and its times: {"address": "", "ttl": 10.0, "is_over": false}
+segment-TOKEN    the writes of that leader (see `segment`)
 
-A standby takes over when the newest claim has not changed for its time to live by the standby's own clock: clocks are
-not compared. It makes the next claim first, then reads the newest segment, then writes its own under a temporary name,
-and renames it. A leader looks for a newer claim before and after it appends, and tells trainers of what it has written
-after the second look only. What a frozen leader appends after it thaws is in a segment that no leader reads any more.
+A standby takes over when the newest claim has not changed for its time to live, measured by the standby's own clock;
+clocks are not compared. It first creates the next claim, then reads the newest segment, then writes its own under a
+temporary name, and renames it. A leader checks for a newer claim before and after it appends, and tells trainers of its
+writes only after the second check. A frozen leader that continues appends to a segment that no leader reads any more.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
 CLAIM, SEGMENT = "claim-", "segment-"
-COMPACT_BYTES = 64 << 20  # a segment is written anew when it has grown by this, and to GROWTH times its first size
+COMPACT_BYTES = 64 << 20  # a segment is rewritten when it has grown by this, and to GROWTH times its first size
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class LeaderClaim:
-    """A claim as a standby or a trainer sees it; it changes whenever the leader renews it."""
+    """A claim as a standby or a trainer reads it; it changes whenever the leader renews it."""
 
     token: int
-    renewed: int  # in nanoseconds, of the file
+    renewed: int  # modification time of the file in nanoseconds
     address: str = ""
     ttl: float = 10.0
     is_over: bool = False
@@ -47,7 +47,7 @@ class LeaderClaim:
 class DirectoryStore:
     """The directory of one job.
 
-    Args: ttl: seconds after which a leader that renews no more has lost it.
+    Args: ttl: seconds after which a leader without renewal has lost the lead.
     """
 
     def __init__(self, directory: Path, ttl: float = 10.0) -> None:
@@ -102,7 +102,7 @@ class DirectoryStore:
             return list(itertools.islice(had_master, MOST_JOBS))
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there is no connection."""
 
     def _claim(self, token: int) -> Leadership | None:
         path = self._directory / f"{CLAIM}{token:012d}"
@@ -117,7 +117,7 @@ class DirectoryStore:
 class DirectoryLeadership:
     """See `Leadership`.
 
-    Thread safety: `renew` may be called beside the others.
+    Thread safety: `renew` may run concurrently with the other methods.
     """
 
     def __init__(self, directory: Path, token: int, ttl: float) -> None:
@@ -177,7 +177,7 @@ class DirectoryLeadership:
     # -----
 
     def _check(self) -> None:
-        """Return if this process leads.
+        """Check that this process leads.
 
         Raises: LeadershipLostError.
         """
@@ -219,7 +219,7 @@ class DirectoryLeadership:
         replace_file(self._claim, json.dumps({"address": address, "ttl": self._ttl, "is_over": is_over}))
 
     def _remove_older(self) -> None:
-        """Remove what earlier leaders have left; one of them that thaws sees a newer claim all the same."""
+        """Remove the files of earlier leaders; a frozen one that continues sees the newer claim anyway."""
         for prefix in (SEGMENT, CLAIM):
             for token in _list_tokens(self._directory, prefix):
                 if token < self.token:
@@ -234,7 +234,7 @@ def read_claim(directory: Path) -> LeaderClaim:
     path = directory / f"{CLAIM}{tokens[-1]:012d}"
     fields: dict[str, Any] = {}
     renewed = 0
-    # it may be gone by now, or be empty because its leader has just made it
+    # it may have been removed, or be empty because its leader has just created it
     with contextlib.suppress(FileNotFoundError, ValueError), path.open("rb") as file:
         renewed = os.fstat(file.fileno()).st_mtime_ns
         found = json.loads(file.read(MOST_CLAIM_BYTES))

@@ -1,12 +1,12 @@
-"""etcd as a store: `--etcd_endpoints`, spoken to by etcd3gw over HTTP.
+"""A store in etcd: `--etcd_endpoints`, over HTTP with etcd3gw.
 
-    /JOB/master/lock      made by the leader, with its lease: etcd removes it when the leader renews no more
-    /JOB/master/addr      "host:port" of the leader, with the same lease
-    /JOB/master/...       the state, see `tasks.encoding`
+    /JOB/master/lock      created by the leader, with its lease: etcd removes it when the leader stops renewing
+    /JOB/master/addr      "host:port" of the leader, with the same lease /JOB/master/...       the state, see
+    `tasks.encoding`
 
-Every write is a transaction on the condition that the lock is still the one that this leader has made (its revision is
-the leader's token): etcd itself refuses what a former leader writes. A transaction has at most MOST_WRITES keys, since
-etcd takes 128 operations by default; longer commits are several, in order.
+Every write is a transaction with the condition that the lock is still this leader's (its revision is the leader's
+token): etcd itself refuses writes of a former leader. A transaction has at most MOST_WRITES keys, because etcd's
+default limit is 128 operations; a longer commit is several transactions, in order.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from registry.endpoints import (
 )
 from runtime.errors import LeadershipLostError, PeerUnreachableError
 
-MOST_WRITES, MOST_BYTES = 120, 1 << 20  # of a transaction; etcd's default bounds are 128 and 1.5 MiB
-# Keys that a leader reads at once. etcd counts the keys behind a page, too, so that pages of 10,000 of a million keys
-# take it twice as long; each key takes some 300 bytes.
+MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaults are 128 operations and 1.5 MiB
+# Maximum keys in one read of a leader. etcd also counts the keys after a page, so that reading a million keys in pages
+# of 10,000 takes twice as long; each key takes about 300 bytes.
 PAGE = 50_000
 
 
 class EtcdStore:
     """The keys of one job in an etcd.
 
-    Args: ttl: seconds after which a leader that renews no more has lost it.
+    Args: ttl: seconds after which a leader without renewal has lost the lead.
     """
 
     def __init__(self, endpoints: Sequence[str], job: str, ttl: float = 10.0) -> None:
@@ -100,7 +100,7 @@ class EtcdStore:
             name, slash, _ = keys[0][1:].partition("/")
             if slash and self._list_first(f"/{name}/master/", f"/{name}/master0"):
                 found.append(name)
-            start = f"/{name}0" if slash else f"{keys[0]}\0"  # "0" comes after "/": the next key is of another name
+            start = f"/{name}0" if slash else f"{keys[0]}\0"  # "0" follows "/": the next key belongs to another name
         return found
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class EtcdStore:
         self._etcd.close()
 
     def _list_first(self, start: str, end: str) -> list[str]:
-        """Return the first key in [start, end), if there is one."""
+        """Return the first key in [start, end), if it exists."""
         question = {"key": encode(start), "range_end": encode(end), "limit": 1, "keys_only": True}
         page: dict[str, Any] = self._etcd.call(lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question))
         return [base64.b64decode(pair["key"]).decode(errors="replace") for pair in page.get("kvs", [])]
@@ -120,9 +120,9 @@ class EtcdStore:
 
 
 class EtcdLeadership:
-    """See `Leadership`. The token is the revision at which the lock was made.
+    """See `Leadership`. The token is the revision at which the lock was created.
 
-    Thread safety: `renew` may be called beside the others.
+    Thread safety: `renew` may run concurrently with the other methods.
     """
 
     def __init__(self, etcd: EtcdEndpoints, prefix: str, lease: Lease, token: int, valid_until: float) -> None:
@@ -170,7 +170,7 @@ class EtcdLeadership:
         return {"request_put": {"key": name, "value": encode(value)}}
 
     def _commit(self, operations: list[dict[str, Any]]) -> None:
-        """Do some operations in one transaction, as long as this leader may; done twice they are as done once.
+        """Execute operations in one transaction, while this leader may write; executing them twice has the same result.
 
         Raises: LeadershipLostError: etcd refuses, or has not answered until the lease has ended.
         """
@@ -188,7 +188,7 @@ class EtcdLeadership:
             )
 
     def _read_all(self) -> Iterator[tuple[str, str]]:
-        """Yield all keys in order; etcd is at the next page while this one is looked at."""
+        """Yield all keys in order; etcd reads the next page while this one is processed."""
         end = f"{self._prefix[:-1]}0"  # "0" comes after "/"
         with concurrent.futures.ThreadPoolExecutor(1, "etcd-page") as reader:
             coming = reader.submit(self._read_page, self._prefix, end)
@@ -211,7 +211,7 @@ class EtcdLeadership:
 
 
 def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:
-    """Yield writes in parts for one transaction each, in order; a key that comes twice in a part has its last value."""
+    """Divide writes into transactions, in order; a repeated key in a transaction has its last value."""
     part: dict[str, str | None] = {}
     size = 0
     for key, value in writes:

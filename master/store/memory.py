@@ -9,7 +9,7 @@ from runtime.errors import LeadershipLostError
 
 
 class MemoryStore:
-    """Keys and values, and the leader's token. After `dies_after` writes its commit ends by LeadershipLostError."""
+    """Keys and values, and the leader's token. After `dies_after` writes `commit` raises LeadershipLostError."""
 
     def __init__(self) -> None:
         self.pairs: dict[str, str] = {}
@@ -18,7 +18,7 @@ class MemoryStore:
         self.dies_after: int | None = None
 
     def campaign(self, is_stopped: Callable[[], bool], note: Callable[[str], None]) -> Leadership | None:
-        """Lead at once; a leader before loses it."""
+        """Lead at once; the previous leader loses the lead."""
         self.token += 1
         return MemoryLeadership(self, self.token)
 
@@ -27,12 +27,12 @@ class MemoryStore:
         return self.address
 
     def wait(self, known: str, timeout: float) -> str:
-        """Return the leader's address as it is."""
+        """Return the leader's current address."""
         return self.address
 
     @property
     def place(self) -> str:
-        """What tests call it."""
+        """The store's name in tests."""
         return "memory"
 
     def list_jobs(self) -> list[str]:
@@ -68,7 +68,7 @@ class MemoryLeadership:
                 self._store.pairs[key] = value
 
     def publish(self, address: str) -> None:
-        """Tell where this leader serves."""
+        """Publish the address of this leader."""
         self._check()
         self._store.address = address
 
@@ -77,7 +77,7 @@ class MemoryLeadership:
         self._check()
 
     def resign(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         if self._store.token == self.token:
             self._store.token += 1
 

@@ -1,12 +1,12 @@
-"""A segment: the file with all that one leader has written.
+"""A segment: the file with all writes of one leader.
 
-It begins with the state that the leader has found, and goes on with its transactions. A transaction is a record:
+It begins with the state that the leader has loaded, and continues with its transactions. A transaction is a record:
 
     uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
     JSON, [[key, value or null], ...]
 
-The last record may be cut off, or have zeros in place of its bytes after a power cut: its writer has died, and has told
-no trainer that it was written. A bad record with others behind it is damage.
+The last record may be truncated, or contain zeros after a power failure: its writer has ended before telling any
+trainer of it. A bad record followed by others is damage.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from runtime.bounded_json import dump_compact
 from runtime.errors import DamagedError
 
 _HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
-MOST_BYTES = 1 << 30  # of a record
-PAIRS = 5000  # in a record of the state that a leader has found
+MOST_BYTES = 1 << 30  # maximum bytes of a record
+PAIRS = 5000  # keys in a record of the loaded state
 
 
 def encode_record(writes: Iterable[Write]) -> bytes:
@@ -63,7 +63,7 @@ def read_segment(path: Path) -> dict[str, str]:
 
 
 def _read_text(data: memoryview, at: int) -> memoryview | None:
-    """Return the text of the record that begins at a place, None if it is not whole."""
+    """Return the text of the record at an offset, or None if it is incomplete."""
     length = _read_length(data, at)
     if length is None:
         return None
@@ -72,7 +72,7 @@ def _read_text(data: memoryview, at: int) -> memoryview | None:
 
 
 def _read_length(data: memoryview, at: int) -> int | None:
-    """Return the length that a record's header says, None if it is no header."""
+    """Return the length in a record's header, or None if the header is invalid."""
     if at + _HEADER.size > len(data):
         return None
     length, _, crc = _HEADER.unpack_from(data, at)
@@ -80,7 +80,7 @@ def _read_length(data: memoryview, at: int) -> int | None:
 
 
 def _check_tail(path: Path, data: memoryview, at: int) -> None:
-    """Return if a bad record is the last one."""
+    """Raise DamagedError if a bad record is not the last one."""
     length = _read_length(data, at)
     if length is None:
         is_last = at + _HEADER.size > len(data) or not any(data[at:])

@@ -1,1 +1,1 @@
-"""What the master decides by, without a clock, files or sockets: tasks, members, passes, and what is stored of them."""
+"""The rules of the master, without clock, files or sockets: tasks, members, passes, and their stored form."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-MOST_FILES = 10_000_000  # of a data set
+MOST_FILES = 10_000_000  # maximum files of a data set
 LONGEST_NAME = 4096  # PATH_MAX of Linux
-PART_CHARACTERS = 200_000  # of a message, and of a key of the store: JSON makes at most 6 bytes of each
+PART_CHARACTERS = 200_000  # maximum characters of a message and of a store key: JSON makes at most 6 bytes of each
 PART_NAMES = 10_000
 
 
@@ -20,12 +20,12 @@ def digest_of(files: Iterable[str]) -> str:
 
 
 def group_files(files: Sequence[str], per_task: int) -> list[tuple[str, ...]]:
-    """Return the files of each task: `per_task` in a row, the last one has the rest."""
+    """Return the files of each task: `per_task` successive files; the last task has the rest."""
     return [tuple(files[first : first + per_task]) for first in range(0, len(files), per_task)]
 
 
 def split_names(files: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield a file list in parts that fit into a message."""
+    """Divide a file list into parts that fit into a message."""
     first, characters = 0, 0
     for number, name in enumerate(files):
         characters += len(name) + 3
@@ -37,7 +37,7 @@ def split_names(files: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def split_tasks(tasks: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Yield tasks in parts that fit into a key; a task of very many files is a part of its own."""
+    """Divide tasks into parts that fit into a key; a task of very many files is a part by itself."""
     first, characters = 0, 0
     for number, files in enumerate(tasks):
         size = sum(len(name) + 3 for name in files)

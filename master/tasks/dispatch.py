@@ -1,4 +1,4 @@
-"""Giving tasks to those that wait, taking them back, ending passes (pure)."""
+"""Assigning tasks to waiting members, taking them back, and ending passes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 from messages.envelope import MemberId
 
-LAST_PART = 10  # copies are given when no task is TODO and at most a tenth of all is pending
+LAST_PART = 10  # copies are assigned when no task is TODO and at most a tenth of all tasks is pending
 
 # the states of an answer to "get_task"
 TASK, WAIT, PASS_END, JOB_DONE, JOB_FAILED = "task", "wait", "pass_end", "done", "failed"
@@ -29,7 +29,7 @@ def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, An
 
 
 def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
-    """Answer a question that was asked before with the task that was given for it; return whether there is one."""
+    """Answer a repeated request with the task of the first one; return whether there is one."""
     found = turn.state.table.find_request(wanted.member, wanted.request)
     if found is not None:
         number, hold = found
@@ -38,12 +38,12 @@ def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
 
 
 def answer_ended(turn: Turn) -> None:
-    """Answer each member for which the pass or the job has ended, before any task is given."""
+    """Answer each member for which the pass or the job has ended, before tasks are assigned."""
     _answer_waiting(turn, lambda wanted: why_ended(turn.state, wanted, turn.now))
 
 
 def answer_impatient(turn: Turn) -> None:
-    """Answer each member that has got no task and waits no longer; after the tasks are given."""
+    """Answer each member without a task whose wait is over, after tasks are assigned."""
     _answer_waiting(turn, lambda wanted: WAIT if turn.now >= wanted.until else "")
 
 
@@ -56,10 +56,11 @@ def _answer_waiting(turn: Turn, judge: Callable[[TaskWanted], str]) -> None:
 
 
 def why_ended(state: MasterState, wanted: TaskWanted, now: float) -> str:
-    """Return how the pass or the job has ended for a member that asks for a task, else an empty text.
+    """Return how the pass or the job has ended for a member that requests a task, else "".
 
-    A pass has ended for a member, too, when the model of the last pass is to be saved, and the member that was to do
-    that has gone: it may be the one that saves. Otherwise, when all passes are done, it waits for the end of the job.
+    A pass has also ended for a member if the model of the last pass must be saved and the member that was to save it
+    has
+    gone: the requesting member may be the one that saves. Otherwise, after all passes, it waits for the end of the job.
     """
     head = state.head
     if head is not None and head.phase in _ENDS:
@@ -70,7 +71,7 @@ def why_ended(state: MasterState, wanted: TaskWanted, now: float) -> str:
 
 
 def give_tasks(turn: Turn) -> None:
-    """Give the tasks that are TODO to those that wait, in the order in which they asked."""
+    """Assign the TODO tasks to waiting members, in the order of their requests."""
     state = turn.state
     if not state.gives_tasks:
         return
@@ -85,7 +86,7 @@ def give_tasks(turn: Turn) -> None:
 
 
 def give_copies(turn: Turn) -> None:
-    """Give copies of the oldest pending tasks to those that wait, in the last part of a pass."""
+    """Assign copies of the oldest pending tasks to waiting members, in the last part of a pass."""
     state, table = turn.state, turn.state.table
     if not state.settings.speculate or not state.gives_tasks or table.next_todo() is not None:
         return
@@ -98,7 +99,7 @@ def give_copies(turn: Turn) -> None:
 
 
 def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: bool) -> None:
-    """End a dispatch without success; the task is given again, or discarded for this pass."""
+    """End a dispatch without success; the task is assigned again, or discarded for this pass."""
     table = turn.state.table
     record = table.current(number)
     failures = record.failures + is_failure
@@ -118,7 +119,7 @@ def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: b
 
 
 def end_pass(turn: Turn) -> bool:
-    """End the pass if none of its tasks is TODO or PENDING; return whether that is so."""
+    """End the pass if none of its tasks is TODO or PENDING; return whether it has ended."""
     state, table = turn.state, turn.state.table
     head = state.head
     if head is None or not state.gives_tasks or table.todo or table.pending:
@@ -150,9 +151,9 @@ def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
 
 
 def _give_by_rank(turn: Turn) -> None:
-    """Give task i of a pass to the member of rank i modulo their number, each member its tasks in order.
+    """Assign task i of a pass to the member of rank i modulo their number, each member its tasks in order.
 
-    The first tasks of a pass are given in one step, when all members wait for them: no member begins a pass alone.
+    The first tasks of a pass are assigned in one step, when all members wait: no member begins a pass alone.
     """
     state, table, ranks = turn.state, turn.state.table, turn.state.settings.ranks
     members = sorted(state.members.values(), key=lambda one: state.numbers[one.id.uid].number)[:ranks]
@@ -191,7 +192,7 @@ def _answer_grant(turn: Turn, wanted: TaskWanted, number: int, epoch: int, deadl
 
 
 def _find_slow(turn: Turn, member: MemberId) -> int | None:
-    """Return the oldest pending task without a copy that is older than a mean one and not this member's."""
+    """Return the oldest pending task that is older than average, has no copy and is not this member's."""
     table, mean = turn.state.table, turn.state.estimate.mean
     if not turn.state.estimate.known:
         return None

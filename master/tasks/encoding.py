@@ -1,15 +1,15 @@
 """The state as keys and values of the store (pure).
 
     state                              the head
-    files/DIGEST/NUMBER                the files of some tasks in a row; DIGEST has 16 digits
-    task/NUMBER                        a task that was given at least once
-    pass/NUMBER                        what a pass came to
+    files/DIGEST/NUMBER                the files of some successive tasks; DIGEST has 16 digits
+    task/NUMBER                        a task that was assigned at least once
+    pass/NUMBER                        the account of a pass
     member/UID                         a member
-    number/UID                         the number of a member, also of one that has gone
-    save                               the member that may save the model, and of which pass
+    number/UID                         the number of a member, also after it has left
+    save                               the member that may save the model, and the pass
 
-Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key that no head speaks of, as
-a file list whose writer died, is left out.
+Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key without a head that refers
+to it, such as a file list whose writer ended early, is ignored.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from messages.envelope import MemberId
 from runtime.bounded_json import dump_compact
 from runtime.errors import DamagedError
 
-VERSION = 3  # of what is stored
-AT_ONCE = 10_000  # values that are parsed by one call, which is three times as fast as one by one
-MOST_TOOK = 1000  # durations that the estimate of a new leader begins with
+VERSION = 3  # version of the stored form
+AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
+MOST_TOOK = 1000  # durations with which the estimate of a new leader begins
 STATUSES = tuple(TaskStatus)
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
@@ -77,10 +77,10 @@ def encode_change(change: Change) -> Write:
 
 
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
-    """Return the state that is stored; time limits and leases begin anew at `now`.
+    """Return the stored state; time limits and leases restart at `now`.
 
-    Args: pairs: keys and values, the keys in order.  leader: the token of the leader that loads it.
-    Raises: DamagedError: a value is not what this program has stored.
+    Args: pairs: keys and values, in the order of the keys.  leader: the token of the leader that loads it.
+    Raises: DamagedError: a value is not one that this program has stored.
     """
     state = MasterState(settings, leader)
     try:
@@ -98,7 +98,7 @@ def _load(state: MasterState, pairs: Iterator[tuple[str, str]], now: float) -> N
     tasks: Iterator[tuple[str, str]] = iter(())
     for key, value in pairs:
         kind = key.partition("/")[0]
-        if kind == "task":  # the last kind, by far the most keys: they are read while the store fetches the next ones
+        if kind == "task":  # the last and by far the largest kind: they are parsed while the store reads the next ones
             tasks = itertools.chain([(key, value)], pairs)
             break
         parts.setdefault(kind, []).append((key, value))
@@ -156,7 +156,7 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
             table.restore(number, record)
     for seconds in took:
         state.estimate.add(seconds)
-    for number, record in pending:  # their time limits begin anew, as durations are known
+    for number, record in pending:  # their time limits restart, because the durations are known now
         deadline = now + state.estimate.limit(record.failures)
         holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))
@@ -189,7 +189,7 @@ def _member_key(kind: str, uid: str) -> str:
 
 
 def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-    """Yield the keys with the values that the texts stand for."""
+    """Yield the keys with their parsed values."""
     left = iter(pairs)
     while some := list(itertools.islice(left, AT_ONCE)):
         values = json.loads(f"[{','.join([text for _, text in some])}]")

@@ -1,15 +1,15 @@
-"""How long a task may take, from how long tasks have taken (pure)."""
+"""The time limit of a task, estimated from the durations of previous tasks. Pure."""
 
 from __future__ import annotations
 
 GAIN, DEVIATION_GAIN = 1 / 8, 1 / 4  # RFC 6298, section 2: alpha and beta
-MEANS, DEVIATIONS = 2.0, 4.0  # the limit in means and mean deviations; RFC 6298 has 1 and 4, for packets
+MEANS, DEVIATIONS = 2.0, 4.0  # the limit in means and mean deviations; RFC 6298 uses 1 and 4 for packets
 
 
 class DurationEstimate:
-    """A moving mean of durations, and of how far they are from it.
+    """A moving mean of durations, and of their deviations.
 
-    Args: least, most: bounds of the limit in seconds; `most` is the limit while nothing is known.
+    Args: least, most: bounds of the limit in seconds; `most` is the limit without data.
     """
 
     def __init__(self, least: float, most: float) -> None:
@@ -19,7 +19,7 @@ class DurationEstimate:
         self._least, self._most = min(least, most), most
 
     def add(self, seconds: float) -> None:
-        """Take a duration into account."""
+        """Add a duration."""
         seconds = max(0.0, seconds)
         if self.known:
             self.deviation += DEVIATION_GAIN * (abs(seconds - self.mean) - self.deviation)
@@ -29,7 +29,7 @@ class DurationEstimate:
         self.known += 1
 
     def limit(self, failures: int) -> float:
-        """Return the seconds for a task; each failure of it doubles them, since the estimate may be too small."""
+        """Return the time limit of a task in seconds; each failure doubles it, as the estimate may be too small."""
         if not self.known:
             return self._most
         plain = max(self._least, MEANS * self.mean + DEVIATIONS * self.deviation)

@@ -1,6 +1,6 @@
-"""What happens to the master, and what it answers (pure).
+"""The events of the master, and its answers. Pure.
 
-A ticket is what the server knows a question by; the rules hand it back with the answer, now or later.
+A ticket identifies a request in the server; the rules return it with the answer, now or later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ticket = Hashable
 
 @dataclass(frozen=True)
 class DatasetGiven:
-    """A member has handed in a whole file list, grouped into tasks."""
+    """A member has sent a whole file list, grouped into tasks."""
 
     ticket: Ticket
     digest: str
@@ -28,9 +28,9 @@ class DatasetGiven:
 
 @dataclass(frozen=True)
 class TaskWanted:
-    """A member wants a task of a pass, and waits for one until a time.
+    """A member requests a task of a pass, and waits for one until a time.
 
-    request: the member's own number of this question; a repeated question has the same.
+    request: the member's own number of this request; a repeated request has the same number.
     """
 
     ticket: Ticket
@@ -42,12 +42,13 @@ class TaskWanted:
 
 @dataclass(frozen=True)
 class TaskReported:
-    """A member says how a dispatch has ended.
+    """A member reports how a dispatch has ended.
 
-    outcome: finished: its records are trained, and every server has acknowledged that.  failed: they cannot be.
-        returned: the member leaves, and has not trained them; that is no failure.
-    samples: that were trained, also of a dispatch that has failed or comes back.
-    wanted: a question for the next task with the same ticket, or None. It does not wait: there is one answer to both.
+    outcome: finished: its records are trained, and every server has acknowledged that.  failed: they cannot be trained.
+        returned: the member leaves, and has not trained them; that is not a failure.
+    samples: number of trained samples, also of a failed or returned dispatch.
+    wanted: a request for the next task with the same ticket, or None. It does not wait: one answer contains both
+        results.
     """
 
     ticket: Ticket
@@ -67,7 +68,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member wants to save the model of a pass; no other one may for `block` seconds then."""
+    """A member requests to save the model of a pass; if granted, no other one may for `block` seconds."""
 
     ticket: Ticket
     member: MemberId
@@ -89,14 +90,14 @@ GRANTED, BUSY, SAVED = "granted", "busy", "saved"
 
 @dataclass(frozen=True)
 class MemberIn:
-    """A member has joined, or is back."""
+    """A member has joined or rejoined."""
 
     member: MemberId
 
 
 @dataclass(frozen=True)
 class MemberOut:
-    """A member's connection is lost; it has until the end of its lease to come back."""
+    """A member's connection is lost; it may reconnect until the end of its lease."""
 
     member: MemberId
     reason: str
@@ -104,9 +105,9 @@ class MemberOut:
 
 @dataclass(frozen=True)
 class MemberLeaves:
-    """A member goes, or is known to be gone: what it has goes back at once.
+    """A member leaves, or is known to have gone: its tasks are assigned again at once.
 
-    ticket: to answer, None when no member asks.  is_polite: it has said so itself, which is no failure of its tasks.
+    ticket: to answer, or None without a request.  is_polite: the member has reported it, so its tasks have not failed.
     """
 
     ticket: Ticket | None
@@ -117,7 +118,7 @@ class MemberLeaves:
 
 @dataclass(frozen=True)
 class TimePasses:
-    """Nothing else has happened. Also what a new leader begins with."""
+    """Time has passed without another event. A new leader also begins with it."""
 
 
 Event = (
@@ -127,7 +128,7 @@ Event = (
 
 @dataclass(frozen=True)
 class TicketAnswer:
-    """Answer a question with this body of the protocol."""
+    """Answer a request with this body of the protocol."""
 
     ticket: Ticket
     body: Mapping[str, Any]
@@ -135,7 +136,7 @@ class TicketAnswer:
 
 @dataclass(frozen=True)
 class TicketRefusal:
-    """Refuse a question. `code` is one word for programs, `reason` is for people."""
+    """Refuse a request. `code` is one word for programs, `reason` is for users."""
 
     ticket: Ticket
     code: str
@@ -144,7 +145,7 @@ class TicketRefusal:
 
 @dataclass(frozen=True)
 class MemberWelcome:
-    """Let a member in that has joined. `number`: of a trainer; None of a watcher."""
+    """Accept a member that joins. `number`: of a trainer; None for a watcher."""
 
     member: MemberId
     number: int | None
@@ -152,7 +153,7 @@ class MemberWelcome:
 
 @dataclass(frozen=True)
 class JoinRefusal:
-    """Keep a member out. `code` is one word for programs, `reason` is for people."""
+    """Refuse a member that joins. `code` is one word for programs, `reason` is for users."""
 
     member: MemberId
     code: str
@@ -161,7 +162,7 @@ class JoinRefusal:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """Tell all members of the present view."""
+    """Send the present view to all members."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ MasterEffect = TicketAnswer | TicketRefusal | MemberWelcome | JoinRefusal | View
 
 @dataclass
 class StepOutcome:
-    """What follows from an event: what is to be stored, in this order, and what is done when it is stored."""
+    """The results of an event: the changes to store, in this order, and the effects after storing them."""
 
     changes: list[Change] = field(default_factory=list)
     effects: list[MasterEffect] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Members that join, are lost, come back and leave (pure). A lost member's tasks are changed before the member.
+"""Members that join, are lost, rejoin and leave. Pure. A lost member's tasks are changed before the member.
 
-A process, which is a UID and an incarnation, has one number for good: it keeps it when its lease has ended and it
-joins again, also under another leader. A later incarnation of the same UID is another process, with another number.
+A process, identified by UID and incarnation, has one constant number: it keeps the number if it rejoins after its lease
+has ended, also under another leader. A later incarnation of the same UID is another process with another number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOINED, LEFT = "joined", "left"
 
 
 def take_member(turn: Turn, event: MemberIn) -> None:
-    """Let a member in, or back."""
+    """Accept a member that joins or rejoins."""
     state, member = turn.state, event.member
     numbered = state.numbers.get(member.uid)
     if numbered is not None and numbered.id > member:
@@ -44,12 +44,12 @@ def take_member(turn: Turn, event: MemberIn) -> None:
 
 
 def next_number(state: MasterState) -> int:
-    """Return the smallest number above all that were ever given: the newest one of a UID is its largest."""
+    """Return the smallest number above all assigned ones: the newest number of a UID is its largest."""
     return 1 + max((one.number for one in state.numbers.values()), default=-1)
 
 
 def take_out(turn: Turn, event: MemberOut) -> None:
-    """Take note that a member's connection is lost: its lease runs, and the others go on without it meanwhile."""
+    """Record that a member's connection is lost: its lease runs, and the others continue without it."""
     known = turn.state.members.get(event.member.uid)
     if known is None or known.id != event.member:
         return
@@ -59,7 +59,7 @@ def take_out(turn: Turn, event: MemberOut) -> None:
 
 
 def take_leave(turn: Turn, event: MemberLeaves) -> None:
-    """Let a member go."""
+    """Handle a member that leaves."""
     known = turn.state.members.get(event.member.uid)
     if known is not None and known.id == event.member:
         drop_member(turn, known, event.reason, is_failure=not event.is_polite)
@@ -68,7 +68,7 @@ def take_leave(turn: Turn, event: MemberLeaves) -> None:
 
 
 def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool) -> None:
-    """Give the tasks of a member back, and forget it."""
+    """Return the tasks of a member, and remove the member."""
     _refuse_waiting(turn, member.id)
     turn.state.presence.drop([member.id])
     numbers = turn.state.table.held_by(member.id)

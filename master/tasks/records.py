@@ -1,4 +1,4 @@
-"""What the master knows and stores (pure): each record is one key of the store."""
+"""The stored data of the master. Pure. Each record is one key of the store."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from messages.envelope import MemberId
 
 
 class TaskStatus(enum.IntEnum):
-    """Where a task stands in a pass. The numbers are those of the store."""
+    """The state of a task in a pass. The numbers are those of the store."""
 
     TODO = 0
-    PENDING = 1  # given to one member, or to two in the last tenth of a pass
+    PENDING = 1  # assigned to one member, or to two in the last tenth of a pass
     DONE = 2
     FAILED = 3  # discarded for this pass
 
 
 class Phase(enum.StrEnum):
-    """Where the job stands."""
+    """The state of the job."""
 
     RUNNING = "running"
     SAVING = "saving"  # every pass is finished, and the model of the last one is not saved yet
@@ -28,11 +28,12 @@ class Phase(enum.StrEnum):
 
 
 class Hold(NamedTuple):
-    """One dispatch of a task. It and TaskRecord are tuples, since a million of them are made when a leader loads.
+    """One dispatch of a task. Hold and TaskRecord are tuples, because a million of them are created when a leader
+    loads.
 
-    request: the member's number of the question that it answers; a question that comes again gets the same task.
-    epoch: of the dispatch, counted per task from 1; a report with another one is refused.
-    since, deadline: seconds since the epoch. The deadline is not stored: a new leader sets it anew.
+    request: the member's number of the answered request; a repeated request gets the same task.
+    epoch: of the dispatch, counted for each task from 1; a report with another epoch is refused.
+    since, deadline: seconds since the epoch. The deadline is not stored: a new leader computes it again.
     """
 
     member: MemberId
@@ -43,13 +44,13 @@ class Hold(NamedTuple):
 
 
 class TaskRecord(NamedTuple):
-    """One task in the pass that it was last given in. In a later pass it is TODO again, and its counters are 0.
+    """One task in the pass of its last dispatch. In a later pass it is TODO again, and its counters are 0.
 
-    epoch: dispatches ever.  tries: dispatches in this pass.  failures: in this pass.
-    holds: the members that have it; of a DONE task the dispatch that finished it.
-    took: seconds from dispatch to finish.  samples: that its holder says it has trained.
-    repeats: (epoch, samples) of the dispatches of this pass that were reported, but are not what finished the task.
-    before: the last pass in which it was finished, and the epoch that did that; -1 and 0 for none.
+    epoch: number of all dispatches.  tries: dispatches in this pass.  failures: in this pass.
+    holds: the members that have it; for a DONE task the dispatch that finished it.
+    took: seconds from dispatch to finish.  samples: trained samples, as reported by its holder.
+    repeats: (epoch, samples) of reported dispatches of this pass other than the one that finished the task.
+    before: the last pass in which it was finished, and the epoch of that dispatch; -1 and 0 if there is none.
     """
 
     pass_number: int
@@ -66,10 +67,10 @@ class TaskRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What there is once; its key is written after everything that it speaks of.
+    """The single record of the job; its key is written after all keys that it refers to.
 
-    digest: of the file list, see `dataset`.  config: the digest of the trainers' config, empty if they gave none.
-    tasks: how many there are.  reason: why the job has failed.  saved: the last pass whose model is saved, -1 for none.
+    digest: of the file list, see `dataset`.  config: the digest of the trainers' config, or "".
+    tasks: their number.  reason: why the job has failed.  saved: the last pass with a saved model, or -1.
     """
 
     digest: str
@@ -83,13 +84,13 @@ class Head:
 
     @property
     def ended(self) -> int:
-        """The last pass that has ended with a model, -1 for none."""
+        """The last pass that has ended with a model, or -1."""
         return self.pass_number if self.phase in (Phase.SAVING, Phase.DONE) else self.pass_number - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMember:
-    """A trainer that has joined. `until`: when its lease ends; None while it is connected."""
+    """A trainer that has joined. `until`: end of its lease; None while it is connected."""
 
     id: MemberId
     joined: float
@@ -98,7 +99,7 @@ class TaskMember:
 
 @dataclass(frozen=True, slots=True)
 class MemberNumber:
-    """The number of a member, which no other one ever has. It outlasts the member, which may come back."""
+    """The unique number of a member. It stays when the member leaves, because the member may rejoin."""
 
     id: MemberId
     number: int
@@ -106,7 +107,7 @@ class MemberNumber:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """The members that have a task at a moment.
+    """The members with a task at a moment.
 
     epoch: grows with each view, also from leader to leader.  members: their numbers, in order.
     """
@@ -117,7 +118,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """A member has joined or left, for people: at a time in seconds since the epoch, and why."""
+    """A member has joined or left: the time in seconds since the epoch, and the reason, for users."""
 
     time: float
     member: MemberId
@@ -128,7 +129,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """Which member may save the model of a pass, and until when no other one may."""
+    """The member that may save the model of a pass, and until when no other one may."""
 
     member: MemberId
     until: float
@@ -137,12 +138,12 @@ class SaveSlot:
 
 @dataclass(frozen=True, slots=True)
 class PassAccount:
-    """What a pass came to.
+    """The result of a pass.
 
-    done, discarded: tasks.  dispatches: of all tasks; those above `done` were repeated, or ended in a discarded task.
-    failures: dispatches that ended by a report, a time limit or a lost member.  names: the first discarded tasks.
-    samples: of the dispatches that finished a task.  repeated: samples of the other dispatches, as far as they were
-    reported: (task, epoch) of these are in `reported`.  A trainer that is killed reports nothing.
+    done, discarded: numbers of tasks.  dispatches: of all tasks; the dispatches above `done` were repetitions, or
+    belong to discarded tasks.  failures: dispatches that ended by a report, a time limit or a lost member.  names: the
+    first discarded tasks.  samples: of the dispatches that finished a task.  repeated: reported samples of other
+    dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports nothing.
     """
 
     pass_number: int
@@ -158,16 +159,16 @@ class PassAccount:
 
     @property
     def unreported(self) -> int:
-        """How many dispatches have ended without a word; each may have trained any part of its task."""
+        """The number of dispatches without a report; each may have trained any part of its task."""
         return max(0, self.dispatches - self.done - len(self.reported))
 
 
-# ----- Changes: what a step has decided. Each is one key, and they are stored in order.
+# ----- Changes: the decisions of a step. Each is one key, and they are stored in order.
 
 
 @dataclass(frozen=True, slots=True)
 class PutTask:
-    """Task `number` is as in this record now."""
+    """Task `number` has this record now."""
 
     number: int
     record: TaskRecord
@@ -175,7 +176,7 @@ class PutTask:
 
 @dataclass(frozen=True, slots=True)
 class PutFiles:
-    """The files of some tasks in a row, stored before the head that counts them."""
+    """The files of some successive tasks, stored before the head that counts them."""
 
     digest: str
     number: int
@@ -184,14 +185,14 @@ class PutFiles:
 
 @dataclass(frozen=True, slots=True)
 class PutHead:
-    """The head is this now."""
+    """The head has this content now."""
 
     head: Head
 
 
 @dataclass(frozen=True, slots=True)
 class PutNumber:
-    """A member has its number; stored before the member."""
+    """A member has this number; stored before the member."""
 
     number: MemberNumber
 
@@ -205,14 +206,14 @@ class PutMember:
 
 @dataclass(frozen=True, slots=True)
 class DropMember:
-    """A member is gone."""
+    """A member has left."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class PutSave:
-    """The slot of the save is taken."""
+    """The save slot is taken."""
 
     slot: SaveSlot
 

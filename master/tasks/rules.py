@@ -1,13 +1,13 @@
-"""The rules of the master (pure): `step` changes the state and returns what is to be stored and answered.
+"""The rules of the master. Pure: `step` changes the state and returns what must be stored and answered.
 
     outcome = step(state, event, now)
     store(outcome.changes); answer(outcome.effects)
 
-What is stored changes only by the changes that are returned, and any first part of them leaves a state that is right:
-a leader may die between two of them. So a task changes before the pass that it ends, a lost member's tasks before the
+Only the returned changes change what is stored, and any first part of them leaves a consistent state, because a leader
+may end between two of them. Therefore a task changes before the pass that it ends, a lost member's tasks before the
 member, and the file list before the head that counts it.
 
-Source: spec/distributed.md 5.8, rules 2 to 7; M1 to M6 are the faults of 5.3 that they mend.
+Source: spec/distributed.md 5.8, rules 2 to 7; M1 to M6 are the faults of 5.3 that these rules correct.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from master.tasks.records import (
 from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 
-MOST_REPEATS = 100  # dispatches of a task in a pass that are counted as repetitions; what a store keeps is bounded
-MOST_REPORTED = 10_000  # the same of all tasks, as long as late reports come
+MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass, which bounds the size of the store
+MOST_REPORTED = 10_000  # the same bound for all tasks, for late reports
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:
-    """Let something happen at a time, in seconds since the epoch."""
+    """Apply an event at a time, in seconds since the epoch."""
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
     has_ended = dispatch.end_pass(turn)  # rule 6: after any change
@@ -101,12 +101,12 @@ def _take_dataset(turn: Turn, event: DatasetGiven) -> None:
 
 
 def describe_dataset(head: Head) -> Mapping[str, Any]:
-    """Return the answer to a file list that is the job's."""
+    """Return the answer to a file list that equals the job's."""
     return {"state": "known", "next": head.files, "pass": head.pass_number}
 
 
 def why_other_dataset(head: Head, digest: str, files: int) -> str:
-    """Return why a file list is not the job's; an empty text if it is."""
+    """Return why a file list differs from the job's, or "" if it is equal."""
     if digest == head.digest:
         return ""
     return (
@@ -116,7 +116,7 @@ def why_other_dataset(head: Head, digest: str, files: int) -> str:
 
 
 def why_other_config(head: Head, config: str) -> str:
-    """Return why a trainer's config is not the job's; an empty text if it is, or either is not known."""
+    """Return why a trainer's config differs from the job's, or "" if it is equal or one is unknown."""
     if config and head.config and config != head.config:
         return (
             f"this trainer's config has digest {config[:16]}, that of the job's first trainer {head.config[:16]}: "
@@ -125,7 +125,7 @@ def why_other_config(head: Head, config: str) -> str:
     return ""
 
 
-# ----- Rule 3: a task for the member that asks
+# ----- Rule 3: a task for the requesting member
 
 
 def _take_wanted(turn: Turn, event: TaskWanted) -> None:
@@ -137,7 +137,7 @@ def _take_wanted(turn: Turn, event: TaskWanted) -> None:
         turn.state.waiting[event.ticket] = event
 
 
-# ----- Rule 4: how a dispatch has ended
+# ----- Rule 4: the end of a dispatch
 
 
 def _take_report(turn: Turn, event: TaskReported) -> None:
@@ -152,18 +152,18 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
 
 
 def _judge_report(turn: Turn, event: TaskReported) -> str:
-    """Take a report; return why it is refused, an empty text if it is not."""
+    """Apply a report; return why it is refused, or ""."""
     table = turn.state.table
     record = table.records.get(event.number)
     if record is not None and (event.pass_number, event.epoch) == record.before:
-        return ""  # said again, when the task is given anew
+        return ""  # repeated, after the task was assigned again
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
         turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
         _count_repeated(turn, event)
         return reason
-    if record.status is TaskStatus.DONE:  # said again: the answer was lost
+    if record.status is TaskStatus.DONE:  # repeated, because the answer was lost
         return ""
     if event.outcome != RETURNED:
         turn.state.presence.report(event.member, turn.now)
@@ -180,9 +180,9 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
 
 
 def _count_repeated(turn: Turn, event: TaskReported) -> None:
-    """Count what a dispatch has trained without finishing its task in the account of its pass, once.
+    """Add the samples of a dispatch that did not finish its task to the account of its pass, once.
 
-    A report may come when its pass is over: its account changes then.
+    A report may arrive after its pass has ended: that account then changes.
     """
     state = turn.state
     record, account = state.table.current(event.number), state.accounts.get(event.pass_number)
@@ -252,7 +252,7 @@ def _take_save(turn: Turn, event: SaveWanted) -> None:
 
 def _take_saved(turn: Turn, event: SaveDone) -> None:
     head, slot = turn.state.head, turn.state.save
-    if head is not None and event.pass_number <= head.saved:  # said again: the answer was lost
+    if head is not None and event.pass_number <= head.saved:  # repeated, because the answer was lost
         turn.answer(event.ticket, {"accepted": True, "reason": ""})
         return
     if head is None or slot is None or (slot.member, slot.pass_number) != (event.member, event.pass_number):

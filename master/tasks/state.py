@@ -1,4 +1,4 @@
-"""The whole state of a master in memory (pure); `apply` is the only way to change what is stored of it."""
+"""The whole state of a master in memory. Pure; only `apply` changes the stored part."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from master.tasks.records import (
 )
 from master.tasks.table import TaskTable
 
-MOST_EVENTS = 100  # joins and leaves that are kept
-MOST_NAMED = 20  # discarded tasks, in the line that says how the job has ended
-MOST_CHARACTERS = 2500  # of that line. Source: `registry.records.MOST_REASON` has room for it
+MOST_EVENTS = 100  # number of joins and leaves that are kept
+MOST_NAMED = 20  # maximum discarded tasks in the line about the end of the job
+MOST_CHARACTERS = 2500  # maximum characters of that line. Source: it fits into `registry.records.MOST_REASON`
 
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What the flags say.
+    """The settings from the flags.
 
-    num_passes: of the job.  failures_max: a task with more in a pass is discarded for it.
-    time_least, time_most: bounds of a task's time limit in seconds; `time_most` holds until durations are known.
-    member_lease: seconds that a member has to come back when its connection is lost.
-    speculate: give a second copy of the oldest pending task to a member that waits, in the last tenth of a pass.
-    ranks: if not 0, task i goes to the member of rank i % ranks alone, and a pass begins when all of them wait for it.
+    num_passes: of the job.  failures_max: a task with more failures in a pass is discarded for it.
+    time_least, time_most: bounds of a task's time limit in seconds; `time_most` is used until durations are known.
+    member_lease: seconds for a member to reconnect after its connection is lost.
+    speculate: in the last tenth of a pass, assign a second copy of the oldest pending task to a waiting member.
+    ranks: if not 0, task i goes only to the member of rank i % ranks, and a pass begins when all of them wait for it.
     """
 
     num_passes: int = 1
@@ -54,9 +54,10 @@ class TaskSettings:
 
 
 class MasterState:
-    """Tasks, members and the save slot; and the members that wait for a task, which are not stored: they ask again.
+    """Tasks, members and the save slot; and the waiting members, which are not stored because they repeat their
+    requests.
 
-    Args: leader: the token of the leader that has this state.
+    Args: leader: the token of the leader with this state.
     """
 
     def __init__(self, settings: TaskSettings, leader: int = 0) -> None:
@@ -64,28 +65,28 @@ class MasterState:
         self.head: Head | None = None
         self.presence = Presence(leader)
         self.table = TaskTable(self.presence.move)
-        self.numbers: dict[str, MemberNumber] = {}  # by UID; of its newest incarnation, also when that has gone
+        self.numbers: dict[str, MemberNumber] = {}  # by UID, for its newest incarnation, also after it has left
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
         self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
-        self.waiting: dict[Ticket, TaskWanted] = {}  # the first to ask is first
+        self.waiting: dict[Ticket, TaskWanted] = {}  # in the order of the requests
         self._parts: list[tuple[str, ...]] = []  # of a file list whose head is not stored yet
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended, well or not."""
+        """Whether the job has ended, successfully or not."""
         return self.head is not None and self.head.phase in (Phase.DONE, Phase.FAILED)
 
     @property
     def gives_tasks(self) -> bool:
-        """Whether there are tasks, or will be again in this or the next pass."""
+        """Whether there are tasks, or will be in this or the next pass."""
         return self.head is not None and self.head.phase is Phase.RUNNING
 
     @property
     def discarded(self) -> str:
-        """At the end of the job: which tasks were discarded, pass by pass; "" if none was."""
+        """At the end of the job: the discarded tasks of each pass; "" if there are none."""
         lossy = [one for one in self.accounts.values() if one.discarded]
         if not lossy:
             return ""
@@ -100,7 +101,7 @@ class MasterState:
         return f"{text[:MOST_CHARACTERS]}; the model is saved, and the log of the master has the reasons"
 
     def find_saver(self, now: float) -> TaskMember | None:
-        """Return the member that is saving: it is there, has time left, and has not said that it is done."""
+        """Return the member that is saving: it is connected, has time left, and has not reported the end."""
         slot = self.save
         if slot is None or self.head is None or slot.until <= now or slot.pass_number <= self.head.saved:
             return None
@@ -108,9 +109,10 @@ class MasterState:
         return member if member is not None and member.id == slot.member else None
 
     def wants_saver(self, now: float) -> bool:
-        """Return whether the model of the pass that ended last is to be saved, and no member is at it.
+        """Return whether the model of the last ended pass must be saved, and no member is saving it.
 
-        Within the job that is so only if members ask for saves at all: each asks when it hears of the end of a pass.
+        Before the end of the job this holds only if members request saves at all: each does when it learns of a pass's
+        end.
         """
         head = self.head
         if head is None or head.phase not in (Phase.RUNNING, Phase.SAVING) or head.saved >= head.ended:
@@ -118,7 +120,7 @@ class MasterState:
         return (head.phase is Phase.SAVING or self.save is not None) and self.find_saver(now) is None
 
     def apply(self, change: Change) -> None:
-        """Change what is stored."""
+        """Apply a change to the stored part."""
         if isinstance(change, PutTask):
             self.table.put(change.number, change.record)
         elif isinstance(change, PutMember):

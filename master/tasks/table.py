@@ -1,6 +1,6 @@
-"""The tasks of the present pass, and the orders in which they are asked for (pure).
+"""The tasks of the present pass, and the orders in which they are assigned. Pure.
 
-A pass begins without touching a task: a record of an earlier pass means TODO. A million tasks cost nothing then.
+A pass begins without changing a task: a record of an earlier pass means TODO. This makes a million tasks fast.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from master.tasks.records import Hold, PassAccount, TaskRecord, TaskStatus
 from messages.envelope import MemberId
 
-MOST_NAMES = 100  # of discarded tasks in the account of a pass
+MOST_NAMES = 100  # maximum names of discarded tasks in the account of a pass
 
 
 @dataclasses.dataclass
 class PassSums:
-    """What the records of the present pass add up to; `twice` are the tasks whose records have repeats."""
+    """Sums over the records of the present pass; `twice`: the tasks whose records have repeats."""
 
     dispatches: int = 0
     failures: int = 0
@@ -27,7 +27,7 @@ class PassSums:
     twice: dict[int, None] = dataclasses.field(default_factory=dict)
 
     def count(self, number: int, record: TaskRecord, sign: int) -> None:
-        """Add a record, or take it out again."""
+        """Add a record, or subtract it."""
         self.dispatches += sign * record.tries
         self.failures += sign * record.failures
         self.samples += sign * record.samples
@@ -37,9 +37,9 @@ class PassSums:
 
 
 class TaskTable:
-    """The tasks. `records` has those that were ever given; `put` is the only way to change one.
+    """The tasks. `records` has those that were ever assigned; only `put` changes a task.
 
-    Args: moved: hears of each member whose first task has come, or whose last one has gone.
+    Args: moved: called with each member that has received its first task or lost its last one.
     """
 
     def __init__(self, moved: Callable[[MemberId], None]) -> None:
@@ -51,19 +51,20 @@ class TaskTable:
         self.done = 0
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
-        self._fresh = 0  # all tasks below it were given in this pass
-        # given in this pass, and come back; an OrderedDict finds its first key at once, also after many have gone
+        self._fresh = 0  # all tasks below it were assigned in this pass
+        # assigned in this pass and returned; an OrderedDict finds its first key fast, also after many deletions
         self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
-        self._deadlines: list[tuple[float, int, int]] = []  # a heap of (deadline, task, epoch); some are out of date
-        self._held: dict[MemberId, dict[int, Hold]] = {}  # a member never has two dispatches of a task
+        # a heap of (deadline, task, epoch); some entries are outdated
+        self._deadlines: list[tuple[float, int, int]] = []
+        self._held: dict[MemberId, dict[int, Hold]] = {}  # a member never has two dispatches of one task
 
     @property
     def todo(self) -> int:
-        """How many tasks wait to be given."""
+        """The number of tasks that wait to be assigned."""
         return len(self.files) - len(self.pending) - self.done - len(self.failed)
 
     def current(self, number: int) -> TaskRecord:
-        """Return a task as it is in this pass."""
+        """Return a task's record in this pass."""
         record = self.records.get(number)
         if record is None:
             return TaskRecord(self.pass_number, TaskStatus.TODO)
@@ -76,12 +77,12 @@ class TaskTable:
     def put(self, number: int, record: TaskRecord) -> None:
         """Change a task of this pass."""
         before = self.current(number)
-        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # in the order that it is in
+        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # its place in the order stays
         self._forget(number, before, stays=stays)
         self._enter(number, record, stays=stays)
 
     def restore(self, number: int, record: TaskRecord) -> None:
-        """Take a task that has no record yet from the store; it may be of an earlier pass."""
+        """Load a task from the store, which may be of an earlier pass; it must have no record yet."""
         if record.pass_number == self.pass_number:
             self._enter(number, record, stays=False)
         else:
@@ -96,7 +97,7 @@ class TaskTable:
         self._held.clear()
 
     def next_todo(self) -> int | None:
-        """Return the task that is to be given next: first those not given in this pass, then those that came back."""
+        """Return the next task to assign: first those not assigned in this pass, then returned ones."""
         while self._fresh < len(self.files):
             record = self.records.get(self._fresh)
             if record is None or record.pass_number != self.pass_number:
@@ -109,7 +110,7 @@ class TaskTable:
         return sorted(self._held.get(member, ()))
 
     def find_request(self, member: MemberId, request: int) -> tuple[int, Hold] | None:
-        """Return the task that a member was given for a question, and that dispatch."""
+        """Return the task that a member was assigned for a request, and its dispatch."""
         held = self._held.get(member, {})
         return next(((number, hold) for number, hold in held.items() if hold.request == request), None)
 
@@ -118,7 +119,7 @@ class TaskTable:
         return member in self._held
 
     def take_expired(self, now: float) -> Iterator[tuple[int, Hold]]:
-        """Yield each dispatch whose time is over; a dispatch is yielded once."""
+        """Yield each dispatch whose time is over, once."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, epoch = heapq.heappop(self._deadlines)
             record = self.current(number)
@@ -129,7 +130,7 @@ class TaskTable:
                     yield number, hold
 
     def account(self, now: float) -> PassAccount:
-        """Return what the present pass has come to."""
+        """Return the account of the present pass."""
         names = tuple(self.name(number) for number in list(self.failed)[:MOST_NAMES])
         reported = ((number, epoch) for number in self.sums.twice for epoch, _ in self.records[number].repeats)
         return PassAccount(
@@ -146,11 +147,11 @@ class TaskTable:
         )
 
     def name(self, number: int) -> str:
-        """Return what people call a task: its number and its files."""
+        """Return the name of a task for users: its number and its files."""
         return f"{number} ({_shorten(self.files[number])})"
 
     def _enter(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Put a task into the order that it belongs to, unless it stays there."""
+        """Add a task to its order, unless it stays there."""
         self.records[number] = record
         self.sums.count(number, record, 1)
         if stays:
@@ -171,7 +172,7 @@ class TaskTable:
             self._again[number] = None
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Take a task out of the order that it is in, unless it stays there."""
+        """Remove a task from its order, unless it stays there."""
         self.sums.count(number, record, -1)
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
@@ -185,7 +186,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
         elif not stays:
-            self._again.pop(number, None)  # of tasks that are given by rank, it need not be the first one
+            self._again.pop(number, None)  # for tasks that are assigned by rank it may not be the first one
 
 
 def _shorten(files: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""One step under way (pure): what is changed in the state is also what is to be stored."""
+"""One step in progress. Pure: each change of the state is also a change to store."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from master.tasks.state import MasterState
 
 @dataclasses.dataclass
 class Turn:
-    """The state, the time in seconds since the epoch, and what has been decided so far."""
+    """The state, the time in seconds since the epoch, and the decisions so far."""
 
     state: MasterState
     now: float
     outcome: StepOutcome = dataclasses.field(default_factory=StepOutcome)
 
     def change(self, change: Change) -> None:
-        """Change the state, and store that."""
+        """Change the state, and store the change."""
         self.state.apply(change)
         self.outcome.changes.append(change)
 
     def answer(self, ticket: Ticket, body: Mapping[str, Any]) -> None:
-        """Answer a question when the changes are stored."""
+        """Answer a request after the changes are stored."""
         self.outcome.effects.append(TicketAnswer(ticket, body))
 
     def refuse(self, ticket: Ticket, code: str, reason: str) -> None:
-        """Refuse a question."""
+        """Refuse a request."""
         self.outcome.effects.append(TicketRefusal(ticket, code, reason))
 
     def join_answers(self, ticket: Ticket) -> None:
-        """Make one answer of that to a report and that to the question for the next task, if there are both."""
+        """Combine the answers to a report and to the request for the next task into one, if there are both."""
         effects = self.outcome.effects
         places = [
             at
@@ -43,9 +43,9 @@ class Turn:
         if len(places) < 2:  # the report itself was refused
             return
         wanted, report = effects.pop(places[1]), effects[places[0]]
-        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # a refused question is asked again
+        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # a refused request is repeated
             effects[places[0]] = TicketAnswer(ticket, {**report.body, "next": wanted.body})
 
     def note(self, text: str, *, is_warning: bool = False) -> None:
-        """Write a line into the log."""
+        """Write a log line."""
         self.outcome.effects.append(Notice(text, is_warning))
