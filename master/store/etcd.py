@@ -1,8 +1,8 @@
 """A store in etcd: `--etcd_endpoints`, over HTTP with etcd3gw.
 
     /JOB/master/lock      created by the leader, with its lease: etcd removes it when the leader stops renewing
-    /JOB/master/addr      "host:port" of the leader, with the same lease /JOB/master/...       the state, see
-    `tasks.encoding`
+    /JOB/master/addr      "host:port" of the leader, with the same lease
+    /JOB/master/...       the state, see `tasks.encoding`
 
 Every write is a transaction with the condition that the lock is still this leader's (its revision is the leader's
 token): etcd itself refuses writes of a former leader. A transaction has at most MOST_WRITES keys, because etcd's
