@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Array, Ids, list_distinct
 from trainer.arrays.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.arrays.rng import Stream
+from trainer.arrays.sparse_storage import sparse_pattern
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
 
@@ -49,8 +49,8 @@ class Parameter:
         self.name: str = config.name
         self.size: int = config.size
         self.is_static: bool = config.is_static
-        self.is_table = bool(config.sparse_update or config.sparse_remote_update)
-        self.row_width: int = config.dims[1] if len(config.dims) == 2 else config.size
+        self.pattern = sparse_pattern(config)  # of sparse storage: where the values are
+        self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
         self.follows = False  # the value has followed batches without being trained
         self.value: Array
         self._gradient: Array
@@ -59,8 +59,20 @@ class Parameter:
         self._rows: list[Ids] = []
         self._averages: list[tuple[Array, float]] | None = None  # a replica's, until the first table takes them over
 
+    @property
+    def is_table(self) -> bool:
+        """Whether it is updated sparsely."""
+        return bool(self.config.sparse_update or self.config.sparse_remote_update)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of the matrix, with sparse storage those that are zero, too."""
+        return self.size if self.pattern is None else self.pattern.size
+
     def matrix(self, rows: int, columns: int) -> Array:
-        """Return the value as a matrix."""
+        """Return the value as a matrix; one of sparse storage is only to be read."""
+        if self.pattern is not None:
+            return self.pattern.spread(self.value)
         return self.value.reshape(rows, columns)
 
     # ----- Gradient: not for static parameters -----
@@ -101,6 +113,9 @@ class Parameter:
 
     def add_product(self, x: Array, g: Array) -> None:
         """Add x^T g. Shapes: x: (n, rows), g: (n, columns)."""
+        if self.pattern is not None:
+            self.add_gradient(self.pattern.pick(multiply(x.T, g)))
+            return
         target = self._gradient.reshape(x.shape[1], g.shape[1])
         if self._content is _Content.STALE and g.shape[1] != 1:
             np.matmul(x.T, g, out=target)
@@ -126,6 +141,11 @@ class Parameter:
         Shapes: rows: (n, width), starts: (n + 1,), ids: (nonzeros,), values: (nonzeros,) or None for ones.
         """
         width = rows.shape[1]
+        if self.pattern is not None:
+            whole = np.zeros((self.pattern.size // width, width), rows.dtype)
+            hot_rows.add_outer(whole, rows, ids, starts, values)
+            self.add_gradient(self.pattern.pick(whole))
+            return
         self._zero_if_stale()
         hot_rows.add_outer(self._gradient.reshape(-1, width), rows, ids, starts, values)
         self._mark_rows(ids, width)
@@ -202,7 +222,9 @@ class Parameter:
     # ----- Records -----
 
     def randomize(self, stream: Stream) -> None:
-        """Draw first values as the record says."""
+        """Draw first values as the record says. Raises: ConfigError: sparse storage, which begins with a file."""
+        if self.pattern is not None:
+            raise self.pattern.refuse_without_file()
         mean, std = self.config.initial_mean, self.config.initial_std
         if self.config.initial_strategy == UNIFORM:
             fill_uniform(self.value, mean - std, mean + std, stream)
@@ -277,6 +299,7 @@ class ParameterTable:
         replica.values = self.values
         replica._make_views()
         for parameter in self:
+            replica[parameter.name].pattern = parameter.pattern
             if parameter.is_static:
                 replica[parameter.name].share(parameter)
         return replica
@@ -369,9 +392,8 @@ def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
                 f"parameter {config.name!r} cannot be saved: its name is that of its file, so it must not hold a '/' "
                 f"nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
             )
-        asked: dict[str, Any] = {
-            "sparse storage (is_sparse)": config.is_sparse,
-            f"initial_strategy {config.initial_strategy}": config.initial_strategy not in (NORMAL, UNIFORM),
-        }
-        for what in (name for name, given in asked.items() if given):
-            raise ConfigError(f"parameter {config.name}: {what} is not supported yet; use a dense parameter without it")
+        if config.initial_strategy not in (NORMAL, UNIFORM):
+            raise ConfigError(
+                f"parameter {config.name}: unsupported initial_strategy {config.initial_strategy}; there are {NORMAL} "
+                f"(normal) and {UNIFORM} (uniform)"
+            )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pserver.store.snapshot import CheckpointState, Part, find_flaw
 from runtime import glog
 from runtime.durable_files import NO_SUCH_FILE
-from runtime.errors import ConfigError, DamagedError, MissingInputError, VolumeError
+from runtime.errors import ConfigError, DamagedError, DataError, MissingInputError, VolumeError
 from runtime.regular_files import open_regular
 from trainer.arrays.parameters import ParameterTable
 from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSION, describe_parameters, list_checkpoints
@@ -64,10 +64,16 @@ class _Reader:
             if name in self._sizes:
                 header = bytearray(HEADER.size)
                 values = np.empty(parameter.size, "<f4")
-                self._read_into(name, memoryview(header), _bytes_of(values))
+                places = bytearray(parameter.pattern.file_bytes if parameter.pattern else 0)
+                self._read_into(name, memoryview(header), _bytes_of(values), memoryview(places))
                 if HEADER.unpack(header) != (0, VALUE_BYTES, parameter.size):
                     self._damaged(f"its file {name} has another header")
                 np.copyto(parameter.value, values)
+                if parameter.pattern is not None:
+                    try:
+                        parameter.pattern.read(bytes(places), name)
+                    except DataError as error:
+                        self._damaged(str(error))
             elif parameter.name not in elsewhere:
                 self._damaged(f"{name} is not among its files")
         for name in self._sizes.keys() - self._used:

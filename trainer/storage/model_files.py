@@ -46,9 +46,16 @@ def pass_name(number: int, part: int = 0) -> str:
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
-    """Return a parameter as its file holds it, header and values."""
+    """Return a parameter as its file holds it: header, values, and of sparse storage their places."""
     values = np.ascontiguousarray(parameter.value, "<f4")
-    return [HEADER.pack(0, VALUE_BYTES, values.size), values.data]
+    places = [] if parameter.pattern is None else [parameter.pattern.encode()]
+    return [HEADER.pack(0, VALUE_BYTES, values.size), values.data, *places]
+
+
+def count_file_bytes(parameter: Parameter) -> int:
+    """Return the length of a parameter's file."""
+    places = 0 if parameter.pattern is None else parameter.pattern.file_bytes
+    return HEADER.size + parameter.size * VALUE_BYTES + places
 
 
 SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its whole path

@@ -31,9 +31,10 @@ from runtime.errors import (
 from runtime.regular_files import open_regular
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.arrays.rng import Stream
+from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.storage.checkpoint import list_checkpoints
 from trainer.storage.model_archive import ParameterArchive, is_archive
-from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, pass_name
+from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, count_file_bytes, pass_name
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
@@ -64,12 +65,21 @@ def load_model(
         for parameter in table:
             if parameter.name in elsewhere:
                 continue
-            data = model.read(parameter.name, HEADER.size + parameter.size * VALUE_BYTES)
+            data = model.read(parameter.name, count_file_bytes(parameter))
             if data is None:
                 is_lost = needs_done and set(model.names()) <= {one.name for one in table}
                 _make_up(parameter, path, strategy, stream, model.names(), is_lost)
             else:
-                parameter.value[:] = decode_parameter(data, f"{path}/{parameter.name}", parameter.name, parameter.size)
+                _take(parameter, data, f"{path}/{parameter.name}")
+
+
+def _take(parameter: Parameter, data: bytes, source: str) -> None:
+    parameter.value[:] = decode_parameter(data, source, parameter.name, parameter.size)
+    if parameter.pattern is not None:
+        parameter.pattern.read(data[HEADER.size + parameter.size * VALUE_BYTES :], source)
+    elif parameter.config.need_compact:
+        share = np.count_nonzero(parameter.value) / parameter.size
+        glog.info(f"compact nnz={share:g} name={parameter.name}", at=AT["compact"])
 
 
 def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
@@ -105,7 +115,7 @@ def find_flaw(header: bytes, length: int, expected: int) -> str:
     needed = HEADER.size + count * value_bytes
     if version or value_bytes not in WIDTHS:
         return f"is no parameter file: its header says version {version}, {value_bytes} bytes a value"
-    if length < needed or (length > needed != expected):
+    if length < needed or (length > needed != expected != length):
         return f"is cut off, or its header is wrong: {length} bytes for {count} values"
     return ""
 
@@ -245,7 +255,8 @@ class MergedFile:
                 file.seek(place)
                 header = file.read(HEADER.size)
                 count = HEADER.unpack(header)[2] if len(header) == HEADER.size else 0
-                end = place + HEADER.size + count * VALUE_BYTES
+                pattern = sparse_pattern(parameter)
+                end = place + HEADER.size + count * VALUE_BYTES + (pattern.file_bytes if pattern else 0)
                 if not count or end > size:
                     raise self._wrong(f"it is cut off at the parameter {parameter.name}")
                 self._places[parameter.name] = (place, end)

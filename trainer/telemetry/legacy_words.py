@@ -17,6 +17,7 @@ AT = {
     "save": "GradientMachine.cpp:64",
     "missing": "Parameter.cpp:377",
     "missing strategy": "Parameter.cpp:387",
+    "compact": "Parameter.cpp:317",
     "layer": "Layer.cpp:322",
     "stats": "TrainerInternal.cpp:206",
     "batch": "TrainerInternal.cpp:165",

@@ -24,6 +24,8 @@ _PLAIN_FIELDS = (
     "sparse_update",
     "sparse_remote_update",
     "is_sparse",
+    "format",
+    "need_compact",
 )
 # the attribute's own, or else the default of the moment
 _DEFAULTED_FIELDS = (
@@ -68,6 +70,7 @@ def add_parameter(
     parse.parameters[name] = parameter
     if device is not None:
         parameter.device = device
+    attr = attr | _storage(parse, name)
     for key in _PLAIN_FIELDS:
         if attr.get(key) is not None:
             setattr(parameter, key, attr[key])
@@ -85,6 +88,12 @@ def add_parameter(
         parameter.initial_mean = 0.0
         parameter.initial_std = 1.0 / math.sqrt(dims[0] if dims else size)
     _add_hooks(parameter, attr.get("update_hooks", parse.defaults.update_hooks))
+
+
+def _storage(parse: Parse, name: str) -> dict[str, Any]:
+    if parse.defaults.compact is None:
+        return {}
+    return dict(zip(("is_sparse", "format", "need_compact"), parse.defaults.compact(name), strict=True))
 
 
 def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ class ParameterDefaults:
     gradient_clipping_threshold: float | None = None
     device: int | None = None
     update_hooks: Any = None
+    compact: Callable[[str], tuple[bool, str, bool]] | None = None  # name -> is_sparse, format, need_compact
 
 
 DEFAULT_SETTINGS: Mapping[str, Any] = {

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from trainer.config.building.activations import BaseActivation
-from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_list, to_text, wrong
+from trainer.config.building.argument_errors import ArgumentError, to_float, to_int, to_list, to_size, to_text, wrong
 from trainer.config.building.attrs import HookAttribute, ParameterAttribute
 from trainer.config.building.declare import helper
 from trainer.config.building.layer import LayerOutput, columns_of
@@ -85,16 +85,21 @@ class V1Input:
     attr: V1Attribute
     argument: str | None
     shapes: dict[str, Any]
+    storage: tuple[str, int] | None = None  # of a sparse parameter: its format, and the number of its values
 
 
 @helper("v1")
 def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> V1Input:
-    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool= and the like."""
+    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool= and the like.
+
+    format "csr" or "csc" with nnz, the number of values, gives a fully connected layer a parameter of sparse storage.
+    """
     kinds = _SHAPES.values()
     ignored = ("format", "nnz", "make_layer_name_in_submodel")
+    storage = (given["format"], to_size("nnz", given.get("nnz"))) if given.get("format") in ("csr", "csc") else None
     shapes = {key: given.pop(key) for key in kinds if given.get(key) is not None}
     attributes = {key: value for key, value in given.items() if key not in (*kinds, *ignored)}
-    return V1Input(layer_called(input_layer_name), V1Attribute(**attributes), input_layer_argument, shapes)
+    return V1Input(layer_called(input_layer_name), V1Attribute(**attributes), input_layer_argument, shapes, storage)
 
 
 @helper("v1")

@@ -116,7 +116,10 @@ def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
             written.input_layer_argument = entry.argument
     for index, entry in enumerate(declared.inputs):
         dims = kind.dims(declared, size or 0, index, columns_of(entry.layer)) if size else None
-        if dims:
+        if dims and declared.kind == "fc" and entry.storage is not None:
+            form, values = entry.storage
+            layer.add_weight(index, values, dims, entry.attr, is_sparse=True, format=form)
+        elif dims:
             layer.add_weight(index, math.prod(dims), dims, entry.attr, **kind.weight)
     for key, value in declared.options.items():
         if isinstance(value, list | tuple) or key == "directions":

@@ -162,7 +162,17 @@ def default_update_hooks(val: Any) -> None:
 
 @helper("v1")
 def default_compact_func(val: Any) -> None:
-    """Do nothing: how parameters are compacted was for a store of long ago."""
+    """Set what says how parameters that are made afterwards are stored: name -> is_sparse, format, need_compact."""
+    if val is not None and not callable(val):
+        raise wrong("val", val, "it must be a function of a parameter's name")
+
+    def ask(name: str) -> tuple[bool, str, bool]:
+        told = val(name)
+        if not isinstance(told, list | tuple) or len(told) != 3:
+            raise wrong("val", told, f"for {name!r} it must return is_sparse, format and need_compact")
+        return bool(told[0]), to_text("format", told[1]), bool(told[2])
+
+    current().defaults.compact = None if val is None else ask
 
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:

@@ -34,12 +34,12 @@ class FullyConnectedLayer(Layer):
         for position, weight in enumerate(self.weights):
             if weight is None:
                 raise ConfigError(f"{self}: its input {position} has no parameter")
-            if self.size == 0 or weight.size % self.size:
+            if self.size == 0 or weight.elements % self.size:
                 raise ConfigError(
-                    f"{self}: parameter {weight.name} has {weight.size} values, no multiple of the "
+                    f"{self}: parameter {weight.name} has {weight.elements} values, no multiple of the "
                     f"layer's size {self.size}"
                 )
-            self._shapes.append((weight, (weight.size // self.size, self.size)))
+            self._shapes.append((weight, (weight.elements // self.size, self.size)))
         self._inputs: Sequence[Argument] = ()
 
     @staticmethod

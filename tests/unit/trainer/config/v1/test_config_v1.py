@@ -290,3 +290,34 @@ def test_a_module_of_the_user_imports_raw_functions_from_the_parser(parse_text, 
     )
     config = parse_text("import old_net\nold_net.net()")
     assert [layer.name for layer in config.model_config.layers] == ["x", "y"]
+
+
+SPARSE_STORAGE = """
+x = data_layer('x', 6)
+Layer(name='p', type='fc', inputs=[Input('x', format='csc', nnz=8)], size=3, bias=False)
+default_compact_func(lambda name: (True, 'csr', True) if name == '_q.w0' else (False, '', False))
+Layer(name='q', type='fc', inputs=['x'], size=3, bias=Bias())
+"""
+
+
+def test_a_parameter_of_sparse_storage_has_as_many_values_as_the_config_says(parse_text):
+    """format and nnz were left out of the message, so that the parameter was dense."""
+    parameters = {one.name: one for one in parse_text(SPARSE_STORAGE).model_config.parameters}
+    p, q, bias = (parameters[name] for name in ("_p.w0", "_q.w0", "_q.wbias"))
+    assert (p.size, list(p.dims), p.is_sparse, p.format) == (8, [6, 3], True, "csc")
+    assert not p.HasField("need_compact")
+    assert (q.size, q.is_sparse, q.format, q.need_compact) == (18, True, "csr", True)
+    assert bias.HasField("is_sparse") and not bias.is_sparse
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        ("default_compact_func(1)", "it must be a function of a parameter's name"),
+        ("default_compact_func(lambda name: True)\nLayer(name='p', type='fc', inputs=['x'], size=3)", "must return"),
+        ("Input('x', format='csr')", "nnz is None; it must be an integer"),
+    ],
+)
+def test_sparse_storage_that_is_said_in_half_is_refused(parse_text, call, what):
+    with pytest.raises(ConfigError, match=what):
+        parse_text(f"data_layer('x', 6)\n{call}")

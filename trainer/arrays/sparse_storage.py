@@ -1,0 +1,116 @@
+"""Parameters of sparse storage: a matrix of which only some places have values, the others are zero for ever.
+
+The message says how many values there are and how a file lists their places (format "csr" or "csc"); which places they
+are only the file of a model says. All else, optimisers and servers, work on the values alone.
+
+Source: spec/trainer.md 3.5; parameter/Parameter.cpp of v0.10.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from proto.ParameterConfig_pb2 import ParameterConfig
+from runtime.errors import ConfigError, DataError
+from trainer.arrays.arguments import Array
+
+_NUMBER = np.dtype("<i4")  # of the places in a file
+_FORMATS = ("csr", "csc")
+_LARGEST = 1 << 31  # elements of a whole matrix, as of any parameter of a config
+
+
+class SparsePattern:
+    """The places of the values of one parameter: none are known until a file is read.
+
+    With format "csr" the values are row by row, with "csc" column by column. `size` is that of the whole matrix.
+    """
+
+    def __init__(self, config: ParameterConfig) -> None:
+        self.name: str = config.name
+        self._count: int = config.size
+        self._rows, self._columns = list(config.dims)
+        self._by_rows = config.format == "csr"
+        self._lines, self._length = list(config.dims) if self._by_rows else list(config.dims)[::-1]
+        self.size: int = self._rows * self._columns
+        self._starts: npt.NDArray[np.int32] | None = None  # of each line in _ids
+        self._ids: npt.NDArray[np.int32]
+        self._places: npt.NDArray[np.int64]  # of each value in the flat matrix
+
+    @property
+    def file_bytes(self) -> int:
+        """The bytes of the places in a file, behind the values."""
+        return (self._lines + 1 + self._count) * _NUMBER.itemsize
+
+    def read(self, data: bytes, source: str) -> None:
+        """Take the places from a file, `file_bytes` of it.
+
+        Raises: DataError: they are cut off, lie outside of the matrix, or one of them comes twice.
+        """
+        if len(data) < self.file_bytes:
+            raise DataError(f"{source} is cut off: its places have {len(data)} bytes instead of {self.file_bytes}")
+        numbers = np.frombuffer(data, _NUMBER, self._lines + 1 + self._count)
+        # the row array comes first: offsets in csr, the numbers of rows in csc
+        cut = self._lines + 1 if self._by_rows else self._count
+        starts, ids = (numbers[:cut], numbers[cut:]) if self._by_rows else (numbers[cut:], numbers[:cut])
+        offsets = starts.astype(np.int64)
+        lengths = offsets[1:] - offsets[:-1]
+        if starts[0] != 0 or starts[-1] != self._count or (lengths < 0).any():
+            raise DataError(f"{source}: the offsets of its {self._lines} lines do not rise from 0 to {self._count}")
+        if self._count and not 0 <= int(ids.min()) <= int(ids.max()) < self._length:
+            raise DataError(f"{source}: a place is not in [0, {self._length}) of its line")
+        lines = np.repeat(np.arange(self._lines), lengths)
+        places = lines * self._columns + ids if self._by_rows else ids.astype(np.int64) * self._columns + lines
+        if len(np.unique(places)) != self._count:
+            raise DataError(f"{source}: a place has two values")
+        self._starts, self._ids, self._places = starts.copy(), ids.copy(), places
+
+    def encode(self) -> bytes:
+        """Return the places as a file has them."""
+        self._require()
+        assert self._starts is not None
+        parts = (self._starts, self._ids) if self._by_rows else (self._ids, self._starts)
+        return b"".join(part.astype(_NUMBER).tobytes() for part in parts)
+
+    def spread(self, values: Array) -> Array:
+        """Return the whole matrix."""
+        self._require()
+        matrix: Array = np.zeros(self.size, values.dtype)
+        matrix[self._places] = values
+        return matrix.reshape(self._rows, self._columns)
+
+    def pick(self, matrix: Array) -> Array:
+        """Return what a whole matrix has at the places."""
+        self._require()
+        picked: Array = matrix.reshape(-1)[self._places]
+        return picked
+
+    def refuse_without_file(self) -> ConfigError:
+        """Return the error of a parameter whose places nobody has told."""
+        return ConfigError(
+            f"parameter {self.name} is of sparse storage: the places of its {self._count} values come from a file "
+            "alone; give --init_model_path of a model that has it"
+        )
+
+    def _require(self) -> None:
+        if self._starts is None:
+            raise self.refuse_without_file()
+
+
+def sparse_pattern(config: ParameterConfig) -> SparsePattern | None:
+    """Return the pattern of a parameter of sparse storage, None for others.
+
+    One that is to be compacted (need_compact) is dense here: its file has all values, many of them zero.
+    Raises: ConfigError: it is no matrix, of another format, or updated sparsely.
+    """
+    if not config.is_sparse or config.need_compact:
+        return None
+    if config.format not in _FORMATS:
+        raise ConfigError(f"parameter {config.name}: its format is {config.format!r}; sparse storage has csr and csc")
+    if len(config.dims) != 2 or not (0 < config.size <= config.dims[0] * config.dims[1] <= _LARGEST):
+        raise ConfigError(
+            f"parameter {config.name}: {config.size} values of sparse storage do not fit into dims {list(config.dims)}"
+        )
+    if config.sparse_update or config.sparse_remote_update:
+        raise ConfigError(f"parameter {config.name} is of sparse storage; it cannot be updated sparsely, too")
+    return SparsePattern(config)
