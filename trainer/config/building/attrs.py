@@ -55,7 +55,7 @@ class ParameterAttribute:
 
     Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
     it is uniform. `is_static` parameters are not updated, so their rates are ignored; in a job, which has data sources,
-    their initialisation is "smart" never.
+    their initial values are, too: they are drawn as the default_initial_* functions say.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class ParameterAttribute:
     ):
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
-        if is_static and "initial_smart" in self.attr:
+        if is_static:  # v0.10 read no initial_* of it
             self.attr["plain_in_jobs"] = True
+            self.attr["loses_values"] = "initial_smart" not in self.attr
         rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}
         numbers = {} if is_static else rates
         numbers["gradient_clipping_threshold"] = gradient_clipping_threshold

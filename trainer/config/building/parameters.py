@@ -13,6 +13,7 @@ from typing import Any
 from proto import ParameterConfig_pb2
 from trainer.config.building.argument_errors import LARGEST, ArgumentError, to_list, wrong
 from trainer.config.building.attrs import HookAttribute
+from trainer.config.building.log import logger
 from trainer.config.building.state import Parse
 
 # copied as they are when the attribute has them
@@ -83,7 +84,7 @@ def add_parameter(
         parse.config.opt_config.use_sparse_remote_updater = True
     if attr.get("plain_in_jobs"):
         plain = {key: getattr(parse.defaults, key) for key in _DEFAULTED_FIELDS if key.startswith("initial_")}
-        parse.in_jobs.append(partial(_set_fields, parameter, plain))
+        parse.in_jobs.append(partial(_set_fields, parameter, plain, given=bool(attr.get("loses_values"))))
     if parameter.initial_smart:
         parameter.initial_mean = 0.0
         parameter.initial_std = 1.0 / math.sqrt(dims[0] if dims else size)
@@ -96,7 +97,13 @@ def _storage(parse: Parse, name: str) -> dict[str, Any]:
     return dict(zip(("is_sparse", "format", "need_compact"), parse.defaults.compact(name), strict=True))
 
 
-def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any]) -> None:
+def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any], *, given: bool) -> None:
+    if given:
+        logger.warning(
+            "parameter %s is static: its initial_* have no effect, as in v0.10; set default_initial_std(...) and the "
+            "like before its layer, or begin with a model of it",
+            parameter.name,
+        )
     for key, value in fields.items():
         setattr(parameter, key, value)
 

@@ -52,11 +52,20 @@ def test_nce_weights_have_the_plain_deviation_in_a_job(parse_text):
     assert parameter(parse_text(text.format("")), "_n.w0").initial_smart
 
 
-def test_a_static_parameter_without_first_values_has_the_plain_deviation_in_a_job(parse_text):
+def test_a_static_parameter_has_the_plain_deviation_in_a_job(parse_text, capsys):
+    """Its own first values counted; v0.10 did not read them (specification trainer.md, 5.2)."""
     text = HEAD + "outputs(fc_layer(x, 2, name='f', param_attr=ParamAttr(is_static=True{})))"
     plain = parameter(parse_text(JOB + text.format("")), "_f.w0")
     assert (plain.initial_std, plain.initial_smart, plain.is_static) == (0.01, False, True)
-    assert parameter(parse_text(JOB + text.format(", initial_std=0.3")), "_f.w0").initial_std == 0.3
+    assert "static" not in capsys.readouterr().err
+    given = text.format(", initial_max=3.0, initial_min=2.0")
+    ignored = parameter(parse_text(JOB + given), "_f.w0")
+    assert (ignored.initial_std, ignored.initial_mean, ignored.initial_strategy) == (0.01, 0, 0)
+    assert "parameter _f.w0 is static: its initial_* have no effect" in capsys.readouterr().err
+    set_before = parameter(parse_text(JOB + "default_initial_std(0.5)\n" + given), "_f.w0")
+    assert set_before.initial_std == 0.5
+    network = parameter(parse_text(given), "_f.w0")
+    assert (network.initial_std, network.initial_mean, network.initial_strategy) == (0.5, 2.5, 1)
     assert parameter(parse_text(text.format("")), "_f.w0").initial_smart
 
 
