@@ -16,6 +16,7 @@ ERROR_TOLERANCE = 0.01  # one percentage point
 ALLOWED_ENDS = frozenset({137, 143, 75, 69})
 ENDLESS = frozenset({"etcd"})  # programs that serve for ever
 WORST = re.compile(r"^(?:Traceback \(most recent call last\):|.*(?:Segmentation fault|Fatal Python error).*)$", re.M)
+SHOWN = 4000  # characters of a traceback
 BATCH = re.compile(r"\]  Batch=(\d+) samples=(\d+) ")
 
 
@@ -61,7 +62,7 @@ def check_ends(pods: Mapping[str, Iterable[DeployedPod]]) -> list[str]:
 
 def check_logs(logs: Mapping[str, str]) -> list[str]:
     """Say which logs have the end of an interpreter in them."""
-    return [f"{name} has {found[0]!r}" for name, log in logs.items() if (found := WORST.search(log))]
+    return [f"{name} has {log[found.start() :][:SHOWN]!r}" for name, log in logs.items() if (found := WORST.search(log))]
 
 
 def check_account(account: Mapping[str, Any], tasks: int, passes: int, samples: int) -> list[str]:
