@@ -52,7 +52,7 @@ NOT_ALL_RUNNING = {
     "two with one index": ([A.indexed(0), B.indexed(1), C.indexed(1)], "have the completion index 1"),
     "an index beyond the number": (
         [A.indexed(0), B.indexed(1), C.indexed(3)],
-        "above the number of pods: CONF_PADDLE_",
+        "beyond the number of pods: CONF_PADDLE_",
     ),
 }
 
