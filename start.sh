@@ -43,7 +43,7 @@ ETCD_IP                      MASTER_IP             roles: host of an etcd at por
 MASTER_IP                    none                  roles: the same, where etcd runs beside the master
 PADDLE_JOB_NAME              JOB_NAME              roles: the name of the job in etcd, and of its directory on the volume
 PSERVERS                     1                     pserver: --num_pservers
-OUTPUT                       JOB_PATH/JOB_NAME/output  master: --output; trainer: --save_dir
+OUTPUT                       JOB_PATH/JOB_NAME/output  master: --output; trainer: --save_dir; driver: --output-filename
 CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path
 CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval
 TRAINER_PACKAGE              none                  trainer: directory that it runs in as it is, with config and data; nothing is staged

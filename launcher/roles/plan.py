@@ -75,6 +75,7 @@ FLAGS: Mapping[str, tuple[RoleFlag, ...]] = {
         RoleFlag("max-np", ("MAX_NP",)),
         RoleFlag("discovery", ("DISCOVERY",), "kubernetes"),
         RoleFlag("store-dir", ("STORE_DIR",), "/driver"),
+        RoleFlag("output-filename", ("OUTPUT",), "/output"),
         RoleFlag("address", ("DRIVER_ADDRESS",)),
         RoleFlag("port", ("DRIVER_PORT",)),
     ),

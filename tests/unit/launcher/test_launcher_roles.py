@@ -70,6 +70,7 @@ def test_the_manifests_settings_become_flags() -> None:
             "--max-np=8",
             "--discovery=kubernetes",
             "--store-dir=/v/j/driver",
+            "--output-filename=/v/j/output",
         ),
         *("--port=7170", "--verbose", "python", "t.py", "--port=1"),
     )
