@@ -80,13 +80,25 @@ class JobWorkers:
         )
         self.driver.is_open = self._record is None
         self.recorder: MembershipRecorder | None = None
-        if directory:
-            self.recorder = MembershipRecorder(settings, self.driver.history, self._record is not None)
         port = settings.port if self._record is None else self._record.port
         try:
             self.driver.port = rendezvous.start(create_rendezvous_handler(self.driver), port, listening)
+            if directory:
+                self.recorder = MembershipRecorder(settings, self.driver.history, self._record is not None)
         except OSError as exc:
+            self._abandon()
             raise PortInUseError(f"port {port}, which the workers call: {HELD_PORT} ({exc.strerror})") from exc
+        except PaddleError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """End this driver before it has begun; what an earlier one has left stays."""
+        self.driver.stop()
+        if self._lock is not None:
+            self._lock.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def _open_journal(self) -> tuple[DriverJournal | None, DriverRecord | None]:
         """Lead the job; return its journal, and what an earlier driver has left."""

@@ -281,9 +281,7 @@ def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int
     atexit._clear()  # those of the process that called run()
     np.random.seed()
     status = _call(work)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    _end_threads()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -307,6 +305,16 @@ def _call(work: Callable[[], int]) -> int:
         found = exc.__traceback__
         traceback.print_exception(type(exc), exc, found and found.tb_next)
         return 1
+
+
+def _end_threads() -> None:
+    """End thread pools, and wait for all threads but daemons, as Python does at its end."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except RuntimeError:  # run() was called by a thread of a pool, which is this one, and cannot wait for itself
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
 
 
 def _reset_signals() -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,23 @@ def test_a_worker_begins_as_a_process_of_its_own() -> None:
         ]
         * 2
     )
+
+
+@pytest.mark.parametrize("is_in_thread", [False, True])
+def test_thread_pools_end_with_the_function_and_threads_are_waited_for(
+    is_in_thread: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        threading.Timer(0.05, lambda: print("a thread ends")).start()
+        return ThreadPoolExecutor(2).submit(lambda: 3).result()
+
+    with ThreadPoolExecutor(2) as pool:  # another one, which the worker has no threads of
+        assert pool.submit(lambda: 4).result() == 4
+        if is_in_thread:
+            assert pool.submit(lambda: launch.run(work, num_proc=1)).result(DEADLINE) == [3]
+        else:
+            assert launch.run(work, num_proc=1) == [3]
+    assert "[0]<stdout>:a thread ends\n" in capfd.readouterr().out
 
 
 def test_a_job_may_run_in_a_thread_beside_another() -> None:

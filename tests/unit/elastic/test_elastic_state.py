@@ -1,4 +1,7 @@
-"""List T of spec/elastic.md with numpy states: commit, restore, sync, notices, the sampler."""
+"""List T of spec/elastic.md with numpy states: commit, restore, sync, notices, the sampler.
+
+T3 to T6 are T1 with the states of TensorFlow and Keras, for which those of numpy stand here.
+"""
 
 from __future__ import annotations
 
