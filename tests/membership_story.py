@@ -13,6 +13,15 @@ from elastic.membership.members import MemberTable
 BEGAN = 1_500_000_000.0
 
 
+def make_record(history: JobHistory, now: float, end: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a driver writes at this moment; it is checked as a reader checks it."""
+    facts = {"version": 1, "driver": "vm, process 7", "began": BEGAN, "least": 1, "most": None, "goes_on": False}
+    record = {**facts, **history.describe(), "end": end, "written": now}
+    found: dict[str, Any] = json.loads(json.dumps(record))
+    RECORD.check(found, NAME)
+    return found
+
+
 class StoryJob:
     """A history with a clock, and processes of hosts of one slot each."""
 
@@ -36,11 +45,7 @@ class StoryJob:
             self.history.join(self.generation, rank)
 
     def record(self, end: dict[str, Any] | None = None) -> dict[str, Any]:
-        facts = {"version": 1, "driver": "vm, process 7", "began": BEGAN, "least": 1, "most": None, "goes_on": False}
-        record = {**facts, **self.history.describe(), "end": end, "written": self.now}
-        found: dict[str, Any] = json.loads(json.dumps(record))
-        RECORD.check(found, NAME)
-        return found
+        return make_record(self.history, self.now, end)
 
     def lines(self, end: dict[str, Any] | None = None, age: float = 0.0, is_late: bool = False) -> list[str]:
         return list(describe(self.record(end), age, is_late=is_late))

@@ -43,6 +43,7 @@ _GENERATION = Fields(
     first_name=Text(MOST_TEXT),
     first_rank=Integer(0),
     first_code=Integer(-255, 255),
+    first_silent=Truth(),
     hosts=Truth(),
     lost=Number(0.0),
 )
@@ -180,7 +181,8 @@ def describe_cause(one: dict[str, Any]) -> str:
 def describe_failure(one: dict[str, Any]) -> str:
     """Return who failed first in a generation."""
     others = f", the first of {one['failures']}" if one["failures"] > 1 else ""
-    return f"{one['first_name']}, rank {one['first_rank']}, {describe_exit(one['first_code'])}{others}"
+    how = "was silent, and the driver has ended it" if one["first_silent"] else describe_exit(one["first_code"])
+    return f"{one['first_name']}, rank {one['first_rank']}, {how}{others}"
 
 
 def describe_exit(code: int) -> str:

@@ -109,6 +109,7 @@ class HeartbeatWatch:
             limit = self._short if member.slot in waited_for else self._timeout
             if silence > limit:
                 glog.error(f"{member.host}[{member.local_rank}] has said nothing for {limit:g} s: it is ended")
+                member.is_silent = True
                 member.kill()
 
     def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:

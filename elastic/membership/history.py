@@ -44,8 +44,9 @@ class GenerationEntry:
 
     Attributes: formed: when all its workers had come together, None if they have not.  changing: when its first worker
         failed, or waited for the next generation.  came, went: names of workers, compared with the generation before.
-        failures: how many have failed; the first by time has `first_name`, `first_rank`, `first_code` (0: none).
-        hosts: whether they have changed meanwhile.  lost: seconds that the change before it has taken.
+        failures: how many have failed; the first by time has `first_name`, `first_rank`, `first_code` (0: none), and
+        `first_silent` if the driver has ended it for its silence.  hosts: whether they have changed meanwhile.
+        lost: seconds that the change before it has taken.
     """
 
     number: int
@@ -59,6 +60,7 @@ class GenerationEntry:
     first_name: str = ""
     first_rank: int = 0
     first_code: int = 0
+    first_silent: bool = False
     hosts: bool = False
     lost: float = 0.0
 
@@ -136,8 +138,11 @@ class JobHistory:
                 self._mark(self._now())
         self.changed.set()
 
-    def fail(self, slot: Slot, exit_code: int, at: float) -> None:
-        """Take that the process of a worker has failed. Args: at: in seconds since 1970."""
+    def fail(self, slot: Slot, exit_code: int, at: float, is_silent: bool = False) -> None:
+        """Take that the process of a worker has failed.
+
+        Args: at: in seconds since 1970.  is_silent: the driver has ended it for its silence.
+        """
         with self._lock:
             member = self._members.get(slot)
             if member is None or not self._generations or member.exit_code is not None:
@@ -147,6 +152,7 @@ class JobHistory:
             newest.failures += 1
             if not newest.first_code:
                 newest.first_name, newest.first_rank, newest.first_code = member.name, member.rank, exit_code
+                newest.first_silent = is_silent
             self._mark(at)
         self.changed.set()
 

@@ -17,7 +17,7 @@ class Incarnation:
     Attributes: name: unlike that of any other process.  host_uid: which host of this name it was started on, "" where
         the discovery does not say.  generation: in which it was started.  ends: events of which each one ends it.
         heard: when it said last that it lives, in seconds of `time.monotonic`; None: never.  has_state: whether it has
-        the state of the job, and could give it to others.
+        the state of the job, and could give it to others.  is_silent: the driver has ended it for its silence.
     """
 
     host: str
@@ -30,6 +30,7 @@ class Incarnation:
     is_done: bool = False
     heard: float | None = None
     has_state: bool = True
+    is_silent: bool = False
 
     @property
     def slot(self) -> Slot:

@@ -176,7 +176,7 @@ class WorkerReports:
         glog.info(f"the process {member.name} of {name} ended with {exit_code}")
         state = FAILURE if exit_code else SUCCESS
         if exit_code and not (was_stopped and self.finished()):
-            self.history.fail((host, slot), exit_code, timestamp)
+            self.history.fail((host, slot), exit_code, timestamp, member.is_silent)
 
         def counts() -> bool:
             return self._members.find((host, slot)) is member and self.has_rank_assignment(host, slot)

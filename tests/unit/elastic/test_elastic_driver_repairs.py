@@ -232,6 +232,8 @@ def test_n10_a_worker_that_says_nothing_any_more_is_ended() -> None:
     assert job.ask(a).result(LIMIT_S)[1] == 2
     again = job.wait_for(3)[2]
     assert again.place == ("b", 0)
+    first = job.driver.history.describe()["generations"][0]
+    assert (first["first_name"], first["first_silent"]) == ("b[0]", True)
     job.end()
 
 

@@ -16,10 +16,12 @@ from unittest import mock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from membership_story import make_record
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
 
 from elastic import discovery as discovery_module
 from elastic.hosts import SlotInfo
+from elastic.job.membership_file import describe
 
 HOSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2), max_size=4)
 LEAST, MOST = 2, 5
@@ -128,6 +130,16 @@ class DriverStory(RuleBasedStateMachine):
     def a_generation_is_decided_once(self) -> None:
         assert self.decided == sorted(set(self.decided))
         assert len(self.decided) >= self.generation - 1
+
+    @invariant()
+    def what_is_told_of_the_job_is_whole(self) -> None:
+        record = make_record(self.driver.history, time.time())
+        generations, members = record["generations"], record["members"]
+        assert [one["number"] for one in generations] == list(range(1, len(generations) + 1))
+        assert [one["rank"] for one in members] == list(range(generations[-1]["size"]))
+        assert len({one["process"] for one in members}) == len(members)
+        assert all(one["lost"] >= 0 for one in generations)
+        assert len(list(describe(record, 0.0, is_late=False))) >= 4 + len(generations) + len(members)
 
     @invariant()
     def those_who_ask_for_an_earlier_generation_are_answered(self) -> None:

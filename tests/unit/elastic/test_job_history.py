@@ -94,6 +94,13 @@ def test_the_first_failure_by_time_is_named_and_how_many_there_were() -> None:
     )
 
 
+def test_a_worker_that_was_ended_for_its_silence_is_named_so() -> None:
+    job = StoryJob()
+    job.begin("a", "b")
+    job.history.fail(("a", 0), 143, BEGAN + 1, is_silent=True)
+    assert job.lines()[-1].endswith("; then a[0], rank 0, was silent, and the driver has ended it")
+
+
 def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> None:
     job = StoryJob()
     job.begin("a")
