@@ -36,6 +36,7 @@ from elastic.launching.processes import ProcessFiles, WorkerProcess
 from runtime.errors import LostPeerError
 
 END_S = 5.0  # for the fork server to end
+KILLED = "the process that forks the workers was killed"
 NOT_FORKED = b"?"  # begins the answer of a fork server that could not fork
 _OPEN: set[socket.socket] = set()  # the drivers' connections in this process, which a further fork server must not hold
 
@@ -67,7 +68,7 @@ class ForkServer:
     def start(self, environ: Mapping[str, str], files: ProcessFiles) -> WorkerProcess:
         """Start a worker with these variables.
 
-        Raises: OSError: the fork server is gone.
+        Raises: LostPeerError: the fork server is gone.  OSError: too many descriptors are open.
         """
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _OPEN.add(own)
@@ -76,6 +77,9 @@ class ForkServer:
             variables.seek(0)
             try:
                 socket.send_fds(self._connection, [b"!"], [*files, variables.fileno(), other.fileno()])
+            except ConnectionError as exc:
+                _close(own)
+                raise LostPeerError(KILLED) from exc
             except OSError:
                 _close(own)
                 raise
@@ -123,7 +127,7 @@ class ForkedProcess:
         if found.startswith(NOT_FORKED):
             raise OSError(found[1:].decode())
         if not found:
-            raise LostPeerError("the process that forks the workers was killed")
+            raise LostPeerError(KILLED)
         return int(found)
 
     def close(self) -> None:
