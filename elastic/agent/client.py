@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from elastic.agent.protocol import (
@@ -36,15 +36,22 @@ class _TimedConnection(http.client.HTTPConnection):
 class AgentClient:
     """The agent at an address.
 
-    Args: hearing: of the driver; it is told of every answer.
+    Args: hearing: of the driver; it is told of every answer.  on_loss: see `report_loss`.
 
     Thread safety: every method may be called from any thread; each request has a connection of its own.
     Each method raises PeerUnreachableError if no agent of this job answers, ConfigError if it refuses the secret, and
     LostPeerError if it is another agent than the one that is asked for, does not have the worker, or starts no more.
     """
 
-    def __init__(self, address: str, port: int, secret: str, hearing: Hearing | None = None) -> None:
-        self.address, self.port, self._hearing = address, port, hearing
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        secret: str,
+        hearing: Hearing | None = None,
+        on_loss: Callable[[AgentClient], None] = lambda _: None,
+    ) -> None:
+        self.address, self.port, self._hearing, self._on_loss = address, port, hearing, on_loss
         self._secret, self._once = secret, Once()
 
     def __repr__(self) -> str:
@@ -80,6 +87,10 @@ class AgentClient:
     def measure_silence(self, heard: float, now: float) -> float:
         """Return the seconds of silence that count against the agent; see `Hearing`."""
         return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
+
+    def report_loss(self) -> None:
+        """Take that the agent has lost a worker; return when its host is used no more until it answers again."""
+        self._on_loss(self)
 
     def _note_answer(self) -> None:
         if self._hearing is not None:

@@ -15,13 +15,14 @@ from elastic.discovery import FoundHosts, HostDiscovery
 from elastic.launching.processes import check_local
 from elastic.membership.heartbeats import Hearing
 from runtime import glog
-from runtime.errors import ConfigError, PaddleError
+from runtime.errors import ConfigError, LostPeerError, PaddleError
 
 PROBES = 64  # agents that are asked at the same time
 ANSWER_S = 1.0  # for which one look waits; an agent that is lost answers after seconds, and must not hide others
 MOST_KNOWN = 100_000  # names whose agents are remembered
 DEAF_S = 60.0  # without any answer, after which agents have ended the workers of a driver that is cut off
 SETTLE_S = 0.1  # between two questions of the first look
+LOOKS_S = 5.0  # for which two looks are waited for
 LONGEST_WAIT_S = 600.0  # for any host
 
 
@@ -41,6 +42,7 @@ class _KnownAgent:
     """An agent that was asked.
 
     Attributes: state: its last answer.  heard: when that was, in seconds of `time.monotonic`.  problem: since then.
+        is_lost: it has lost a worker, and has not answered since.
     """
 
     def __init__(self, client: AgentClient) -> None:
@@ -48,6 +50,7 @@ class _KnownAgent:
         self.state: AgentState | None = None
         self.heard = 0.0
         self.problem = ""
+        self.is_lost = False
         self.asked: Future[None] | None = None
 
     @property
@@ -62,11 +65,11 @@ class _KnownAgent:
         except PaddleError as exc:
             self.problem = str(exc)
             return
-        self.state, self.heard, self.problem = state, time.monotonic(), ""
+        self.state, self.heard, self.problem, self.is_lost = state, time.monotonic(), "", False
 
     def has_room(self, now: float, timeout: float) -> bool:
         """Return whether it may have workers: it has answered, not too long ago, and is not about to end."""
-        if self.state is None or self.state.is_leaving:
+        if self.state is None or self.state.is_leaving or self.is_lost:
             return False
         return not self.problem or self.client.measure_silence(self.heard, now) < timeout
 
@@ -90,12 +93,16 @@ class AgentHosts(HostDiscovery):
         self._local: set[str] = set()
         self._agents: dict[str, _KnownAgent] = {}
         self._noted: dict[str, str] = {}  # by host: what was said of its agent
+        self._looks = 0  # that have begun
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
         """Ask the other discovery, then every agent.
 
         Raises: whatever the other discovery does.  RuntimeError: a host is another machine, and there is no secret.
         """
+        with self._changed:
+            self._looks += 1
+            self._changed.notify_all()
         found = self._inner.find_available_hosts_and_slots()
         addresses: dict[str, str] = getattr(found, "addresses", {})
         asked = {host: self._find_agent(host, addresses.get(host, host)) for host in found}
@@ -115,14 +122,23 @@ class AgentHosts(HostDiscovery):
 
         A driver that goes on with workers may begin while the discovery finds nothing, as the API server is away.
 
-        Raises: ConfigError: the discovery does not find it.
+        Raises: LostPeerError: the discovery does not find it.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._local or self._agents, LONGEST_WAIT_S)
             if not self._changed.wait_for(lambda: host in self._local or host in self._agents, seconds):
-                raise ConfigError(f"the discovery of hosts does not find {host} any more")
+                raise LostPeerError(f"the discovery of hosts does not find {host} any more")
             agent = self._agents.get(host)
             return None if agent is None else agent.client
+
+    def _lose(self, client: AgentClient) -> None:
+        """Leave out an agent until it answers; wait for a look without it, which is taken in when the next begins."""
+        with self._changed:
+            for agent in self._agents.values():
+                if agent.client is client:
+                    agent.is_lost = True
+            wanted = self._looks + 2
+            self._changed.wait_for(lambda: self._looks >= wanted, LOOKS_S)
 
     def _find_agent(self, host: str, address: str) -> _KnownAgent | None:
         """Return the agent of a host; None: it is this machine."""
@@ -140,7 +156,7 @@ class AgentHosts(HostDiscovery):
                     self._local.add(host)
                     self._changed.notify_all()
                 return None
-        agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret, self.hearing))
+        agent = _KnownAgent(AgentClient(address, self._policy.port, self._secret, self.hearing, self._lose))
         with self._changed:
             if len(self._agents) >= MOST_KNOWN:
                 self._agents.clear()

@@ -56,7 +56,10 @@ class RemoteWorker:
                 return self._run(shower, ends)
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
                 glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
-                return WorkerExit(LOST, time.time(), any(event.is_set() for event in ends), is_known=False)
+                end, is_to_end = time.time(), any(event.is_set() for event in ends)
+                if not is_to_end:  # the next generation must not begin on its host
+                    self._client.report_loss()
+                return WorkerExit(LOST, end, is_to_end, is_known=False)
 
     def _run(self, shower: OutputShower, ends: Sequence[threading.Event]) -> WorkerExit:
         has_begun = was_stopped = False

@@ -16,6 +16,7 @@ from elastic.membership.results import CreateWorker, ResultsRecorder, WorkerEven
 from elastic.registration import WorkerStateRegistry
 from elastic.worker import WorkerNotificationClient
 from runtime import glog
+from runtime.errors import LostPeerError
 
 NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before its work is done
 
@@ -152,7 +153,8 @@ class WorkerReports:
             result = self._create_worker_fn(slot_info, events)
         except Exception as exc:  # a worker that could not be started has failed
             glog.error(f"{slot_info.hostname}[{slot_info.local_rank}] could not run: {type(exc).__name__}: {exc}")
-            result = WorkerExit(NOT_DONE, time.time(), is_known=False)
+            code = exc.exit_code if isinstance(exc, LostPeerError) else NOT_DONE
+            result = WorkerExit(code, time.time(), is_known=False)
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(

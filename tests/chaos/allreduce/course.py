@@ -44,8 +44,9 @@ class AllReduceCourse:
 
     @property
     def struck_hosts(self) -> set[str]:
-        """The hosts whose workers something was done to."""
-        return {self._job.ledger.workers[name].host for name in self._struck}
+        """The hosts whose workers something was done to, and those that were taken away."""
+        left = {pod.address for pod in self._job.deployments["host"].pods() if pod.is_leaving}
+        return left | {self._job.ledger.workers[name].host for name in self._struck}
 
     def run(self) -> None:
         """Return when the driver has ended and all workers with it, or the job hangs."""

@@ -16,7 +16,7 @@ from elastic.hosts import SlotInfo
 from elastic.membership.heartbeats import MOST_TIMES, Hearing, HeartbeatWatch
 from elastic.membership.members import MemberTable
 from elastic.membership.results import WorkerEvents, WorkerExit
-from runtime.errors import ConfigError, PeerUnreachableError
+from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
 
 def make_hearing(now: float) -> Hearing:
@@ -122,7 +122,9 @@ class LostJob(ScriptedJob):
     def create(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
         end = super().create(slot, events)
         if end.exit_code == 76:
-            raise ConfigError("the discovery does not find its host")
+            raise LostPeerError("the discovery does not find its host")
+        if end.exit_code == 77:
+            raise ConfigError("it cannot be started")
         return end._replace(is_known=end.exit_code != 75)
 
 
@@ -132,7 +134,9 @@ def lose(job: LostJob, process: ScriptedProcess, how: int, is_done: bool) -> Non
     process.commands.put(how)
 
 
-@pytest.mark.parametrize(("how", "is_done", "code"), [(75, True, 0), (75, False, 75), (76, True, 0), (76, False, 1)])
+@pytest.mark.parametrize(
+    ("how", "is_done", "code"), [(75, True, 0), (75, False, 75), (76, True, 0), (76, False, 75), (77, False, 1)]
+)
 def test_a_worker_that_is_done_has_succeeded_whatever_becomes_of_its_agent(how: int, is_done: bool, code: int) -> None:
     """Found by a trial of chaos: an agent that froze at the end of a job failed it."""
     job = LostJob({"a": 1, "b": 1})

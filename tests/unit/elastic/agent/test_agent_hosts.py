@@ -11,7 +11,7 @@ from elastic.agent.client import AgentClient
 from elastic.agent.hosts import AgentHosts, AgentPolicy, find_way
 from elastic.agent.protocol import AgentState
 from elastic.discovery import FixedHosts, FoundHosts
-from runtime.errors import ConfigError, PeerUnreachableError
+from runtime.errors import LostPeerError, PeerUnreachableError
 
 Answers = dict[str, AgentState]
 
@@ -73,7 +73,7 @@ def test_a_host_is_called_by_the_address_that_the_discovery_gives(answers: Answe
     assert hosts.find_available_hosts_and_slots() == {}
     client = hosts.find("pod-0", 0.0)
     assert client is not None and (client.address, client.port) == ("10.0.0.2", 7)
-    with pytest.raises(ConfigError, match="does not find pod-1"):
+    with pytest.raises(LostPeerError, match="does not find pod-1"):
         hosts.find("pod-1", 0.0)
 
 
@@ -120,6 +120,26 @@ def test_an_agent_that_does_not_answer_hides_no_other_one(answers: Answers, monk
     may_answer.set()
     while list(hosts.find_available_hosts_and_slots()) != ["127.0.0.2"]:
         assert time.monotonic() < until
+
+
+def test_an_agent_that_has_lost_a_worker_has_no_room_until_it_answers(answers: Answers) -> None:
+    """The next generation began on the host that was just lost, and had to be given up, too."""
+    policy = AgentPolicy(timeout=3600.0, is_everywhere=True)
+    hosts = AgentHosts(FixedHosts({"127.0.0.2": 1, "127.0.0.3": 1}), "s", policy)
+    for host in ("127.0.0.2", "127.0.0.3"):
+        answers[host] = AgentState(host, 0, False)
+    assert len(hosts.find_available_hosts_and_slots()) == 2
+    del answers["127.0.0.2"]
+    assert len(hosts.find_available_hosts_and_slots()) == 2
+    client = hosts.find("127.0.0.2", 0.0)
+    assert client is not None
+    losing = threading.Thread(target=client.report_loss)
+    losing.start()
+    while losing.is_alive():
+        found = hosts.find_available_hosts_and_slots()
+    assert list(found) == ["127.0.0.3"]
+    answers["127.0.0.2"] = AgentState("127.0.0.2", 0, False)
+    assert len(hosts.find_available_hosts_and_slots()) == 2
 
 
 def test_the_way_to_an_address_of_this_machine_is_loopback() -> None:
