@@ -189,7 +189,7 @@ class WorkerMembership:
     def _beat(self) -> None:
         is_heard = True
         client = RendezvousClient(self.settings.address, self.settings.port, self._secret, HEARTBEAT_S)
-        while not self._stop.wait(HEARTBEAT_S):
+        while True:  # the first one at once: the driver leaves a worker alone that has never said anything
             place = self.placement
             try:
                 client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)
@@ -199,6 +199,8 @@ class WorkerMembership:
                 is_heard = False
             else:
                 is_heard = True
+            if self._stop.wait(HEARTBEAT_S):
+                return
 
 
 WORKER = WorkerMembership()  # of this process, as in Horovod

@@ -92,6 +92,8 @@ def _make_blow(role: str, harm: str, moment: str, rng: random.Random, can_cut: b
         harm = "freeze"
     can_stay = harm == "freeze" and role != "driver" and (first is None or first.lasts != "never")
     lasts = rng.choice(("short", "long", "never" if can_stay else "long"))
+    if (role, lasts, moment) == ("worker", "never", "begin"):
+        lasts = "long"  # a worker that has said nothing yet may load its data for as long as it likes
     share = rng.uniform(0.0, 0.95) if first is None or first.moment != "step" else rng.uniform(first.share, 0.95)
     is_pod = (harm in ("kill", "stop") or (role, harm) == ("driver", "freeze")) and rng.random() < 0.5
     return Blow(role, harm, moment, share, rng.randrange(12), lasts, is_pod)

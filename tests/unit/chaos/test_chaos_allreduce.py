@@ -59,6 +59,7 @@ def test_what_stays_frozen_is_no_driver_and_one_thing_of_a_trial():
         staying = [blow for blow in trial.blows if blow.lasts not in LASTING]
         assert len(staying) <= 1
         assert all(blow.harm == "freeze" and blow.role != "driver" for blow in staying)
+        assert not any((blow.role, blow.moment) == ("worker", "begin") for blow in staying)
 
 
 def test_where_no_network_can_be_cut_hosts_are_frozen():
