@@ -25,6 +25,7 @@ from elastic.membership.heartbeats import HeartbeatWatch
 from elastic.membership.host_watch import HostWatch
 from elastic.membership.journal import DriverJournal, DriverRecord, MemberRecord
 from elastic.membership.members import Incarnation
+from elastic.membership.notifying import tell_soon
 from elastic.membership.reports import WorkerReports
 from elastic.membership.results import CreateWorker, Results, WorkerEvents
 from elastic.registration import WorkerStateRegistry
@@ -287,7 +288,7 @@ class ElasticDriver(WorkerReports):
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:
-            client.notify_hosts_updated(notice.timestamp, notice.result)
+            tell_soon(client, notice)
 
     # ---- processes
 

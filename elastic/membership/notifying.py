@@ -11,6 +11,16 @@ from elastic.keyvalue.notices import HostsNotice, NoticeBoard
 from elastic.membership.decisions import Slot, compare_slots
 from elastic.worker import WorkerNotificationClient
 
+TELL_S = 0.5  # for which a look for hosts waits until rank 0 has heard of a change
+
+
+def tell_soon(client: WorkerNotificationClient, notice: HostsNotice) -> None:
+    """Tell rank 0 of a change, and wait a moment: if its host is lost, others may come and go meanwhile."""
+    told = (notice.timestamp, notice.result)
+    telling = threading.Thread(target=client.notify_hosts_updated, args=told, name="notice", daemon=True)
+    telling.start()
+    telling.join(TELL_S)
+
 
 class Notifier:
     """The notices of a job, and where each worker hears of them.

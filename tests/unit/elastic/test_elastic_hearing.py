@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from unittest import mock
 
 import pytest
 from scripted_workers import LIMIT_S, ScriptedJob, ScriptedProcess
@@ -163,4 +164,19 @@ def test_a_silent_worker_that_all_others_wait_for_is_ended_after_a_third_of_the_
     assert b.is_told_to_end
     assert not a.is_told_to_end
     assert asked.result(LIMIT_S)[1] == 2
+    job.end()
+
+
+def test_a_rank_0_that_does_not_answer_hides_no_change_of_the_hosts() -> None:
+    """Its host was lost: the discovery waited 5 s for it, at each change."""
+    job = ScriptedJob({"a": 1})
+    job.start(1)
+    may_answer = threading.Event()
+    client = mock.Mock(notify_hosts_updated=mock.Mock(side_effect=lambda *_: may_answer.wait(LIMIT_S)))
+    with mock.patch.object(job.driver, "get_worker_client", return_value=client):
+        for hosts in ({"a": 1, "b": 1}, {"a": 1, "c": 1}):
+            job.discovery.set(hosts)
+            job.wait_for_hosts(lambda found, wanted=hosts: found == set(wanted))
+    assert client.notify_hosts_updated.call_count == 2
+    may_answer.set()
     job.end()
