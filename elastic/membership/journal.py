@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,10 @@ MOST_MEMBERS = 4096
 
 
 class MemberRecord(NamedTuple):
-    """A process that takes part; see `Incarnation`."""
+    """A process that takes part; see `Incarnation`.
+
+    Attributes: has_spoken: whether it has ever said that it lives, so that its silence means something.
+    """
 
     host: str
     local_rank: int
@@ -37,18 +41,20 @@ class MemberRecord(NamedTuple):
     host_uid: str
     generation: int
     is_done: bool
+    has_spoken: bool = False  # as in the records of drivers that do not know it
 
     @classmethod
     def of(cls, one: Incarnation, rank: int) -> MemberRecord:
         """Return the record of a process."""
-        return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done)
+        has_spoken = one.heard is not None
+        return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done, has_spoken)
 
     def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
         """Return the process; `ends` end it, and an event of its own."""
         ends = [*ends, threading.Event()]
-        return Incarnation(
-            self.host, self.local_rank, self.name, self.host_uid, self.generation, ends, is_done=self.is_done
-        )
+        heard = time.monotonic() if self.has_spoken else None
+        slot = (self.host, self.local_rank)
+        return Incarnation(*slot, self.name, self.host_uid, self.generation, ends, is_done=self.is_done, heard=heard)
 
 
 class DriverRecord(NamedTuple):
@@ -97,11 +103,12 @@ def read_record(text: str) -> DriverRecord:
 
 
 def _is_member(found: Any) -> bool:
-    if not isinstance(found, list) or len(found) != len(MemberRecord._fields):
+    if not isinstance(found, list) or len(MemberRecord._fields) - len(found) not in (0, 1):
         return False
-    host, local_rank, rank, name, host_uid, generation, is_done = found
+    host, local_rank, rank, name, host_uid, generation, *flags = found
     numbers = (local_rank, rank, generation)
-    return all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers)) and isinstance(is_done, bool)
+    is_right = all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers))
+    return is_right and all(isinstance(flag, bool) for flag in flags)
 
 
 def _is_address(found: Any) -> bool:

@@ -104,9 +104,11 @@ class WorkerReports:
         """Take that a process lives."""
         member = self._find_member((host, local_rank), incarnation)
         if member is not None:
-            member.heard = time.monotonic()
+            is_first, member.heard = member.heard is None, time.monotonic()
             if self._hearing is not None:
                 self._hearing.note(member.heard)
+            if is_first:  # a driver that goes on after this one has to miss it when it falls silent
+                self._keep_record()
 
     def record_joined(self, generation: int, rank: int) -> None:
         """Take that the worker of a rank wants to connect to the others of a generation."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -128,3 +130,34 @@ def test_a_driver_that_cannot_write_ends_and_leaves_its_workers_to_the_next(
         journal.save(None)  # the job is over, and its workers with it
     assert lost == [full]
     journal.close()
+
+
+def test_a_driver_that_goes_on_misses_a_worker_that_the_first_one_has_heard(tmp_path: Path) -> None:
+    """A worker froze when the driver was killed: the next one left it alone, as if it had never said anything."""
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal.lead()
+    job = ScriptedJob({"a": 2}, journal=journal)
+    job.driver.port = 7000
+    _, second = job.start(2)
+    job.driver.record_heartbeat(*second.place, second.incarnation, 1)
+    journal.close()
+    job.end()
+
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    record = next_journal.lead()
+    assert record is not None
+    assert [one.has_spoken for one in record.members] == [False, True]
+    again = ScriptedJob({"a": 2}, journal=next_journal, heartbeat_timeout=3600.0)
+    again.driver.port = record.port
+    again.driver.adopt(record, again.create)
+    silent, speaking = again.wait_for(2)
+    again.driver._heartbeats.check(time.monotonic() + 3601)
+    assert (silent.is_told_to_end, speaking.is_told_to_end) == (False, True)
+    again.end()
+    next_journal.close()
+
+
+def test_a_record_of_a_driver_that_did_not_know_who_has_spoken_is_read() -> None:
+    fields = json.loads(RECORD.text)
+    fields["members"] = [one[:-1] for one in fields["members"]]
+    assert read_record(json.dumps(fields)) == RECORD
