@@ -244,9 +244,10 @@ class HuberClassificationCost(CostLayer):
 
 
 class SumCost(Layer):
-    """The sum of each row."""
+    """The sum of each row. `coeff` has no effect, as in v0.10."""
 
     is_cost = True
+    applies_coeff = True
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

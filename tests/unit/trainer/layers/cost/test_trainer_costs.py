@@ -197,6 +197,20 @@ def test_rank_cost_ignores_its_coeff():
     assert table.gradients == pytest.approx([-0.5 * 1, 0.5 * 2])
 
 
+def test_sum_cost_ignores_its_coeff():
+    """It scaled the gradient; v0.10's has no coeff, though its message has one."""
+    config = ModelConfig(type="nn", output_layer_names=["cost"])
+    config.layers.add(name="x", type="data", size=2)
+    config.layers.add(name="y", type="fc", size=1).inputs.add(input_layer_name="x", input_parameter_name="w")
+    config.parameters.add(name="w", size=2)
+    config.layers.add(name="cost", type="sum_cost", size=1, coeff=0.5).inputs.add(input_layer_name="y")
+    table = ParameterTable(config.parameters, np.float64)
+    network = Network(config, table)
+    network.forward({"x": dense([[1.0, 3.0]])})
+    network.backward()
+    assert table.gradients.tolist() == [1, 3]
+
+
 LISTS = [0, 4, 4, 7]
 TRUTH = np.array([[0.0], [2], [1], [0], [3], [3], [0]])
 SCORES = np.array([[0.3], [-0.2], [1.5], [0.1], [-1.0], [0.7], [2.0]])
