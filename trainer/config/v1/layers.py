@@ -25,6 +25,8 @@ from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 # sequence layers whose activation v0.10's parser called "linear" where a config said nothing
 _LINEAR = frozenset({"seqconcat", "subseq"})
 
+_STORED_SPARSELY = ("fc", "selective_fc")  # the types that read an input's format in v0.10; others pass it over
+
 
 def _to_inputs(inputs: Any) -> tuple[list[V1Input], list[Term]]:
     given = [] if inputs is None else to_list(inputs)
@@ -116,8 +118,10 @@ def _by_table(declared: V1Layer, kind: LayerKind) -> LayerOutput:
             written.input_layer_argument = entry.argument
     for index, entry in enumerate(declared.inputs):
         dims = kind.dims(declared, size or 0, index, columns_of(entry.layer)) if size else None
-        if dims and declared.kind == "fc" and entry.storage is not None:
+        if dims and declared.kind in _STORED_SPARSELY and entry.storage is not None:
             form, values = entry.storage
+            if declared.kind != "fc":
+                raise wrong("format", form, "sparse storage is for layers of type fc; leave format and nnz out")
             layer.add_weight(index, values, dims, entry.attr, is_sparse=True, format=form)
         elif dims:
             layer.add_weight(index, math.prod(dims), dims, entry.attr, **kind.weight)

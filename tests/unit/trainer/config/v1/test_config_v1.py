@@ -316,6 +316,11 @@ def test_a_parameter_of_sparse_storage_has_as_many_values_as_the_config_says(par
         ("default_compact_func(1)", "it must be a function of a parameter's name"),
         ("default_compact_func(lambda name: True)\nLayer(name='p', type='fc', inputs=['x'], size=3)", "must return"),
         ("Input('x', format='csr')", "nnz is None; it must be an integer"),
+        (
+            "Layer(name='s', type='selective_fc', inputs=[Input('x', format='csr', nnz=4)], size=3, "
+            "has_selected_colums=False)",
+            "format is 'csr'; sparse storage is for layers of type fc",
+        ),
     ],
 )
 def test_sparse_storage_that_is_said_in_half_is_refused(parse_text, call, what):
