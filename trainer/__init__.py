@@ -1,4 +1,4 @@
 """`paddle train`: config message -> network -> passes and batches -> updater.
 
-The network is built from the TrainerConfig message and nothing else; numbers follow the legacy program (v0.10).
+The network is built only from the TrainerConfig message; numerical results follow the legacy program (v0.10).
 """

@@ -1,4 +1,4 @@
-"""`paddle train`: parses the flags, runs the session, and turns errors into one line and an exit code."""
+"""`paddle train`: it parses the flags, runs the session, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]], None]) -> int:
-    """Run a job with these arguments and return its exit status; an error that is not our bug is one line."""
+    """Run a job with these arguments and return its exit status; an error other than a bug is logged as one line."""
     glog.info(f"commandline: {program} {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
     STOPPER.install()
     try:
@@ -51,15 +51,15 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run the job that the flags ask for.
+    """Run the job that the flags select.
 
-    Raises: PaddleError: whatever ends it before its end.
+    Raises: PaddleError: the error that ends it early.
     """
     flags = parse_flags(arguments)
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
-    goes_on = False  # among workers that come and go
+    goes_on = False  # among workers that join and leave
     if flags.collective:
         from trainer.updaters.collective import join_workers
 
@@ -69,9 +69,9 @@ def run(arguments: Sequence[str]) -> None:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
         number = None if flags.is_elastic else flags.trainer_id
         glog.to_json(flags.log_json, role="trainer", number=number, attempt=attempt)
-    with STOPPER:  # an import of a compiled module turns what a signal raises into an error of its own
-        # Imported here: this takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered without it
-        # in 0.07 s. Imports leave no garbage that is worth a look: without one they take a tenth less.
+    with STOPPER:  # the import of a compiled module turns the error of a signal handler into another error
+        # Imported here, because it takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered
+        # without it in 0.07 s. The garbage collector finds nothing during imports; without it they are a tenth faster.
         gc.disable()
         from kernels import flush_denormals
         from trainer.training.assembly import Assembly
@@ -115,7 +115,7 @@ def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> N
         updater.abort(reason)
         reporter.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
-    ignore_signals()  # all is saved: the run is whole, and its last files say so
+    ignore_signals()  # everything is saved: the run is complete, and its last files record that
     reporter.end(0)
 
 

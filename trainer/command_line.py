@@ -1,4 +1,4 @@
-"""Command lines of the small commands: argparse, with our exit status for a wrong one."""
+"""Command lines of the small commands: argparse, with this project's exit status for errors."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from runtime.addresses import list_hosts, list_services
 from runtime.errors import UsageError
 from runtime.gflags import Flag, Status, index_flags, read_arguments, read_seconds
 
-LEAST_WAIT_S = 1  # of --wait
+LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
 
 TABLE: tuple[Flag, ...] = (
@@ -22,7 +22,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("config_args", "", _S, "k1=v1,k2=v2 for the config script"),
     Flag("num_passes", 100, _S, "passes to run from start_pass on; job=test: exclusive upper pass number", 0),
     Flag("start_pass", 0, _S, "first pass number; loads pass start_pass-1 from save_dir", 0),
-    Flag("init_model_path", "", _S, "directory, merged model or tar to load from; wins over start_pass"),
+    Flag("init_model_path", "", _S, "directory, merged model or tar to load from; overrides start_pass"),
     Flag(
         "load_missing_parameter_strategy",
         "fail",
@@ -30,15 +30,15 @@ TABLE: tuple[Flag, ...] = (
         "fail, rand or zero for absent parameter files",
         choices=("fail", "rand", "zero"),
     ),
-    Flag("save_dir", "", _S, "where pass-* directories go; empty: the config's"),
+    Flag("save_dir", "", _S, "directory for pass-* directories; empty: the config's"),
     Flag("saving_period", 1, _S, "save when pass % saving_period == 0", 1),
     Flag("saving_period_by_batches", 0, _S, "batches between saves inside a pass; 0 = none", 0),
     Flag("save_only_one", False, _S, "after a save remove the pass directory saving_period earlier"),
     Flag("checkpoint_period_by_batches", 0, _S, "batches between checkpoints inside a pass; 0 = none", 0),
     Flag("checkpoint_period_seconds", 0, _S, "seconds between checkpoints inside a pass; 0 = none", 0),
     Flag("checkpoints_kept", 2, _S, "number of checkpoints that are kept", 1),
-    Flag("resume_from", "", _S, "checkpoint directory to go on from; --start_pass and --num_passes as at first"),
-    Flag("comment", "", _Q, "free text, by which scripts find processes"),
+    Flag("resume_from", "", _S, "checkpoint directory to resume from; keep the original --start_pass and --num_passes"),
+    Flag("comment", "", _Q, "free text; scripts use it to find processes"),
     Flag("python_path", "", _S, "further directories of modules, separated by colons"),
     Flag("python_bin", "python2.7", _I, "name of the interpreter"),
     Flag("version", False, _S, "print the version and exit"),
@@ -79,12 +79,12 @@ TABLE: tuple[Flag, ...] = (
     Flag("predict_output_dir", "", _S, "job=test: directory for the values of the output layers"),
     Flag("predict_file", "", _S, "file for the scores of auc-validation and pnpair-validation layers, of each pass"),
     Flag("feat_file", "", _I, "dead code in the original"),
-    Flag("distribute_test", False, _I, "every trainer tests by itself: nothing is merged"),
+    Flag("distribute_test", False, _I, "every trainer tests alone: nothing is merged"),
     Flag("beam_size", 1, _I, "beam width of generation, which is the config's alone"),
     Flag("diy_beam_search_prob_so", "", _I, "user library for beam scores"),
     # computing
     Flag("use_gpu", False, _I, "there is no GPU here"),
-    Flag("trainer_count", 1, _S, "threads of this process, each of which computes a share of every batch", 1),
+    Flag("trainer_count", 1, _S, "threads of this process; each computes a part of every batch", 1),
     Flag("gpu_id", 0, _I, "first GPU"),
     Flag("parallel_nn", False, _I, "devices per layer"),
     Flag("allow_only_one_model_on_one_gpu", True, _I, "check of the number of GPUs"),
@@ -110,7 +110,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("nnpack_num_threads", 0, _I, "kernels"),
     # random numbers and checks
     Flag("seed", 1, _S, "seed of all random numbers; 0 = from the clock"),
-    Flag("thread_local_rand_use_global_seed", False, _S, "start from the seed itself, not from one less"),
+    Flag("thread_local_rand_use_global_seed", False, _S, "start from the seed itself, not from seed - 1"),
     Flag("checkgrad_eps", 1e-5, _S, "job=checkgrad: relative change of the cost to aim at"),
     # distributed
     Flag("local", True, _S, "train without parameter servers"),
@@ -120,7 +120,7 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("trainer_id", 0, _S, "0 .. num_gradient_servers-1; trainer 0 gives the first values and saves", 0),
     Flag("num_gradient_servers", 1, _S, "number of trainers", 1),
-    Flag("pservers", "127.0.0.1", _S, "hosts of the parameter servers, with commas; host:port has its own first port"),
+    Flag("pservers", "127.0.0.1", _S, "hosts of the parameter servers, with commas; host:port sets a first port"),
     Flag("port", 20134, _S, "first port of every host", 1),
     Flag("ports_num", 1, _S, "dense ports of every host", 1),
     Flag("ports_num_for_sparse", 0, _S, "sparse ports of every host, for parameters with sparse_update", 0),
@@ -132,7 +132,7 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("rdma_tcp", "tcp", _S, "tcp; rdma is not supported", choices=("tcp",)),
     Flag("start_pserver", False, _S, "with --local=0: start a parameter server beside the trainer"),
-    Flag("use_old_updater", False, _I, "sending after the backward pass: that is done anyhow"),
+    Flag("use_old_updater", False, _I, "sending after the backward pass, which is always done"),
     Flag("loadsave_parameters_in_pserver", False, _S, "tables (sparse_update) are loaded and saved by servers"),
     Flag("parallel_thread_num", 1, _I, "obsolete"),
     Flag("pserver_num_threads", 1, _S, "of the server of --start_pserver: threads of a step"),
@@ -143,7 +143,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("store_dir", "", _S, "directory of the job's master and pservers, on one machine; trains the master's tasks"),
     Flag("etcd_endpoints", "", _S, "comma list of http://host:port, in place of --store_dir on a cluster"),
     Flag("job_name", "", _S, "name of the job of master and pservers; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("wait", "3600s", _S, "time that the master or a pserver may be away before the trainer gives up"),
+    Flag("wait", "3600s", _S, "time without the master or a pserver before the trainer gives up"),
     Flag(
         "trainer_uid", "", _S, "this trainer's name at the master; empty: POD_UID, or host, process and a random number"
     ),
@@ -182,28 +182,28 @@ class Values:
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
         if (self.is_elastic or self._values["collective"]) and "local" not in given:
             self._values["local"] = False
-        vars(self).update(self._values)  # attributes of their own: some are asked for in every batch
+        vars(self).update(self._values)  # real attributes, because some are read in every batch
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
     def number_trainer(self, number: int, trainers: int) -> None:
-        """Take the number of this trainer, and of all, from who started it."""
+        """Set the number of this trainer, and of all, which the starting program has assigned."""
         self._values |= {"trainer_id": number, "num_gradient_servers": trainers}
         vars(self).update(self._values)
 
     @property
     def is_elastic(self) -> bool:
-        """Whether a master gives the tasks to train: a store is named."""
+        """Whether a master distributes the tasks: a store is given."""
         return bool(self._values["store_dir"] or self._values["etcd_endpoints"])
 
     @property
     def endpoints(self) -> list[str]:
-        """The endpoints of etcd, none where a directory is used."""
+        """The endpoints of etcd, or [] if a directory is used."""
         return [one.strip() for one in self._values["etcd_endpoints"].split(",") if one.strip()]
 
     def changed(self) -> list[Flag]:
-        """Return the flags whose value is not their default, in the order of the table."""
+        """Return the flags with a value other than their default, in the order of the table."""
         return [flag for flag in TABLE if self._values[flag.name] != flag.default]
 
 
@@ -262,7 +262,7 @@ def _check_collective(values: Values) -> None:
         raise UsageError(f"--collective is for training, --job={values.job} needs it not: leave one of them out")
 
 
-# flag -> why it does not go with a store
+# flag -> why it cannot be used with a store
 _STATIC_ONLY = {
     "local": "the parameter servers of the store train",
     "pservers": "the parameter servers are found in the store",
@@ -280,9 +280,9 @@ _STATIC_ONLY = {
 
 
 def _check_elastic(values: Values) -> None:
-    """Return if the flags go together with a store.
+    """Check that the flags can be used with a store.
 
-    Raises: UsageError: naming the flag that does not.
+    Raises: UsageError: the text names a flag that cannot.
     """
     store = "--etcd_endpoints" if values.etcd_endpoints else "--store_dir"
     if values.etcd_endpoints and values.store_dir:
@@ -308,7 +308,7 @@ def _refuse_without_store(values: Values) -> None:
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
     """Return (host, port) of every dense service, or of every sparse one, host by host.
 
-    Raises: UsageError: naming what is wrong with --pservers.
+    Raises: UsageError: the text describes what is wrong with --pservers.
     """
     hosts = list_hosts(values.pservers, values.port, values.ports_num + values.ports_num_for_sparse)
     if sparse:
@@ -317,7 +317,7 @@ def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
 
 
 def list_warnings(values: Values) -> list[str]:
-    """Return a line for each given flag that has no meaning, here or together with the others."""
+    """Return a line for each given flag that has no effect, alone or in combination with others."""
     lines = [
         f"--{flag.name} has no meaning here ({flag.meaning})"
         for flag in values.changed()

@@ -1,6 +1,6 @@
 """`paddle merge_model`: a config and its parameters in one file.
 
-The file: int64 length, that many bytes of a serialised TrainerConfig, then the parameter files back to back in the
+File format: int64 length, a serialized TrainerConfig of that many bytes, then the parameter files without gaps in the
 order of the message.
 
 Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.
@@ -43,11 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def merge(arguments: Sequence[str]) -> None:
-    """Write the merged model that the arguments ask for.
+    """Write the merged model that the arguments describe.
 
-    Raises: UsageError: if a directory or file is not named.  MissingInputError: if config or parameters are missing.
+    Raises: UsageError: a directory or file is not given.  MissingInputError: config or parameters are missing.
     """
-    # Imported here, and in `_warn_of_objects`: this takes 0.19 s of CPU time (median of nine), --help and wrong
+    # Imported here and in `_warn_of_objects`, because it takes 0.19 s of CPU time (median of nine); --help and wrong
     # arguments are answered without it in 0.07 s.
     from trainer.arrays.parameters import ParameterTable
     from trainer.arrays.rng import Stream
@@ -72,7 +72,7 @@ def merge(arguments: Sequence[str]) -> None:
 
 
 def _warn_of_objects(config: TrainerConfig) -> None:
-    """Say so where the provider's args cannot be read out of the file again."""
+    """Log a warning if the provider's args cannot be restored from the file."""
     from trainer.data.provider2 import deserialize_args
 
     for data in (config.data_config, config.test_data_config):
@@ -87,7 +87,7 @@ def _warn_of_objects(config: TrainerConfig) -> None:
 
 
 def frame_config(config: TrainerConfig) -> bytes:
-    """Return the message behind its length."""
+    """Return the message with its length in front."""
     data = config.SerializeToString()
     return struct.pack("<q", len(data)) + data
 

@@ -1,1 +1,1 @@
-"""What flows between layers and what they learn: arguments, parameters, activations, first values."""
+"""The data of the network: arguments between layers, parameters, activations, initial values."""

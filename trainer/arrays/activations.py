@@ -1,6 +1,6 @@
-"""The activations of the config language: y from z, and the gradient of z from that of y. Pure.
+"""The activations of the config language: y from z, and the gradient of z from the gradient of y. Pure.
 
-Each takes whole matrices of any floating-point type. `z` is what the layer summed up, `y` the activation's result.
+Each accepts matrices of any floating-point type. `z` is the layer's sum, `y` the activation's result.
 
 Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
 """
@@ -19,15 +19,15 @@ from trainer.arrays.arguments import Array, Ids
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
-SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # of z: neither y nor 1 - y becomes 0, so that costs stay finite
-SOFTMAX_FLOOR = -64.0  # of z less the row's largest: no class's probability becomes 0
-SOFTRELU_LIMIT = 40.0  # bound of abs(z)
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z, so that neither y nor 1 - y becomes 0 and costs stay finite
+SOFTMAX_FLOOR = -64.0  # limit of z minus the row's maximum, so that no class's probability becomes 0
+SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 
 
 class Activation(Protocol):
-    """forward(z) gives y; backward(g, y, z) gives the gradient of z, where g is that of y.
+    """forward(z) returns y; backward(g, y, z) returns the gradient of z, where g is the gradient of y.
 
-    `starts` says where the sequences of the rows begin, None where there are none.
+    `starts`: the first rows of the sequences, or None without sequences.
     """
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
@@ -39,7 +39,7 @@ class Activation(Protocol):
 
 @dataclass(frozen=True)
 class RowActivation:
-    """An activation that looks at every row alone."""
+    """An activation that processes every row independently."""
 
     of_row: Callable[[Array], Array]
     gradient: Callable[[Array, Array, Array], Array]
@@ -57,7 +57,7 @@ class SequenceSoftmax:
     """Softmax over the frames of each sequence of numbers. Shapes: z: (frames, 1)."""
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
-        """Return y, which adds up to 1 in every sequence that is not empty."""
+        """Return y, whose sum is 1 in every non-empty sequence."""
         firsts, lengths = _find_filled(z, starts)
         y: Array = z
         if len(z):
@@ -77,7 +77,7 @@ class SequenceSoftmax:
 
 
 def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
-    """Return first row and length of every sequence that is not empty."""
+    """Return first row and length of every non-empty sequence."""
     if starts is None or z.shape[1] != 1:
         raise ConfigError("the sequence_softmax activation needs a layer of size 1 whose rows are sequences")
     lengths = np.diff(starts)
@@ -85,13 +85,13 @@ def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
 
 
 def _exponential_below(z: Array, largest: Array) -> Array:
-    """Return e^(z - largest), which is not less than e^SOFTMAX_FLOOR."""
+    """Return e^(z - largest), at least e^SOFTMAX_FLOOR."""
     y: Array = z - largest
     return _exponential(np.maximum(y, SOFTMAX_FLOOR, out=y))
 
 
 def _exponential(z: Array) -> Array:
-    """Return e^z, to the nearest number: numpy's float32 one is off by up to two units in the last place."""
+    """Return e^z, correctly rounded: numpy's float32 result is off by up to two units in the last place."""
     y: Array = np.exp(z, dtype=np.float64).astype(z.dtype)
     return y
 
@@ -176,9 +176,9 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def find_activation(name: str, layer: str) -> Activation:
-    """Return the activation of a layer by its `active_type`; "linear" is an old spelling of "".
+    """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
-    Raises: ConfigError: naming the activation that is not supported yet, and those that are.
+    Raises: ConfigError: the activation is not supported; the text lists the supported ones.
     """
     found = ACTIVATIONS.get("" if name == "linear" else name)
     if found is None:

@@ -1,4 +1,4 @@
-"""What flows between layers: rows of numbers, of ids, or of sparse vectors."""
+"""The data between layers: rows of numbers, of ids, or of sparse vectors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def find_bad_id(ids: Ids, upper: int) -> int | None:
 
 
 def is_finite(values: Array) -> bool:
-    """Return whether no value is infinite or not a number.
+    """Return whether all values are finite.
 
-    Shapes: values: any. One pass suffices where all values are finite.
+    Shapes: values: any. One pass over the values suffices if all of them are finite.
     """
     flat = values.reshape(-1)
-    with np.errstate(all="ignore"):  # the square of a finite number may not be
+    with np.errstate(all="ignore"):  # the square of a finite number may overflow
         return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
 
 
@@ -36,9 +36,9 @@ def is_finite(values: Array) -> bool:
 class Sparse:
     """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].
 
-    A column may be given repeatedly in a row; it then counts repeatedly.
+    A column that is repeated in a row counts repeatedly.
 
-    Shapes: offsets: (rows + 1,), ids: (nonzeros,), values: (nonzeros,) or None where every value is 1.
+    Shapes: offsets: (rows + 1,), ids: (nonzeros,), values: (nonzeros,) or None if every value is 1.
     """
 
     width: int
@@ -63,7 +63,7 @@ class Sparse:
         return np.repeat(np.arange(self.rows), self.lengths)
 
     def cut(self, first: int, stop: int) -> Sparse:
-        """Return the rows [first, stop), in the same memory."""
+        """Return the rows [first, stop), as views."""
         begin, end = self.offsets[first], self.offsets[stop]
         values = None if self.values is None else self.values[begin:end]
         return Sparse(self.width, self.offsets[first : stop + 1] - begin, self.ids[begin:end], values)
@@ -76,18 +76,18 @@ class Sparse:
 
 
 class Argument:
-    """The output of a layer (or one slot of a batch): one of its three kinds, or a matrix with ids beside it.
+    """The output of a layer, or one slot of a batch: dense values, ids or sparse rows, or dense values with ids.
 
-    Where the rows are frames of sequences, `starts` says where each sequence begins; there is no padding, and a
-    sequence may be empty. Sequences of sequences have `sub_starts` too, in which every one of `starts` occurs.
+    If the rows are frames of sequences, `starts` contains the first row of each sequence. There is no padding, and a
+    sequence may be empty. Sequences of sequences also have `sub_starts`, which includes every element of `starts`.
 
-    A matrix in which rows occur repeatedly (embeddings of words) may be kept as its `distinct` rows and, for every
-    row, the `index` of the distinct one; `value` is then made when somebody asks for it. Never changed once made.
+    A matrix with repeated rows (embeddings of words) may be stored as its `distinct` rows and, for every row, the
+    `index` of its distinct row; `value` is then computed on demand. The object never changes.
 
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
-        extras: further outputs by name, each (rows, size): what a get_output layer asks for.
-        grids: (sequences, dimensions), where the frames of each sequence lie on a grid: how many along each dimension.
+        extras: further outputs by name, each (rows, size), for get_output layers.
+        grids: (sequences, dimensions): if the frames of each sequence form a grid, its size along each dimension.
         distinct: (distinct rows, size), index: (rows,) integers.
     """
 
@@ -134,7 +134,7 @@ class Argument:
 
     @property
     def sequences(self) -> int:
-        """The number of samples: of sequences, or of rows where there are none."""
+        """The number of samples: of sequences, or of rows without sequences."""
         return self.rows if self.starts is None else len(self.starts) - 1
 
     @cached_property
@@ -146,16 +146,16 @@ class Argument:
         return lengths
 
     def with_value(self, value: Array | None) -> Argument:
-        """Return an argument of the same rows and sequences with these values."""
+        """Return an argument with the same rows and sequences, and these values."""
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids)
 
     def cut(self, first: int, stop: int) -> Argument:
-        """Return the samples [first, stop) of a slot, in the same memory."""
+        """Return the samples [first, stop) of a slot, as views."""
         begin, end, starts, sub_starts = first, stop, self.starts, self.sub_starts
         if starts is not None:
             if sub_starts is not None:
                 inner = np.searchsorted(sub_starts, starts)
-                inner[-1] = len(sub_starts) - 1  # empty sub-sequences at the end are of the last sequence
+                inner[-1] = len(sub_starts) - 1  # empty sub-sequences at the end belong to the last sequence
                 sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
             begin, end = int(starts[first]), int(starts[stop])
             starts = starts[first : stop + 1] - begin
@@ -171,7 +171,7 @@ class Argument:
         )
 
     def with_distinct(self, distinct: Array) -> Argument:
-        """Return an argument whose rows repeat as this one's do."""
+        """Return an argument with these distinct rows, repeated in the same way."""
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
@@ -179,19 +179,20 @@ class Argument:
 
 @dataclass(frozen=True)
 class DistinctGradient:
-    """The gradient of an argument's distinct rows: what would be added up over the rows that repeat them."""
+    """The gradient of an argument's distinct rows: the sum over the rows that repeat each of them."""
 
     rows: Array
 
 
-Flowing = Array | DistinctGradient | None  # what a layer returns for an input
+Flowing = Array | DistinctGradient | None  # the gradient that a layer returns for an input
 
 
-SCARCE = 8  # possible ids for each id of a batch; from here on sorting the batch's ids is faster than a table of all
+# ratio of possible ids to ids of a batch above which sorting the batch's ids is faster than a table of all ids
+SCARCE = 8
 
 
 def list_distinct(ids: Ids, upper: int) -> Ids:
-    """Return the ids that occur, rising; ids are in [0, upper)."""
+    """Return the distinct ids, ascending; ids are in [0, upper)."""
     if upper < SCARCE * ids.size:
         occurs = np.zeros(upper, np.bool_)
         occurs[ids] = True
@@ -203,7 +204,7 @@ def list_distinct(ids: Ids, upper: int) -> Ids:
 
 
 def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
-    """Return the ids that occur, rising, and for each of `ids` its place among them; ids are in [0, upper)."""
+    """Return the distinct ids, ascending, and for each of `ids` its position among them; ids are in [0, upper)."""
     if upper >= SCARCE * ids.size:
         distinct = list_distinct(ids, upper)
         return distinct, np.searchsorted(distinct, ids)
@@ -215,7 +216,7 @@ def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
 
 
 def sum_repeated(gradient: Array, index: Ids) -> Array:
-    """Return the gradient of distinct rows from that of the rows that repeat them."""
+    """Return the gradient of distinct rows from the gradient of all rows."""
     result: Array = np.zeros((int(index.max(initial=-1)) + 1, gradient.shape[1]), gradient.dtype)
     add_rows(result, index, gradient)
     return result

@@ -1,4 +1,4 @@
-"""Arrays and floats as JSON, bit for bit, and what of a checkpoint cannot be decoded. Pure."""
+"""Arrays and floats as JSON, bit for bit, and the errors of decoding a checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy.typing as npt
 from runtime import glog
 from runtime.errors import DataError
 
-# what making something of a value that has another form may raise; a provider's own errors have been translated
+# errors of decoding a malformed value; a provider's own errors are translated earlier
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return an array of numbers as a record that JSON can hold."""
+    """Return a numeric array as a JSON-compatible record."""
     text = base64.b64encode(np.ascontiguousarray(array).data).decode()
     return {"type": array.dtype.str, "shape": list(array.shape), "data": text}
 
 
 def decode_array(record: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return the array of such a record, a fresh one."""
+    """Return the array of such a record, as a new array."""
     data = base64.b64decode(record["data"])
     return np.frombuffer(data, record["type"]).reshape(record["shape"]).copy()
 
 
 def shorten_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers that are not negative in the smallest type that holds them."""
+    """Return non-negative integers in the smallest type that can store them."""
     return ids.astype(np.min_scalar_type(int(ids.max(initial=0))))
 
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """In this block something is made of what a checkpoint has of `what`.
+    """Translate errors inside this block, which decodes the checkpoint's data of `what`.
 
-    Raises: DataError: it is not what was written there.
+    Raises: DataError: the data are not in the written form.
     """
     try:
         yield

@@ -16,7 +16,7 @@ class Growing:
         self._length = 0
 
     def view(self) -> npt.NDArray[Any]:
-        """Return what is in it; valid until the next change."""
+        """Return the content; valid until the next change."""
         return self._store[: self._length]
 
     def extend(self, items: npt.NDArray[Any]) -> None:
@@ -30,5 +30,5 @@ class Growing:
         self._length = needed
 
     def replace(self, items: npt.NDArray[Any]) -> None:
-        """Hold these items instead."""
+        """Replace the content by these items."""
         self._store, self._length = items, len(items)

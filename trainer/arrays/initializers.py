@@ -1,7 +1,7 @@
-"""First values of parameters, bit for bit as the legacy program draws them. Pure: the stream is an argument.
+"""Initial values of parameters, bit-equal to the legacy program's. Pure: the random stream is an argument.
 
-Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because numpy's own differs
-in single bits.
+Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because numpy's differs in
+single bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 
 NORMAL, UNIFORM = 0, 1  # ParameterConfig.initial_strategy
 
-_CHUNK = 1 << 15  # values made at once, so that the double-precision work arrays stay in the cache
+_CHUNK = 1 << 15  # values computed at a time, so that the double-precision work arrays stay in the cache
 
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _A0, _A1, _A2 = (float.fromhex(x) for x in ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2"))
@@ -33,7 +33,7 @@ _INV, _LOGC = np.array([float.fromhex(x) for x in _TABLE.split()]).reshape(16, 2
 
 
 def logf(u: Floats) -> Floats:
-    """Return glibc's float32 natural logarithm of normal numbers > 0, in double except the last rounding."""
+    """Return glibc's float32 natural logarithm of normal numbers > 0, in double except for the last rounding."""
     bits = u.view(np.int32)
     shifted = bits - np.int32(0x3F330000)
     index = (shifted >> 19) & 15
@@ -55,9 +55,9 @@ def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
 
 
 def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
-    """Fill a flat array with N(mean, std^2) by Box-Muller; costs 2 * (n // 2 + 1) draws, whatever the values.
+    """Fill a flat array with N(mean, std^2) by Box-Muller, with 2 * (n // 2 + 1) draws for any values.
 
-    The legacy draws one more pair at the end and overwrites the last value with its cosine half, also when n is even.
+    The legacy draws one more pair at the end, and replaces the last value by its cosine half, also for even n.
     """
     pairs = out.size // 2
     if std == 0.0:
@@ -74,7 +74,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
     """Return the cosine and the sine halves of the pairs (u1, u2) in `draws`."""
     u = _unit(draws)
-    mean = float(np.float32(mean))  # the legacy's mean is a float; the sum with it is of doubles
+    mean = float(np.float32(mean))  # the legacy's mean is a float; the addition is in double
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))
     p = (np.float32(std) * radius).astype(np.float64)
     theta = 2.0 * np.pi * u[1::2].astype(np.float64)

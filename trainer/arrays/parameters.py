@@ -1,6 +1,6 @@
-"""The parameter table of a network: one flat array of values and one of gradients, and a view per parameter.
+"""The parameter table of a network: one flat array of values and one of gradients, with a view for each parameter.
 
-Networks that compute shares of a batch at the same time each have a table: the first one, or a replica of it.
+Networks that compute parts of a batch in parallel each have a table: the first one, or a replica of it.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from trainer.arrays.initializers import NORMAL, UNIFORM, fill_normal, fill_unifo
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 
-_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a pass directory has files of its own
+_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # names of other files in a pass directory
 
 
-WIDE = 16  # columns from which on knowing the rows of a gradient pays
+WIDE = 16  # minimum columns for which storing the rows of a gradient is useful
 
 
 class _Content(enum.Enum):
-    """What a gradient buffer holds. Clearing costs nothing until somebody asks for zeros."""
+    """The content of a gradient buffer. Clearing only sets this state; zeros are written when they are needed."""
 
-    STALE = enum.auto()  # numbers of the last batch
+    STALE = enum.auto()  # values of the last batch
     ZERO = enum.auto()
-    ROWS = enum.auto()  # zero but for the rows that were added
+    ROWS = enum.auto()  # zero except for the added rows
     FULL = enum.auto()
 
 
 class Parameter:
-    """One parameter: its record of the message, and views of its value and (unless static) of its gradient.
+    """One parameter: its ParameterConfig, and views of its value and (unless static) of its gradient.
 
-    Several layers may add to the gradient; the first one to do so in a batch writes it, so that the buffer is neither
-    cleared nor read before. A gradient of some rows only (of a table, or of sparse input) keeps their numbers.
+    Several layers may add to the gradient. The first one in a batch overwrites it, so that the buffer is neither
+    cleared nor read before. For a gradient of only some rows (of a table, or with sparse input) the row numbers are
+    stored.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -54,10 +55,11 @@ class Parameter:
         self.follows = False  # the value has followed batches without being trained
         self.value: Array
         self._gradient: Array
-        # a table's gradient begins as zeros that nobody has written yet, which take no memory
+        # a table's gradient begins as untouched zero pages, which use no memory
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
-        self._averages: list[tuple[Array, float]] | None = None  # a replica's, until the first table takes them over
+        # for a replica: updates that the first table applies later
+        self._averages: list[tuple[Array, float]] | None = None
 
     @property
     def is_table(self) -> bool:
@@ -79,19 +81,19 @@ class Parameter:
 
     @property
     def gradient(self) -> Array:
-        """The flat gradient of the batch so far, for adding to it in place."""
+        """The flat gradient of the batch so far, for adding in place."""
         self._zero_if_stale()
         self._content = _Content.FULL
         return self._gradient
 
     def peek_gradient(self) -> Array:
-        """Return the flat gradient of the batch so far, only to be read."""
+        """Return the flat gradient of the batch so far, read-only."""
         self._zero_if_stale()
         return self._gradient
 
     @property
     def touched_rows(self) -> Ids | None:
-        """The numbers of the gradient's rows (each `row_width` wide) that may differ from zero, rising; None: all."""
+        """The numbers of the gradient's rows (of `row_width`) that may be non-zero, ascending; None: all."""
         if self._content is _Content.ZERO:
             return np.empty(0, np.int64)
         if self._content is not _Content.ROWS:
@@ -99,7 +101,7 @@ class Parameter:
         return list_distinct(np.concatenate(self._rows), self.size // self.row_width)
 
     def gradient_matrix(self, rows: int, columns: int) -> Array:
-        """Return the gradient as a matrix; adding to it in place adds to the gradient."""
+        """Return the gradient as a matrix view, for adding in place."""
         return self.gradient.reshape(rows, columns)
 
     def add_gradient(self, part: Array) -> None:
@@ -126,9 +128,9 @@ class Parameter:
         self._content = _Content.FULL
 
     def add_rows(self, ids: Ids, rows: Array) -> None:
-        """Add rows[i] to row ids[i] of the gradient matrix; what comes for a row repeatedly is added up, in order.
+        """Add rows[i] to row ids[i] of the gradient matrix; repeated rows are added up, in order.
 
-        Shapes: ids: (n,) not negative; rows: (n, width), of which the size is a multiple.
+        Shapes: ids: (n,) not negative; rows: (n, width), where width divides the parameter's size.
         """
         width = rows.shape[1]
         self._zero_if_stale()
@@ -151,7 +153,7 @@ class Parameter:
         self._mark_rows(ids, width)
 
     def _mark_rows(self, ids: Ids, width: int) -> None:
-        # sparse training tells rows apart whatever it costs: those that are not touched take no step
+        # sparse training always needs the rows, because untouched rows take no step
         is_worth_it = width >= WIDE or self.config.sparse_update
         if self._content is not _Content.FULL and width == self.row_width and is_worth_it:
             self._rows.append(ids)
@@ -165,11 +167,11 @@ class Parameter:
             self.add_gradient(other._gradient)
         elif other._content is _Content.ROWS:
             rows = other.touched_rows
-            assert rows is not None  # not FULL
+            assert rows is not None  # the content is not FULL
             self.add_rows(rows, other._gradient.reshape(-1, self.row_width).take(rows, axis=0))
 
     def clear_gradient(self) -> None:
-        """Make the gradient zero."""
+        """Set the gradient to zero."""
         if self._content is _Content.ROWS:
             matrix = self._gradient.reshape(-1, self.row_width)
             matrix[self.touched_rows] = 0
@@ -179,7 +181,7 @@ class Parameter:
         self._rows.clear()
 
     def settle_gradient(self) -> None:
-        """Write the zeros of a gradient that nobody added to."""
+        """Write zeros if no layer has added to the gradient."""
         self._zero_if_stale()
 
     def _zero_if_stale(self) -> None:
@@ -188,17 +190,17 @@ class Parameter:
             self._content = _Content.ZERO
 
     def bind(self, value: Array, gradient: Array | None) -> None:
-        """Work on these arrays from now on."""
+        """Use these arrays from now on."""
         self.value = value
         if gradient is not None:
             self._gradient = gradient
 
-    # ----- Values that are not trained -----
+    # ----- Values that are updated without training -----
 
     def follow(self, average: Array, kept: float) -> None:
-        """Let the value of a static parameter follow a batch's: it becomes kept * value + (1 - kept) * average.
+        """Update the value of a static parameter from a batch: it becomes kept * value + (1 - kept) * average.
 
-        In a replica this waits for `follow_replica`, because the value is that of other tables too.
+        In a replica the update waits for `follow_replica`, because other tables share the value.
         """
         if self._averages is not None:
             self._averages.append((average, kept))
@@ -208,14 +210,14 @@ class Parameter:
         self.value += (1 - average.dtype.type(kept)) * average
 
     def follow_replica(self, replica: Parameter) -> None:
-        """Do what waits in a replica."""
+        """Apply the waiting updates of a replica."""
         for average, kept in replica._averages or ():
             self.follow(average, kept)
         if replica._averages:
             replica._averages.clear()
 
     def share(self, other: Parameter) -> None:
-        """Work as a replica of a static parameter."""
+        """Use the value of a static parameter in another table."""
         self.value = other.value
         self._averages = []
 
@@ -232,7 +234,7 @@ class Parameter:
             fill_normal(self.value, mean, std, stream)
 
     def spec(self) -> ParameterSpec:
-        """Return what an optimiser needs to know of this parameter."""
+        """Return the properties of this parameter that an optimizer needs."""
         config = self.config
         return ParameterSpec(
             name=config.name,
@@ -252,10 +254,10 @@ class Parameter:
 class ParameterTable:
     """All parameters of a network, in the order of the message.
 
-    The trained ones lie one after the other in `values` and, summed over the samples of a batch, in `gradients`;
-    an optimiser works on these two. Static ones have an array of their own and no gradient.
+    The trained ones are stored one after the other in `values` and, summed over the samples of a batch, in `gradients`;
+    an optimizer works on these two arrays. Each static parameter has its own array and no gradient.
 
-    Args: tables_first: whether those with sparse_update come first there, `tables_size` elements of them.
+    Args: tables_first: whether parameters with sparse_update come first; they have `tables_size` elements.
     """
 
     def __init__(
@@ -289,11 +291,11 @@ class ParameterTable:
         return list(self._trained)
 
     def tables(self) -> list[Parameter]:
-        """Return the trained parameters that come first because of their sparse_update, in order."""
+        """Return the trained parameters with sparse_update, which come first, in order."""
         return list(self._tables)
 
     def replicate(self) -> ParameterTable:
-        """Return a table with the same values, in the same memory, and gradients of its own."""
+        """Return a table with shared values, and its own gradients."""
         configs = [parameter.config for parameter in self]
         replica = ParameterTable(configs, self.values.dtype, tables_first=bool(self._tables))
         replica.values = self.values
@@ -305,7 +307,7 @@ class ParameterTable:
         return replica
 
     def randomize(self, stream: Stream) -> None:
-        """Draw first values for all parameters in order, static ones too, from the one stream."""
+        """Draw initial values for all parameters in order, including static ones, from one stream."""
         for parameter in self:
             parameter.randomize(stream)
 
@@ -317,7 +319,7 @@ class ParameterTable:
         return self._gradients
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients, of which only those from this element on are complete already."""
+        """Return all gradients, of which only those from this element on are complete."""
         at = self._gradients.size
         for parameter in reversed(self._trained):
             at -= parameter.size
@@ -327,7 +329,7 @@ class ParameterTable:
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return the gradients as they are: of what nobody added to in this batch, those of an earlier one."""
+        """Return the gradients unchanged: parameters without a gradient in this batch have an earlier one."""
         return self._gradients
 
     def add_gradients_of(self, replica: ParameterTable) -> None:
@@ -336,13 +338,13 @@ class ParameterTable:
             parameter.add_gradient_of(other)
 
     def follow_replica(self, replica: ParameterTable) -> None:
-        """Let values that are not trained follow what a replica's network saw."""
+        """Apply a replica's waiting updates of values."""
         for parameter, other in zip(self, replica, strict=True):
             if parameter.is_static:
                 parameter.follow_replica(other)
 
     def clear_gradients(self) -> None:
-        """Make all gradients zero."""
+        """Set all gradients to zero."""
         for parameter in self._trained:
             parameter.clear_gradient()
 
@@ -355,7 +357,7 @@ class ParameterTable:
 
 
 class DenseParameters:
-    """A parameter table without its tables, which come first in it."""
+    """A parameter table without the parameters with sparse_update, which come first in it."""
 
     def __init__(self, table: ParameterTable) -> None:
         self._table, self._start = table, table.tables_size
@@ -372,16 +374,16 @@ class DenseParameters:
 
     @property
     def gradients(self) -> Array:
-        """Their gradients, one after the other."""
+        """The gradients, one after the other."""
         return self.gradients_from(0)
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients, of which only those from this element on are complete already."""
+        """Return all gradients, of which only those from this element on are complete."""
         self._table.gradients_from(self._start + start)
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return the gradients as they are."""
+        """Return the gradients unchanged."""
         return self._gradients
 
 

@@ -1,7 +1,7 @@
-"""The legacy's random stream: the C library's `rand_r`, drawn by the thousand at once. Pure.
+"""The legacy's random stream: the C library's `rand_r`, many draws at a time. Pure.
 
-One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and takes 11, 10 and 10 bits of them. Steps are
-affine, so x after k steps is a_k * x + c_k: the tables of a_k and c_k turn n draws into a few array operations.
+One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and uses 11, 10 and 10 bits of them. Steps are
+affine, so x after k steps is a_k * x + c_k: with tables of a_k and c_k, n draws are a few array operations.
 
 Source: spec/trainer.md 5.4; glibc stdlib/rand_r.c.
 """
@@ -17,13 +17,13 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _MASK = 0xFFFFFFFF
 _STEPS = 3  # steps of the generator per draw
-_LARGEST_BLOCK = 1 << 16  # draws made at once; keeps the tables and the work arrays in the cache
+_LARGEST_BLOCK = 1 << 16  # draws computed at a time, so that tables and work arrays stay in the cache
 
 UPPER = 1 << 31  # draws are in [0, UPPER)
 
 
 def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
-    """Return (a, c) so that a * x + c is x after `steps` steps of (multiplier, increment)."""
+    """Return (a, c) such that a * x + c is x after `steps` steps of (multiplier, increment)."""
     a, c = 1, 0
     while steps:
         if steps & 1:
@@ -34,12 +34,12 @@ def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
 
 
 class Stream:
-    """One thread's `rand_r` state.
+    """The state of one thread's `rand_r`.
 
-    Without --trainer_count every draw of a run comes from the main thread's one stream, in a fixed order.
+    Without --trainer_count every draw of a run comes from the main thread's stream, in a fixed order.
     """
 
-    # a_k and c_k for k = 0, 1, ...; shared by the streams of all threads, grown on demand
+    # a_k and c_k for k = 0, 1, ...; shared by the streams of all threads, extended on demand
     _tables = np.ones(1, np.uint32), np.zeros(1, np.uint32)
 
     def __init__(self, state: int) -> None:
@@ -66,7 +66,7 @@ class Stream:
         return result
 
     def skip(self, count: int) -> None:
-        """Move on by `count` draws without making them."""
+        """Advance by `count` draws without computing them."""
         a, c = _jump(_MULTIPLIER, _INCREMENT, count * _STEPS)
         self.state = (a * self.state + c) & _MASK
 
@@ -85,7 +85,7 @@ class Stream:
 
     @classmethod
     def _grow(cls, steps: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """Extend the tables to `steps` by doubling: (a, c) of k + m is (a, c) of k after (a, c) of m."""
+        """Extend the tables to `steps` by doubling: (a, c) of k + m is (a, c) of k applied after (a, c) of m."""
         tables = cls._tables
         while len(tables[0]) <= steps:
             a, c = _jump(_MULTIPLIER, _INCREMENT, len(tables[0]))
@@ -96,14 +96,14 @@ class Stream:
 
 
 def start_state(seed: int, use_global_seed: bool) -> int:
-    """Return the main thread's first state: the seed with --thread_local_rand_use_global_seed, else one less."""
+    """Return the main thread's initial state: the seed with --thread_local_rand_use_global_seed, otherwise seed - 1."""
     return (seed if use_global_seed else seed - 1) & _MASK
 
 
 def replica_state(seed: int, number: int, use_global_seed: bool) -> int:
-    """Return the first state of the thread that computes a share of every batch; shares are numbered from 0.
+    """Return the initial state of the thread that computes part `number` of every batch; parts are numbered from 0.
 
-    As `start_state`, with the share's number in the place of the legacy's number of the thread, which was another one
-    in every run.
+    It follows `start_state`, with the part's number in place of the legacy's thread number, which differed from run to
+    run.
     """
     return (seed if use_global_seed else seed + number + 1) & _MASK

@@ -1,4 +1,4 @@
-"""Arrays as the legacy printed them: what the print layer and the printing evaluators log."""
+"""Arrays in the legacy's text form, for the print layer and the printing evaluators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spell_starts(starts: Ids) -> str:
 def spell_fields(argument: Argument) -> list[tuple[str, str]]:
     """Return the values of an argument and the positions of its sequences, each with its title.
 
-    Ids are left out, as they were in the legacy.
+    Ids are omitted, as in the legacy.
     """
     fields = []
     if argument.value is not None:

@@ -1,1 +1,1 @@
-"""Training among the workers of `paddle elastic run` that come and go: they divide every batch, and lose no sample."""
+"""Training by workers of `paddle elastic run` that join and leave: they divide every batch, and lose no sample."""

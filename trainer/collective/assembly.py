@@ -1,4 +1,4 @@
-"""From the command line to a session among trainers that come and go; as the static job, but for data and updater."""
+"""Assemble a session for trainers that join and leave; only data and updater differ from the static job."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trainer.training.stopping import STOPPER
 from trainer.updaters.local import Updater
 
 _COMMITS = (
-    "the trainers keep their state in memory and go on from it; a save of a pass is what --start_pass goes on from"
+    "the trainers keep their state in memory and resume from it; --start_pass resumes from the save of a pass"
 )
 _ONE_SAVES = "trainer 0 tests and saves at the end of a pass"
-# flag -> why it does not go with trainers that come and go
+# flag -> why it cannot be used with trainers that join and leave
 STATIC_ONLY = {
     "resume_from": _COMMITS,
     "checkpoint_period_by_batches": _COMMITS,
@@ -40,9 +40,9 @@ STATIC_ONLY = {
 
 
 class DividedAssembly(Assembly):
-    """Builds the session of a trainer among others that come and go.
+    """Build the session of a trainer among others that join and leave.
 
-    Raises: UsageError: a flag does not go with that.
+    Raises: UsageError: a flag cannot be used with that.
     """
 
     def __init__(self, flags: Values) -> None:
@@ -70,34 +70,34 @@ class DividedAssembly(Assembly):
         return DividedTrainers(self._flags)
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        flags = self._flags  # no files: the number of a trainer changes, and two would write the same ones
+        flags = self._flags  # no files: the number of a trainer changes, and two trainers would write the same files
         return Reporter(None, flags.start_pass + flags.num_passes, flags.progress_period)
 
     def _keeps_records(self) -> bool:
         return False
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: trainer 0 moves an earlier run's passes when the job begins."""
+        """Do nothing: trainer 0 moves an earlier run's passes away when the job begins."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
     ) -> BatchSource | None:
-        """Open the test data as ever, and the training data to be divided."""
+        """Open the test data as usual, and the training data for division."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         if data.type == multi.KIND:
             raise ConfigError("MultiData does not go with trainers that come and go; train without --min-np")
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
-        seed_generators(self._seed)  # an init_hook that shuffles does the same in every process
+        seed_generators(self._seed)  # an init_hook that shuffles then does the same in every process
         opened = open_provider(data, self._list_inputs()[0], is_train=True, is_own=bool(self._path))
         self._source = DividedSource(opened, self._seed, check, data.files)
         return self._source
 
 
 class TakenDirectory:
-    """The directory of the saves, which the trainer that is number 0 has.
+    """The save directory, which only the present trainer 0 uses.
 
-    Args: shown: as the flags or the config name it.  first_model: the model that the config goes on from, or "".
+    Args: shown: its name in the flags or the config.  first_model: the model that the config starts from, or "".
     """
 
     def __init__(self, directory: SaveDirectory, shown: str, first_model: str) -> None:
@@ -105,9 +105,9 @@ class TakenDirectory:
         self._is_taken = False
 
     def take(self) -> None:
-        """Be the one that saves there; a further call does nothing.
+        """Become the trainer that saves there; a repeated call does nothing.
 
-        Raises: VolumeError: it cannot be made or written to.  DirectoryInUseError: another run writes into it.
+        Raises: VolumeError: it cannot be created or written.  DirectoryInUseError: another run writes into it.
         """
         if not self._is_taken:
             self._directory.prepare(self._shown, self._first_model)
@@ -121,15 +121,15 @@ class TakenDirectory:
         self._directory.begin()
 
     def leave(self) -> None:
-        """Let another one save there."""
+        """Let another trainer save there."""
         self._directory.leave()
         self._is_taken = False
 
 
 def check_flags(flags: Values) -> None:
-    """Return if the flags go with trainers that come and go.
+    """Check that the flags can be used with trainers that join and leave.
 
-    Raises: UsageError: naming the flag that does not.
+    Raises: UsageError: the text names a flag that cannot.
     """
     for flag in (FLAGS[name] for name in STATIC_ONLY if name in flags.given):
         value = getattr(flags, flag.name)

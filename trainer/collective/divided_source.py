@@ -1,7 +1,7 @@
-"""Batches that several trainers divide among them: all have the same order of samples, whoever comes or leaves.
+"""Batches that several trainers divide: all have the same order of samples, also when trainers join or leave.
 
-The order of a pass depends on the seed and on the number of the pass, and on nothing that has happened before. So a
-trainer that joins, or goes back to an earlier batch, finds the batches that the others have.
+The order of a pass depends only on the seed and the number of the pass. A trainer that joins, or returns to an earlier
+batch, therefore reads the same batches as the others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trainer.data.source import DataSource, DataStreams
 
 
 class BatchShare(NamedTuple):
-    """What one trainer has of a batch.
+    """One trainer's share of a batch.
 
-    Attributes: slots: its samples.  samples: their number, in units of the batch size; perhaps 0.  whole: the same of
-        the whole batch.
+    Attributes: slots: its samples.  samples: their number, in units of the batch size; may be 0.  whole: the number of
+        samples of the whole batch.
     """
 
     slots: dict[str, Argument]
@@ -33,13 +33,13 @@ class BatchShare(NamedTuple):
 
 
 class DividedSource(DataSource):
-    """The samples of one provider, which every trainer reads whole and of which each gets its share.
+    """The samples of one provider, which every trainer reads completely and of which each uses its share.
 
-    A provider that is cached is read to its end before the first batch, so that later trainers have the same pool.
+    A cached provider is read to its end before the first batch, so that trainers which join later have the same pool.
 
     Attributes: seed: of the order of all passes.
 
-    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+    Args: check: called repeatedly while the provider is slow; an error in it ends the wait.
         list_name: the list file, for messages.
     """
 
@@ -54,12 +54,12 @@ class DividedSource(DataSource):
             constants=opened.constants,
         )
         self.seed = seed
-        self._place: tuple[int, int] | None = None  # pass and batch that come next; None: not known
+        self._place: tuple[int, int] | None = None  # pass and batch that come next; None: unknown
 
     def go_to(self, number: int, batches: int, size: int) -> None:
-        """Let the next batch be the one after `batches` of pass `number`; `size` is that of the batches.
+        """Move to the batch after `batches` of pass `number`; `size` is the batch size.
 
-        Raises: DataError, MissingInputError: as of a batch; or the pass has fewer batches.
+        Raises: DataError, MissingInputError: see `next_share`; or the pass has fewer batches.
         """
         if self._place == (number, batches):
             return
@@ -83,9 +83,9 @@ class DividedSource(DataSource):
     def next_share(self, size: int, number: int, trainers: int) -> BatchShare | None:
         """Return the share of trainer `number` of the next batch of `size` units, or None at the end of the pass.
 
-        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
         """
-        assert self._place is not None  # `go_to` comes first
+        assert self._place is not None  # `go_to` must be called first
         place, self._place = self._place, None
         start, units = self._take(size)
         self._place = place[0], place[1] + bool(units)
@@ -98,11 +98,11 @@ class DividedSource(DataSource):
 
 
 def seed_of_pass(seed: int, number: int) -> int:
-    """Return the state that a stream begins a pass with; passes that follow each other have far ones."""
+    """Return the initial random state of a pass; the states of successive passes are far apart."""
     return zlib.crc32(f"{seed} {number}".encode())
 
 
 def seed_generators(seed: int) -> None:
-    """Let the generators that a provider may draw from, Python's and numpy's, begin alike in every process."""
+    """Seed Python's and numpy's generators, which a provider may use, equally in every process."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

@@ -1,8 +1,8 @@
-"""Passes and batches among trainers that come and go: the run loop of `elastic.process.loop` around the training.
+"""Passes and batches of trainers that join and leave: training inside the loop of `elastic.process.loop`.
 
-A trainer that is lost takes the others back to their last commit; a host that comes or goes is noticed after the batch
-in hand, by all at once. The place in the pass goes with the values, so that every sample of a pass counts once in them.
-Trainer 0, whoever that is then, tests and saves at the end of a pass; the others begin the next one when it has.
+When a trainer is lost, the others return to their last commit. All react to a joining or leaving host at the same time,
+after the current batch. The position in the pass is part of the committed state, so that every sample of a pass counts
+once in the values. The present trainer 0 tests and saves at the end of a pass; the others wait for that.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from trainer.training.testing import run_test
 
 
 class SavingDirectory(Protocol):
-    """The directory of the saves, which one trainer has at a time."""
+    """The save directory, which one trainer uses at a time."""
 
     def take(self) -> None:
-        """Be the one that saves there; a further call does nothing."""
+        """Become the trainer that saves there; a repeated call does nothing."""
 
     def begin(self) -> None:
         """Move an earlier run's passes away."""
 
     def leave(self) -> None:
-        """Let another one save there."""
+        """Let another trainer save there."""
 
 
 class DividedTraining:
-    """The training job. A signal ends this trainer after its step, and the others go on without it.
+    """The training job. After a signal this trainer ends when its step is complete, and the others continue without it.
 
-    Raises (run): DataError: the provider raised, a number is not finite, or the trainers do not read the same data.
-        VolumeError: a save failed.  RemovedFromJobError: the job goes on without this trainer.  StoppedError: a signal.
+    Raises (run): DataError: the provider raised, a number is not finite, or the trainers read different data.
+    VolumeError: a save failed.  RemovedFromJobError: the job continues without this trainer.  StoppedError: a signal.
     """
 
     def __init__(
@@ -67,17 +67,18 @@ class DividedTraining:
         stopper.limit(STEP_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: where training begins."""
+        """Return {pass, batch}: the position where training begins."""
         return {"pass": self._state.position.number, "batch": 0}
 
     def run(self) -> None:
-        """Train all passes, with whoever is there."""
-        with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
+        """Train all passes, with the present trainers."""
+        # an error about a cost that is not finite ends the run, without numpy's warnings
+        with np.errstate(all="ignore"):
             run_fn(self._train, reset_worker, WorkerNotificationManager(), WORKER.finish)(self._state)
         self._updater.finish()
 
     def _train(self, state: TrainingState) -> None:
-        """Train from the place of the state on, in one generation of trainers."""
+        """Train from the position in the state on, in one generation of trainers."""
         flags, position = self._parts.flags, state.position
         if flags.trainer_id == 0 and flags.num_passes:
             self._directory.take()
@@ -91,7 +92,7 @@ class DividedTraining:
             raise
 
     def _leave_directory(self) -> None:
-        """Leave the saves to trainer 0, before that takes the directory."""
+        """Leave the save directory, before trainer 0 takes it."""
         if self._parts.flags.trainer_id:
             self._directory.leave()
 
@@ -108,9 +109,9 @@ class DividedTraining:
             with self._step.exchange():
                 self._updater.finish_pass()
             position.stage = AFTER
-            state.save()  # a trainer 0 that is lost while it saves leaves the save to the next one
+            state.save()  # if trainer 0 is lost while it saves, the next trainer 0 saves
         self._finish_pass(state)
-        operations.barrier()  # behind it the pass is saved, for everybody
+        operations.barrier()  # after it the pass is saved, for all trainers
         position.begin_next_pass()
         state.save()
         reporter.show()
@@ -131,9 +132,9 @@ class DividedTraining:
         return share
 
     def _run_batch(self, state: TrainingState, share: BatchShare) -> None:
-        """Train on a share of a batch, and commit when it is time.
+        """Train on a share of a batch, and commit when it is due.
 
-        Raises: HostsUpdatedInterrupt: a trainer has heard that the hosts have changed.
+        Raises: HostsUpdatedInterrupt: a trainer has been informed of a change of hosts.
         """
         position = state.position
         has_news = state.has_news()

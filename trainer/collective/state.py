@@ -1,4 +1,4 @@
-"""What a trainer among others that come and go must not lose: values, optimiser, place in the pass, log and streams."""
+"""The state that a trainer must not lose: values, optimizer, position in the pass, log and random streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Commit(NamedTuple):
-    """What was kept last, but for the arrays."""
+    """The last committed state, without its arrays."""
 
     counters: dict[str, Any]
     place: dict[str, Any]
@@ -31,11 +31,11 @@ class Commit(NamedTuple):
 
 
 class TrainingState(State):
-    """The state of one trainer; `sync` gives every trainer that of trainer 0.
+    """The state of one trainer; `sync` copies the state of trainer 0 to every trainer.
 
-    Random numbers of the network, and the sums of the log, are those of each trainer.
+    Random numbers of the network, and the sums of the log, are separate for each trainer.
 
-    Attributes: position: where training is.
+    Attributes: position: in the training.
 
     Args: sums: of the log, by name.
     """
@@ -51,7 +51,7 @@ class TrainingState(State):
         self._commit = self._keep()
 
     def has_news(self) -> bool:
-        """Return whether the driver has told this trainer since the last call that hosts have changed."""
+        """Return whether the driver has reported a change of hosts since the last call."""
         last = self._last_updated_timestamp
         while not self._host_messages.empty():
             stamp, _ = self._host_messages.get_nowait()
@@ -59,11 +59,11 @@ class TrainingState(State):
         return self._last_updated_timestamp > last
 
     def save(self) -> None:
-        """Keep the present state."""
+        """Commit the present state."""
         self._commit = self._keep()
 
     def restore(self) -> None:
-        """Go back to the state that was kept last."""
+        """Restore the last committed state."""
         parts, commit = self._parts, self._commit
         part = self._updater.take()
         for name in self._moving():
@@ -76,7 +76,7 @@ class TrainingState(State):
             sums.put_back(commit.sums[name])
 
     def sync(self) -> None:
-        """Take the values, the optimiser and the place of trainer 0."""
+        """Copy values, optimizer and position of trainer 0."""
         parts, part = self._parts, self._updater.take()
         own = {
             "counters": part.counters,
@@ -98,15 +98,15 @@ class TrainingState(State):
         self.save()
 
     def reset(self) -> None:
-        """Take the new number of this trainer, and of all."""
+        """Set the new number of this trainer, and of all."""
         self._parts.flags.number_trainer(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
-        """Return the parameters whose values have followed the batches without being trained."""
+        """Return the parameters whose values were updated from batches without training."""
         return [one.name for one in self._parts.table if one.follows]
 
     def _keep_fixed(self) -> None:
-        """Keep all values that are not trained: any of them may begin to follow the batches."""
+        """Store all values that are not trained, because any of them may be updated from batches later."""
         self._keep_arrays({_key(one.name): one.value for one in self._parts.table if one.is_static})
 
     def _keep_arrays(self, present: Arrays) -> None:
@@ -129,5 +129,5 @@ class TrainingState(State):
 
 
 def _key(name: str) -> str:
-    """Return the name among the arrays of a parameter that is not trained."""
+    """Return the array name of a parameter that is not trained."""
     return f"fixed.{name}"

@@ -1,4 +1,4 @@
-"""Steps of a batch that the trainers divide, and the state that a trainer keeps, goes back to, and gives to others."""
+"""Steps of a divided batch, and the state that a trainer commits, restores and sends to others."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The optimiser of every trainer; each step is that of the whole batch, however many trainers divide it.
+    """The optimizer of every trainer; each step is that of the whole batch, for any number of trainers.
 
     Raises (step, finish_pass): HorovodInternalError: a trainer is lost.  DataError: the trainers do not have the same
         batch.
     """
 
-    _whole = 0  # samples of the batch in hand
+    _whole = 0  # samples of the current batch
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prune the first values; those of the others come with the state of trainer 0."""
+        """Prune the initial values; the other trainers receive theirs with the state of trainer 0."""
         self._local.pruning.start()
         return None
 
     def expect(self, samples: int) -> None:
-        """Take note of the samples of the whole batch in hand."""
+        """Set the number of samples of the whole current batch."""
         self._whole = samples
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Make one step with the gradients of all shares, of which this trainer's has `samples` samples.
+        """Take one step with the gradients of all shares; this trainer's share has `samples` samples.
 
-        Args: checkpoint: whether this trainer asks that all commit after this step.
-        Returns: whether any trainer did.
+        Args: checkpoint: whether this trainer requests a commit of all after this step.
+        Returns: whether any trainer requested it.
         """
         self._local.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), self._whole))
@@ -43,7 +43,7 @@ class DividedUpdater(CollectiveUpdater):
         return bool(totals.wanting)
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """End the pass together with the others."""
+        """End the pass together with the other trainers."""
         self._sums[:] = 0
         self._check_totals(self._add_up(self._sums, StepTotals(0, 0, 0)), 0)
         self._local.finish_pass()
@@ -57,33 +57,33 @@ class DividedUpdater(CollectiveUpdater):
             )
 
     def finish(self) -> None:
-        """Leave."""
+        """Leave the job."""
         operations.shutdown()
 
-    # ----- Its state
+    # ----- The state
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values, whose arrays change with the next step."""
+        """Return the state of the optimizer with the values; its arrays change with the next step."""
         return self._local.take()
 
     def put_back(self, part: Part) -> None:
-        """Go on from such a state.
+        """Restore such a state.
 
         Raises: ConfigError: it does not fit this job.
         """
         self._local.put_back(part)
 
     def take_masks(self) -> dict[str, Any]:
-        """Return what is pruned, as JSON can hold it."""
+        """Return the pruning masks in a JSON-compatible form."""
         return self._local.pruning.state()
 
     def put_back_masks(self, masks: Mapping[str, Any]) -> None:
-        """Prune the same."""
+        """Restore pruning masks."""
         with decoding("masks"):
             self._local.pruning.go_on(masks)
 
 
 class DividedTrainers(CollectiveTrainers):
-    """Makes the updater of a job whose trainers come and go."""
+    """Create the updater of a job whose trainers join and leave."""
 
     updater = DividedUpdater

@@ -1,1 +1,1 @@
-"""The network: built from a ModelConfig message, it computes batches forward and backward."""
+"""The network: built from a ModelConfig message; it computes batches forward and backward."""

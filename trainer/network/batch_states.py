@@ -1,4 +1,4 @@
-"""What the recurrent layers of a network take from one batch to the next."""
+"""The states that recurrent layers carry from one batch to the next."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from trainer.arrays.arguments import Array
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.layers.recurrent.state import StatefulLayer
 
-STATES_KEY = ""  # the key of `carried` among what layers carry: no layer has an empty name
+STATES_KEY = ""  # key of the states in the result of `carried`; no layer has an empty name
 States = dict[str, tuple[Array, ...]]  # by the name of the layer
 
 
 class BatchStates:
-    """The states of the layers; off until `begin`. A pass begins with zeros, and so does every test.
+    """The states of the layers; disabled until `begin`. Each pass and each test begins with zeros.
 
     Source: Trainer::startTrainPass and Tester::startTestPeriod of v0.10.
     """
@@ -25,9 +25,9 @@ class BatchStates:
         self._is_on = False
 
     def begin(self) -> None:
-        """Let the layers take their states from batch to batch, from zeros on.
+        """Let the layers carry their states from batch to batch, beginning with zeros.
 
-        Raises: ConfigError: naming the layer that cannot.
+        Raises: ConfigError: a layer cannot do that; the text names it.
         """
         for layer in self._layers.values():
             layer.require_carrying()
@@ -36,24 +36,24 @@ class BatchStates:
         self.restart()
 
     def restart(self) -> None:
-        """Begin with zeros."""
+        """Reset all states to zero."""
         self._put({})
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """After this block the layers go on from the states before it."""
+        """After this block, restore the layers' states from before it."""
         before = self._take()
         yield
         self._put(before)
 
     def carried(self) -> dict[str, Any] | None:
-        """Return the states, as JSON can hold them; None where they are not taken from batch to batch."""
+        """Return the states in a JSON-compatible form; None if they are not carried from batch to batch."""
         if not self._is_on:
             return None
         return {name: [encode_array(one) for one in state] for name, state in self._take().items()}
 
     def carry_on(self, record: Mapping[str, Any]) -> None:
-        """Go on from such a record, where states are taken from batch to batch."""
+        """Restore the states from such a record, if states are carried from batch to batch."""
         if self._is_on:
             self._put({name: tuple(map(decode_array, state)) for name, state in record.items()})
 

@@ -1,8 +1,8 @@
-"""How much a batch is to compute, and whether that is worth cutting it into parts for several threads.
+"""Estimate the work of a batch, to decide whether cutting it into parts for several threads is useful.
 
-A part costs the Python of every layer once more, which no second thread takes over, and handing it to a thread. What
-it saves is its part of the operations. Both are estimated from the config and the sizes of the batch, never from a
-clock, so that a run can be repeated bit for bit.
+Each part repeats the Python overhead of every layer, and has the overhead of passing it to a thread. It saves its share
+of the arithmetic. The estimates use only the config and the sizes of the batch, never a clock, so that runs are
+reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
-# operations for each layer below which a batch is not cut; bench/threads.py measures where the two are equally fast
+# minimum operations per layer for cutting a batch; bench/threads.py measures where both are equally fast
 LEAST_OF_LAYER = 8e6
-# types that compute each sample by itself and draw no random numbers: of a whole batch they give what its parts give
+# layer types that compute each sample independently without random numbers: parts and whole batch give equal results
 SEPARATE = frozenset({
     "addto", "average", "concat", "concat2", "cos", "cos_vm", "data", "dot_prod", "eos_id", "expand", "fc",
     "featmap_expand", "hsigmoid", "huber_classification", "huber_regression", "interpolation", "l2_distance", "max",
@@ -23,16 +23,16 @@ SEPARATE = frozenset({
     "row_l2_norm", "scaling", "seqlastins", "slope_intercept", "smooth_l1", "soft_binary_class_cross_entropy",
     "square_error", "sum_cost", "sum_to_one_norm",
 })  # fmt: skip
-ELEMENTWISE = 10  # operations for each number of an output, about: activation, bias, copies
-PASSES = 3  # a backward pass computes twice as much as a forward one
+ELEMENTWISE = 10  # approximate operations for each number of an output: activation, bias, copies
+PASSES = 3  # a backward pass computes twice as much as a forward pass
 
 
 @dataclass(frozen=True)
 class Work:
-    """Estimates the operations of a batch, rather too many.
+    """An upper estimate of the operations of a batch.
 
-    Attributes: per_row: those of a row of dense numbers, of all layers.  of_data: for each time that a layer reads a
-        data layer: its name, the size of the output, and that of the parameter.  layers: how many there are.
+    Attributes: per_row: operations for a row of dense numbers, in all layers.  of_data: for each use of a data layer:
+        its name, the size of the output, and the size of the parameter.  layers: number of layers.
     """
 
     per_row: int
@@ -40,7 +40,7 @@ class Work:
     layers: int
 
     def operations(self, batch: Mapping[str, Argument]) -> float:
-        """Return how many additions and multiplications a step on the batch takes."""
+        """Return the number of additions and multiplications for a step on the batch."""
         rows = max((slot.rows for slot in batch.values()), default=0)
         found = self.per_row * rows
         for name, size, parameter in self.of_data:
@@ -59,9 +59,9 @@ class Work:
 
 
 def estimate(config: ModelConfig) -> Work | None:
-    """Return what estimates the work of a network; None where parts give other results than the whole batch.
+    """Return the estimate for a network; None if parts would give other results than the whole batch.
 
-    That is so where a layer looks at several samples (batch_norm), or draws random numbers (dropout, nce).
+    That is the case if a layer uses several samples (batch_norm), or draws random numbers (dropout, nce).
     """
     if any(one.is_recurrent_layer_group for one in config.sub_models):
         return None
@@ -81,6 +81,6 @@ def estimate(config: ModelConfig) -> Work | None:
 
 
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
-    """Return the operations of a row in the products with the layer's parameters, but for what reads data."""
+    """Return the operations for a row in products with the layer's parameters, except for data inputs."""
     names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
     return sum(2 * sizes.get(name, 0) for name in names)

@@ -1,4 +1,4 @@
-"""The gradient check: derivatives that a backward pass computed against differences of the cost.
+"""The gradient check: it compares the derivatives of a backward pass with differences of the cost.
 
     variables = [CheckedVariable(one.name, one.value, one.gradient.copy()) for one in table.trained()]
     for one in check_grads(cost, variables, draw_direction, choose_step):
@@ -16,12 +16,12 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-NEARLY_ZERO = 1e-20  # added to both changes of the cost, so that two zeros agree
+NEARLY_ZERO = 1e-20  # added to both changes of the cost, so that two zeros are equal
 
 
 @dataclass(frozen=True)
 class CheckedVariable:
-    """An array that the cost depends on, and the derivative of the cost by it.
+    """An array that the cost depends on, and the derivative of the cost with respect to it.
 
     Shapes: value, gradient: equal, any.
     """
@@ -33,10 +33,10 @@ class CheckedVariable:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the cost changes along a direction of one variable, by difference and by gradient.
+    """The change of the cost along a direction of one variable, by difference and by gradient.
 
-    Attributes: step: how far the variable was moved, in lengths of the direction.  costs: those of both ends.
-        analytic_delta: the change of the cost from the middle to one end, by the gradient.
+    Attributes: step: distance of the move, in lengths of the direction.  costs: at both ends.
+        analytic_delta: the change of the cost from the middle to one end, according to the gradient.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """By how much the difference of the costs exceeds what the gradient says, relative to that."""
+        """The relative excess of the cost's difference over the change that the gradient predicts."""
         return (NEARLY_ZERO + self.true_delta) / (NEARLY_ZERO + self.analytic_delta) - 1
 
 
@@ -63,10 +63,10 @@ def check_grads(
 ) -> Iterator[Comparison]:
     """Yield the comparison for each variable, in order.
 
-    Args: cost: computes the cost from the present values of the variables, each time with the same random numbers.
+    Args: cost: computes the cost from the present values of the variables, always with the same random numbers.
         variables: each is moved in place along a direction and back, one at a time.
-        draw_direction: returns a direction from the gradient; both have the same shape.
-        choose_step: returns the step from the derivative along the direction.
+        draw_direction: returns a direction for a gradient, with the same shape.
+        choose_step: returns the step for the derivative along the direction.
     """
     for variable in variables:
         direction = draw_direction(variable.gradient)
@@ -78,7 +78,7 @@ def check_grads(
 
 
 def _cost_at(cost: Callable[[], float], value: Array, move: Array) -> float:
-    """Return the cost with the array moved, which is moved back."""
+    """Return the cost with the array moved, and move it back."""
     kept = value.copy()
     value += move
     try:

@@ -1,4 +1,4 @@
-"""Data parallelism in one process: a batch is cut into parts, which as many threads compute at the same time.
+"""Data parallelism in one process: a batch is cut into parts, and a thread for each computes them in parallel.
 
 Source: spec/trainer.md sections 5.4 and 6.1; gserver/gradientmachines/MultiGradientMachine.cpp of v0.10.
 """
@@ -22,23 +22,23 @@ from trainer.network.batch_states import BatchStates
 from trainer.network.batch_work import estimate
 from trainer.network.network import Batch, Network, OnFinal
 
-SMALL_S = 0.0005  # seconds: a part that takes less is not worth a thread; bench/threads.py measures it
-STATE_KEY = "shares"  # the key of `carried` in checkpoints; no layer has this name
+SMALL_S = 0.0005  # seconds: a shorter part is not worth a thread; measured by bench/threads.py
+STATE_KEY = "shares"  # key of the streams in checkpoints; no layer has this name
 
 
 class DataParallelNetwork:
-    """One network for each part of a batch; to its callers they look like one network.
+    """One network for each part of a batch, with the interface of one network.
 
     All replicas have the same values. Their gradients are added to those of `parameters` in the order of the parts, so
-    that a run can be repeated bit for bit. The calling thread computes the first part. A part without samples is left
-    out. Between batches the threads can do other work: `pool`.
+    that runs are reproducible bit for bit. The calling thread computes the first part. A part without samples is
+    skipped. Between batches the threads can do other work: `pool`.
 
-    A batch that is too small to be worth it is computed as a whole where that gives the same
+    A batch that is too small for threads is computed as a whole, if that gives the same results
     (trainer/network/batch_work.py).
 
-    Args: streams: draw the random numbers of the replicas; there are as many replicas as streams.
+    Args: streams: random streams of the replicas; there are as many replicas as streams.
         always: cut every batch.
-    Thread safety: none; one thread calls.
+    Thread safety: none; one thread makes all calls.
     """
 
     def __init__(
@@ -53,27 +53,28 @@ class DataParallelNetwork:
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
-        self.states = BatchStates()  # as in v0.10, a network of several parts begins every batch with zeros
-        self.replicas: Sequence[Network] = ()  # the networks whose outputs are those of a batch, one after the other
+        self.states = BatchStates()  # as in v0.10, a network of several parts begins every batch with zero states
+        # the networks whose outputs, one after the other, are the outputs of the batch
+        self.replicas: Sequence[Network] = ()
         self.output_names = self._networks[0].output_names
         self.pool = ThreadPool(len(streams), self._run)
 
     def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
-        """Keep the gradients of some layers' outputs, and log where errors are clipped."""
+        """Store the gradients of some layers' outputs, and log where errors are clipped."""
         for network in self._networks:
             network.watch(gradients_of=gradients_of, clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """Measure every layer's passes in the first replica from now on."""
+        """Measure the passes of every layer in the first replica from now on."""
         self._networks[0].time_layers(measure)
 
     def carried(self) -> dict[str, Any]:
-        """Return the state of each replica's stream, and what its network takes from batch to batch."""
+        """Return the state of each replica's stream, and the states that its network carries from batch to batch."""
         pairs = zip(self._streams, self._networks, strict=True)
         return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Go on from that; with another number of replicas each begins anew."""
+        """Restore these states; with another number of replicas each stream restarts."""
         states = state.get(STATE_KEY, [])
         if len(states) != len(self._networks):
             glog.warning(f"the checkpoint is of --trainer_count={len(states)}: the random numbers of the shares differ")
@@ -83,13 +84,13 @@ class DataParallelNetwork:
             network.carry_on(carried)
 
     def is_data_or_cost(self, name: str) -> bool:
-        """Return whether a layer neither computes values of its own nor is read by others."""
+        """Return whether a layer is a data layer or a cost."""
         return self._networks[0].is_data_or_cost(name)
 
     def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
         """Run a batch; the outputs of the replicas stay valid until the next call.
 
-        Args: as of a network, but the dropout masks are drawn from the replicas' own streams.
+        Args: see Network.forward, but the dropout masks are drawn from the replicas' own streams.
         """
         count = 1 if self._is_small(batch) else len(self._networks)
         parts = cut_batch(batch, count)
@@ -111,7 +112,7 @@ class DataParallelNetwork:
                 self.parameters.follow_replica(network.parameters)
 
     def _is_small(self, batch: Batch) -> bool:
-        """Return whether the batch is computed as a whole; the first time a line says so."""
+        """Return whether the batch is computed as a whole; log this once."""
         if self._work is None or not self._work.is_small(batch):
             return False
         if not self._has_said:
@@ -125,13 +126,13 @@ class DataParallelNetwork:
         return sum(network.cost() for network in self.replicas)
 
     def find_bad_cost(self) -> str:
-        """Return the name of the first output layer with a number that is infinite or no number, or ""."""
+        """Return the name of the first output layer with a number that is not finite, or ""."""
         return next(filter(None, (network.find_bad_cost() for network in self.replicas)), "")
 
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
 
-        Args: on_final: as of a network; here no gradient is complete before those of all replicas are added up.
+        Args: on_final: see Network.backward; no gradient is complete before those of all replicas are added.
         """
         self._run([partial(self._go_back, network) for network in self.replicas])
         for network in self.replicas:
@@ -139,7 +140,7 @@ class DataParallelNetwork:
                 self.parameters.add_gradients_of(network.parameters)
 
     def close(self) -> None:
-        """End the threads; one that computes is not awaited for long."""
+        """End the threads; wait only briefly for one that computes."""
         for worker in self._workers:
             worker.close()
 
@@ -149,9 +150,9 @@ class DataParallelNetwork:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Do at most as many tasks as there are replicas at the same time; raise the error of the first that failed.
+        """Execute at most one task per replica in parallel; raise the error of the first failed one.
 
-        Tasks that take less time than it costs to hand them over are done one after the other.
+        Tasks that take less time than passing them to threads are executed one after the other.
         """
         if len(tasks) == 1:
             tasks[0]()
@@ -170,7 +171,7 @@ AnyNetwork = Network | DataParallelNetwork
 
 
 def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
-    """Return the parts of a batch, in the same memory; None for those without samples.
+    """Return the parts of a batch, as views; None for a part without samples.
 
     Part i has the samples [n * i / count, n * (i + 1) / count).
     """

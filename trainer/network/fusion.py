@@ -1,6 +1,6 @@
-"""Layers that compute faster as one: a rewriting of the message's layers before the network is built. Pure.
+"""Combine layers that compute faster together: rewrite the message's layers before the network is built. Pure.
 
-The names that remain have the same outputs as before.
+Layers that keep their names keep their outputs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Layers = Sequence[LayerConfig]
 
 
 def fuse(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers with what computes faster together put into one.
+    """Return the layers, with combinable layers replaced by one.
 
-    A context projection goes into the fully connected layer that reads it, and both into a maximum over sequences
-    that reads these, each if nobody else reads it.
+    A context projection is combined with the fully connected layer that reads it, and both with a maximum over
+    sequences that reads these, each only if no other layer reads it.
 
-    Args: kept: names of layers whose output somebody else asks for, which remain.
+    Args: kept: names of layers whose output is needed elsewhere; they stay.
     """
     layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
     return _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
@@ -52,7 +52,7 @@ def _join_pairs(
 
 
 def _is_window(layer: LayerConfig) -> bool:
-    """Whether all the layer does is one context projection without padding of its own."""
+    """Return whether the layer consists of one context projection without trainable padding."""
     if layer.type != "mixed" or [one.proj_conf.type for one in layer.inputs] != ["context"]:
         return False
     extras = layer.operator_confs or layer.bias_parameter_name or layer.active_type
@@ -68,7 +68,7 @@ def _is_plain_window_sum(layer: LayerConfig) -> bool:
 
 
 def _is_maximum(layer: LayerConfig) -> bool:
-    """Whether the layer is the maximum over whole sequences and nothing else."""
+    """Return whether the layer is only the maximum over whole sequences."""
     extras = layer.bias_parameter_name or layer.active_type not in ("", "linear") or layer.output_max_index
     return layer.type == "max" and layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0 and not extras
 

@@ -1,4 +1,4 @@
-"""The gradients of a backward pass between the layer that gives one and the layer that takes it."""
+"""The gradients of a backward pass, on their way from the layers that return them to the layers that need them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from trainer.arrays.arguments import Array, DistinctGradient
 
-DISTINCT = "distinct rows"  # no output has this name: it stands for the distinct rows of the default output
+DISTINCT = "distinct rows"  # not the name of any output: the key of the gradient of the default output's distinct rows
 
 
 class GradientFlows:
-    """The gradients on their way back, by layer and, where a layer has several outputs, by the output's name.
+    """The gradients in a backward pass, by layer and, for a layer with several outputs, by output name.
 
-    Args: gradients: those that the way begins with: of the default outputs of some layers.
-    Shapes: a gradient has the shape of its output; that of distinct rows has the shape of these.
+    Args: gradients: the initial gradients of the default outputs of some layers.
+    Shapes: a gradient has the shape of its output; that of distinct rows has their shape.
     """
 
     def __init__(self, gradients: Mapping[str, Array]) -> None:
@@ -27,7 +27,7 @@ class GradientFlows:
         gradients[output] = gradients[output] + part if output in gradients else part
 
     def scale(self, name: str, factor: float) -> None:
-        """Multiply the gradient that a layer's default output has gathered so far."""
+        """Multiply the present gradient of a layer's default output."""
         gradients = self._gradients[name]
         for output in gradients.keys() & {"", DISTINCT}:
             gradients[output] = gradients[output] * gradients[output].dtype.type(factor)
@@ -37,5 +37,5 @@ class GradientFlows:
         return name in self._gradients
 
     def take(self, name: str) -> dict[str, Array]:
-        """Return and forget the gradients of a layer's outputs; "" is the default one."""
+        """Return and remove the gradients of a layer's outputs; "" is the default output."""
         return self._gradients.pop(name)

@@ -1,4 +1,4 @@
-"""The network: built from a ModelConfig message and nothing else, runs batches forward and backward."""
+"""The network: built only from a ModelConfig message; it runs batches forward and backward."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OnFinal = Callable[[int], None]
 
 
 class Network:
-    """Layers in the order of the message, of which each runs after its inputs.
+    """Layers in the order of the message; each runs after its inputs.
 
-    Only what the outputs and the evaluators need is built: a layer nobody reads may be of any type.
+    Only layers that outputs and evaluators need are built: an unused layer may have any type.
 
     Args: config: the message.  parameters: its parameter table, whose gradients `backward` adds to.
-    Raises: ConfigError: naming the layer type, activation or attribute that is not supported yet.
+    Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
 
     def __init__(self, config: ModelConfig, parameters: ParameterTable) -> None:
@@ -46,7 +46,7 @@ class Network:
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
-        if compiled is not None:  # numpy is faster at one large product than at sums of rows of many small ones
+        if compiled is not None:  # in numpy one large product is faster than sums over rows of many small ones
             layers = fuse(layers, asked)
         self._nodes = {one.name: Node(one, parameters) for one in layers}
         for node in self._nodes.values():
@@ -64,19 +64,19 @@ class Network:
         self.output_names = list(config.output_layer_names)
         self.replicas: Sequence[Network] = (
             self,
-        )  # the networks whose outputs are those of a batch, one after the other
+        )  # the networks whose outputs, one after the other, are the outputs of the batch
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
         self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
 
     def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
-        """Return, by layer, from which element on the trained gradients are complete once it ran backward.
+        """Return, by layer, the element from which on the gradients are complete after the layer's backward pass.
 
-        Args: used: the parameters that each layer uses, in the order of the layers.
+        Args: used: the parameters of each layer, in the order of the layers.
         """
         sizes = [one.size for one in self.parameters.trained()]
         ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
-        unknown = ends.keys() - set().union(*used)  # of no layer: they are complete only after the whole backward pass
+        unknown = ends.keys() - set().union(*used)  # not used by any layer: complete only after the whole backward pass
         final, start = {}, max((ends[name] for name in unknown), default=0)
         for layer, names in zip(self._nodes, used, strict=True):
             final[layer] = start
@@ -84,18 +84,18 @@ class Network:
         return final
 
     def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
-        """Keep the gradients of some layers' outputs for `kept_gradients`, and log where errors are clipped."""
+        """Store the gradients of some layers' outputs in `kept_gradients`, and log where errors are clipped."""
         for name, node in self._nodes.items():
             node.output.keeps_gradient, node.output.logs_clipping = name in gradients_of, clipping
             if isinstance(node.layer, GroupLayer):
                 node.layer.watch(clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """Measure every layer's passes from now on, by the name `forward <layer> (<type>)` or `backward ...`.
+        """Measure the passes of every layer from now on, by the name `forward <layer> (<type>)` or `backward ...`.
 
-        The time of a recurrent group's layer contains that of all layers of the group.
+        The time of a recurrent group's layer includes all layers of the group.
 
-        Args: measure: returns a decorator whose function is measured by that name.
+        Args: measure: returns a decorator that measures a function by this name.
         """
         for node in self._nodes.values():
             for way in ("forward", "backward"):
@@ -103,13 +103,13 @@ class Network:
                 setattr(node, way, measure(name)(getattr(node, way)))
 
     def carried(self) -> dict[str, Any]:
-        """Return what layers take from batch to batch, but for parameters, by name: as JSON can hold it."""
+        """Return the state that layers carry from batch to batch besides parameters, by name, JSON-compatible."""
         states = {name: node.layer.carried() for name, node in self._nodes.items()}
         states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Go on from what the network of another process took from batch to batch."""
+        """Restore the state that the network of another process carried from batch to batch."""
         for name, one in state.items():
             if name == STATES_KEY:
                 self.states.carry_on(one)
@@ -117,12 +117,12 @@ class Network:
                 self._nodes[name].layer.carry_on(one)
 
     def kept_gradients(self) -> dict[str, Array]:
-        """Return the gradients, before the activation, that the backward pass of the last batch kept, by layer."""
+        """Return the gradients before the activation, stored in the backward pass of the last batch, by layer."""
         kept = {name: node.output.kept_gradient for name, node in self._nodes.items()}
         return {name: gradient for name, gradient in kept.items() if gradient is not None}
 
     def is_data_or_cost(self, name: str) -> bool:
-        """Return whether a layer neither computes values of its own nor is read by others."""
+        """Return whether a layer is a data layer or a cost."""
         node = self._nodes[name]
         return node.config.type == "data" or node.layer.is_cost
 
@@ -131,9 +131,9 @@ class Network:
     ) -> dict[str, Argument]:
         """Run a batch and return the output of every layer by name; they stay valid until the next call.
 
-        Args: stream: draws the dropout masks in training.
-            is_training: by default, whether there is a stream. True without one is for checking gradients: as in
-            training, but nothing is drawn and nothing dropped.
+        Args: stream: random stream of the dropout masks in training.
+            is_training: by default, whether there is a stream. True without a stream is for gradient checks: training
+                mode without random numbers and without dropout.
         """
         outputs: dict[str, Argument] = {}
         training = stream is not None if is_training is None else is_training
@@ -145,15 +145,15 @@ class Network:
         return outputs
 
     def cost(self) -> float:
-        """Return the cost of the last batch: the plain sum over all output layers, in double.
+        """Return the cost of the last batch: the sum over all output layers, in double.
 
-        Outputs that are ids have none.
+        Outputs that are ids do not count.
         """
         values = (self.outputs[name].value for name in self.output_names)
         return float(sum(value.sum(dtype=np.float64) for value in values if value is not None))
 
     def find_bad_cost(self) -> str:
-        """Return the name of the first output layer with a number that is infinite or no number, or ""."""
+        """Return the name of the first output layer with a number that is not finite, or ""."""
         for name in self.output_names:
             value = self.outputs[name].value
             if value is not None and not np.isfinite(value).all():
@@ -163,16 +163,16 @@ class Network:
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
 
-        Args: on_final: called now and then with a number of elements: from there on the flat gradients are complete.
+        Args: on_final: called repeatedly with an element: the flat gradients are complete from it on.
         """
         values = {name: self.outputs[name].value for name in self.output_names}
         self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
 
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
-        """Add to the gradients of the parameters what follows from those of some layers.
+        """Add the gradients that follow from those of some layers to the gradients of the parameters.
 
-        Args: on_final: as of `backward`.
-        Returns: the gradients of the layers that the last batch had the rows of, by name.
+        Args: on_final: see `backward`.
+        Returns: the gradients of the data layers of the last batch, by name.
         """
         flows, given = GradientFlows(gradients), {}
         final = self.parameters.values.size
@@ -190,7 +190,7 @@ class Network:
 
 
 def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str]:
-    """Return the names of the parameters that a layer uses; one for a group uses those of the group's layers."""
+    """Return the names of the parameters that a layer uses; a layer for a group uses those of the group's layers."""
     names = {one.input_parameter_name for one in layer.inputs} | {layer.bias_parameter_name}
     if layer.name in groups:
         step = groups[layer.name].step
@@ -201,7 +201,7 @@ def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str
 
 
 def _find_needed(config: ModelConfig) -> set[str]:
-    """Return the names of the layers that the outputs and evaluators depend on, or that print or measure something."""
+    """Return the names of the layers that outputs and evaluators depend on, or that print or measure values."""
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
     waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
     for name in waiting:

@@ -1,7 +1,7 @@
-"""A layer in its place in the network: its inputs, and what happens to the output of every layer.
+"""A layer in its network: its inputs, and the common processing of every layer's output.
 
-`Node.backward` is the chain rule. Two optimisations can be skipped at a first reading: a layer whose rows repeat gives
-its distinct rows only (`_index`, `_keeps_distinct` and `_collect` of OutputStage), and several layers are fused into
+`Node.backward` is the chain rule. Two optimizations can be skipped at first reading: a layer with repeated rows returns
+only its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage), and several layers are combined into
 one (fusion.py).
 """
 
@@ -25,9 +25,9 @@ from trainer.network.gradient_flows import DISTINCT, GradientFlows
 
 
 class Node:
-    """A layer in its place: which layers it reads, and which of these take a gradient.
+    """A layer in its network: its input layers, and which of them need a gradient.
 
-    Raises: ConfigError: if the layer is of an unknown type or wrongly built.
+    Raises: ConfigError: the layer has an unknown type or invalid attributes.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -41,9 +41,9 @@ class Node:
         self._coeff: float = config.coeff if self.layer.is_cost and not self.layer.applies_coeff else 1.0
 
     def link(self, nodes: Mapping[str, Node]) -> None:
-        """Find out which inputs take a gradient.
+        """Determine which inputs need a gradient.
 
-        Raises: ConfigError: if an input is missing or comes later in the message.
+        Raises: ConfigError: an input is missing, or comes later in the message.
         """
         for name in self.inputs:
             if name not in nodes:
@@ -60,37 +60,37 @@ class Node:
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.index is not None and any(result is one for one in inputs):
-            result = result.with_value(result.value)  # a layer that hands its input on knows nothing of distinct rows
+            result = result.with_value(result.value)  # a layer that returns its input unchanged ignores distinct rows
         return self.output.forward(result, is_training, stream)
 
     def backward(self, flows: GradientFlows) -> None:
-        """Apply the chain rule: from the gradient of the output to those of the inputs and of the parameters.
+        """Apply the chain rule: compute the gradients of the inputs and parameters from the gradient of the output.
 
         y = drop(activation(z)) and z = layer(x of every input), so dy -> dz -> dx of every input.
         """
         dy = flows.take(self.name)
         dz = self.output.backward(dy)
-        self.layer.extra_gradients = dy  # what is left there: the gradients of further outputs
+        self.layer.extra_gradients = dy  # the remaining entries are gradients of further outputs
         flowing = self.layer.backward(dz, self._wanted)
         for position, (name, output, dx) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if dx is not None:
                 flows.add(name, dx, output)
                 if position == 0 and self._coeff != 1.0:
-                    # the legacy scales all that the prediction layer has gathered so far, of other costs too
+                    # the legacy scales the whole gradient of the prediction layer so far, including other costs
                     flows.scale(name, self._coeff)
 
 
 class OutputStage:
-    """What happens to the output of every layer: activation and dropout forward, error clipping backward.
+    """The processing of every layer's output: activation and dropout forward, error clipping backward.
 
-    Attributes: keeps_gradient: whether `kept_gradient` holds the gradient before the activation of the last batch, for
-        an evaluator that prints it.  logs_clipping: whether a line says where an error is clipped.
-    Raises: ConfigError: if the activation is unknown or does not go with dropout.
+    Attributes: keeps_gradient: whether `kept_gradient` stores the gradient before the activation of the last batch, for
+        an evaluator that prints it.  logs_clipping: whether to log where an error is clipped.
+    Raises: ConfigError: the activation is unknown or cannot be combined with dropout.
     """
 
     def __init__(self, config: LayerConfig, *, applies_activation: bool) -> None:
         self._name: str = config.name
-        # fields of the message are read here, once: in every batch they would cost more than a small layer
+        # fields of the message are read only once here, because reading them is slower than a small layer
         self._activation: Activation = find_activation("" if applies_activation else config.active_type, config.name)
         self._drop_rate: float = config.drop_rate
         self._threshold: float = config.error_clipping_threshold
@@ -98,14 +98,14 @@ class OutputStage:
         self._z: Array
         self._y: Array
         self._starts: Ids | None = None
-        self._index: Ids | None = None  # how the rows that the layer made repeat
+        self._index: Ids | None = None  # the index of the rows in the layer's distinct rows
         self.keeps_gradient = self.logs_clipping = False
         self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
             raise ConfigError(f"layer {config.name}: drop_rate does not go with the softmax activation")
 
     def forward(self, result: Argument, is_training: bool, stream: Stream | None) -> Argument:
-        """Return the output for what the layer computed."""
+        """Return the output for the layer's result."""
         self.kept_gradient = None
         self._index = result.index
         if self._keeps_distinct and result.distinct is not None:
@@ -122,7 +122,7 @@ class OutputStage:
         return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras, grids=result.grids)
 
     def backward(self, gradients: dict[str, Array]) -> Array:
-        """Return the gradient of what the layer computed, and take that of the output out of `gradients`."""
+        """Return the gradient of the layer's result, and remove the gradient of the output from `gradients`."""
         dy = self._clip(self._undrop(self._collect(gradients)))
         dz = self._activation.backward(dy, self._y, self._z, self._starts)
         if self.keeps_gradient:
@@ -133,11 +133,11 @@ class OutputStage:
 
     @property
     def _keeps_distinct(self) -> bool:
-        """Whether z and y are the distinct rows; dropout and clipping need all of them."""
+        """Return whether z and y are distinct rows; dropout and clipping need all rows."""
         return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
-        """Multiply by a fresh 0/1 mask in training, by the part that is kept in testing."""
+        """Multiply by a new 0/1 mask in training, and by the kept share in testing."""
         self._mask = None
         if not is_training:
             return y * y.dtype.type(1.0 - self._drop_rate)
@@ -151,7 +151,7 @@ class OutputStage:
         return gradient if self._mask is None else gradient * self._mask
 
     def _clip(self, gradient: Array) -> Array:
-        """Return the gradient with every element in [-error_clipping_threshold, error_clipping_threshold]."""
+        """Return the gradient with every element limited to [-error_clipping_threshold, error_clipping_threshold]."""
         threshold = self._threshold
         if threshold <= 0:
             return gradient
@@ -160,7 +160,7 @@ class OutputStage:
         return np.clip(gradient, -threshold, threshold)
 
     def _collect(self, gradients: dict[str, Array]) -> Array:
-        """Take the gradient of the default output, of its distinct rows where these were computed."""
+        """Remove and return the gradient of the default output, or of its distinct rows if these were computed."""
         full, distinct = gradients.pop("", None), gradients.pop(DISTINCT, None)
         if not self._keeps_distinct:
             return np.zeros_like(self._y) if full is None else full

@@ -1,4 +1,4 @@
-"""Several networks in one model, of the type multi_nn: each has data of its own; parameters may be shared. Pure.
+"""Several networks in one model, of the type multi_nn: each has its own data; parameters may be shared. Pure.
 
 Source: gserver/gradientmachines/MultiNetwork.cpp of v0.10.
 """
@@ -15,9 +15,9 @@ ROOT = "root"
 
 
 def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]:
-    """Return what has inputs and outputs of its own: the model, or each network of several.
+    """Return the parts with their own inputs and outputs: the model, or each of several networks.
 
-    Raises: ConfigError: the model of several networks has none.
+    Raises: ConfigError: a model of several networks has none.
     """
     if config.type != SEVERAL:
         return [config]
@@ -28,9 +28,9 @@ def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]
 
 
 def join_networks(config: ModelConfig) -> ModelConfig:
-    """Return one network with the inputs and outputs of all; the cost is the sum of theirs.
+    """Return one network with the inputs and outputs of all; its cost is the sum of their costs.
 
-    Raises: ConfigError: as of `list_networks`; a data layer is an input of two networks.
+    Raises: ConfigError: see `list_networks`; or a data layer is an input of two networks.
     """
     if config.type != SEVERAL:
         return config

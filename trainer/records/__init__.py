@@ -1,1 +1,1 @@
-"""The files in which a run tells about itself: their formats, for those that write and read them."""
+"""The formats of the files that describe a run, for their writers and readers."""

@@ -1,4 +1,4 @@
-"""progress.json of a job and of each of its trainers: how far they are, for people and for `paddle status`."""
+"""progress.json of a job and of each of its trainers: the training position, for users and for `paddle status`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.durable_files import read_text_file, replace_file
 from trainer.records.records import LARGEST, Record
 
 FILE = "progress.json"
-STALE_S = 60.0  # seconds; the speed of a trainer that has been silent longer does not count
+STALE_S = 60.0  # seconds without a report after which a trainer's speed is ignored
 
 
 def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
@@ -26,7 +26,7 @@ def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
 
 
 def read_job(output: Path) -> Record:
-    """Return the job's progress, {} where there is none yet."""
+    """Return the job's progress, or {} if there is none yet."""
     try:
         found = json.loads(read_text_file(output / FILE))
     except (OSError, ValueError, RecursionError):
@@ -35,7 +35,7 @@ def read_job(output: Path) -> Record:
 
 
 def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
-    """Return {trainer id: its progress} of those that have said something in this attempt, in the order of the ids."""
+    """Return {trainer id: its progress} of the trainers that have reported in this attempt, in the order of the ids."""
     found = {}
     for path in output.glob(f"node_*/{FILE}"):
         one = read_job(path.parent)
@@ -50,7 +50,8 @@ def _is_whole(progress: Record) -> bool:
     if not isinstance(usage, dict):
         return False
     numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
-    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)  # nan is not below it either
+    # the comparison is also false for nan
+    return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)
 
 
 def job_speed(trainers: Mapping[str, Record]) -> float:
@@ -60,16 +61,16 @@ def job_speed(trainers: Mapping[str, Record]) -> float:
 
 
 def mean_speed(trainers: Mapping[str, Record]) -> float:
-    """Return the samples per second of all trainers together, each over its whole run: what a run that is over says."""
+    """Return the samples per second of all trainers together, each over its whole run: for a run that has ended."""
     totals = [(one["usage"].get("samples", 0), one["usage"].get("seconds", 0)) for one in trainers.values()]
     return float(sum(samples / seconds for samples, seconds in totals if seconds > 0))
 
 
 def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
-    """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished; None before the first.
+    """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished, or None.
 
-    `samples` and `cost` (per sample) are those of all trainers if all of them, `count`, have told of that pass, else
-    those of trainer 0; `trainers` says of how many they are.
+    `samples` and `cost` (per sample) are those of all trainers if all `count` trainers have reported that pass,
+    otherwise those of trainer 0; `trainers` is the number of trainers included.
     """
     own = _read_pass(trainers.get("0"))
     if own is None:
@@ -84,7 +85,7 @@ def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
 
 
 def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
-    """Return number, samples and cost of a trainer's newest finished pass; the cost is nan where it is not finite."""
+    """Return number, samples and cost of a trainer's newest finished pass; the cost is nan if it is not finite."""
     found = trainer.get("last_pass") if trainer else None
     if not isinstance(found, dict):
         return None
@@ -97,7 +98,7 @@ def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
 def find_slowest(trainers: Mapping[str, Record]) -> Record | None:
     """Return {trainer, host, busy_seconds, mean_busy_seconds} of the slowest trainer; None for a single one.
 
-    It was busy longest with its data and its computing since the attempt began, and the others wait for it.
+    It has spent the most time on its data and computation since the attempt began, and the others wait for it.
     """
     busy = {
         number: one["usage"].get("data_seconds", 0.0) + one["usage"].get("compute_seconds", 0.0)

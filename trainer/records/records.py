@@ -1,4 +1,4 @@
-"""The records of a run: OUTPUT/records.jsonl, one JSON object a line, from which all pictures of a job are made.
+"""The records of a run: OUTPUT/records.jsonl, one JSON object a line, the source of all charts of a job.
 
 Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its name, "" without a launcher):
 
@@ -12,9 +12,10 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
   checkpoint  pass, batch, name
   end         status (an exit status), message
 
-Of a recurrent group, the layers that stand for others have these as `inputs`, or as `memory_of` of one step before.
+In a recurrent group, layers that represent other layers list these as `inputs`, or as `memory_of` for the previous
+step.
 
-Costs and evaluators are what the log's line shows, with its six digits; null is a number that is not finite.
+Costs and evaluators have the six digits of the log's line; null is a number that is not finite.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from typing import TYPE_CHECKING, Any
 from runtime.durable_files import MOST_TEXT_BYTES
 from runtime.regular_files import open_regular
 
-if TYPE_CHECKING:  # a reader of records needs no numpy
+if TYPE_CHECKING:  # readers of records do not need numpy
     from trainer.evaluators import Accumulator
 
 Record = dict[str, Any]
 FILE = "records.jsonl"
-LARGEST = 2**53  # a time or count above it is none
-PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds that belong to a place of the training
+LARGEST = 2**53  # a larger time or count is invalid
+PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds of records with a training position
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
-    """Return the line of a record, with its newline; a number that is not finite, such as a flag's, becomes null."""
+    """Return the line of a record, with its newline; a number that is not finite becomes null."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    except ValueError:  # looked for only where there is one
+    except ValueError:  # infinite numbers are searched only if there are any
         return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -55,9 +56,9 @@ def _without_odd_numbers(value: Any) -> Any:
 
 
 def read_all_records(output: Path) -> list[Record]:
-    """Return every record of a job, of all its attempts; no file is none. What is no record is passed over.
+    """Return every record of a job, of all its attempts; [] without a file. Lines that are not records are ignored.
 
-    A line may be cut short by the end of its writer.
+    The end of a writer may have truncated a line.
     """
     try:
         with open_regular(output / FILE) as file:
@@ -78,21 +79,21 @@ def parse_lines(lines: Iterable[bytes]) -> Iterable[Record]:
 
 
 def is_placed_right(record: Record) -> bool:
-    """Tell whether a record has the numbers that its kind is found by."""
+    """Return whether a record has the numbers that its kind is identified by."""
     needed = ("pass", "batch") if record["kind"] in (*PLACED, "start") else ()
     time, numbers = record.get("time"), [record.get(name) for name in needed]
-    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # nan is not below it either
+    if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # the comparison is also false for nan
         return False
     return all(isinstance(one, int) and abs(one) < LARGEST for one in numbers)
 
 
 def read_records(output: Path) -> list[Record]:
-    """Return the records that count: an attempt that goes on from a place has undone what came after it."""
+    """Return the effective records: an attempt that resumes from a position has undone later records."""
     return drop_undone(read_all_records(output))
 
 
 def drop_undone(records: Iterable[Record]) -> list[Record]:
-    """Return the records without those that a later attempt trained, tested or saved again."""
+    """Return the records without those that a later attempt has trained, tested or saved again."""
     kept: dict[Any, Record] = {}
     for number, record in enumerate(records):
         kind = record["kind"]
@@ -100,18 +101,18 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
             place = record["pass"], record["batch"]
             kept = {key: one for key, one in kept.items() if one["kind"] not in PLACED or place_of(one) <= place}
         key = (kind, record["pass"], record["batch"]) if kind in PLACED else number
-        kept.pop(key, None)  # a repeated record comes at its new place
+        kept.pop(key, None)  # a repeated record moves to its new position
         kept[key] = record
     return list(kept.values())
 
 
 def place_of(record: Record) -> tuple[int, float]:
-    """Return the pass of a record, and after how many of its batches it comes: its end after all of them."""
+    """Return the pass of a record, and the number of its batches before it; a pass ends after all of them."""
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 
 def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
-    """Return cost and evaluators as a record has them, as the log shows them."""
+    """Return cost and evaluators in the form of a record, with the digits of the log."""
     evaluators = {name: _shown(text) for name, text in re.findall(r"(\S+?)=(\S+)", sums.text())}
     return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}
 

@@ -1,14 +1,14 @@
 """Checkpoints on the volume: the complete state of training in `<save_dir>/state/pass-%05d[-%03d]/`.
 
-    job.json          what it is of: parameters, counters of every service, size and sum of every other file
-    trainers.json     what each trainer says of itself: its place in the data, random states, sums of the pass
-    parameters/       the values as a pass directory has them, for --init_model_path too; not averaged, and without
-                      tables whose rows lie on servers
-    services/<n>/     the arrays of service n, as they lie in memory
-    done              the mark, written last; it names job.json by its sum
+job.json          description: parameters, counters of every service, size and checksum of every other file
+trainers.json     each trainer's own state: its position in the data, random states, sums of the pass
+parameters/       the values in the form of a pass directory, also for --init_model_path; not averaged, and without
+                  tables whose rows are on servers
+services/<n>/     the arrays of service n, as in memory
+done              the mark, written last; it contains the checksum of job.json
 
-A checkpoint is written beside its place, synced and renamed into it, and the mark follows: one without the mark is
-none. Before one is removed its mark is, so that what is half removed is none either.
+A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written: without the mark it
+is not complete. To remove a checkpoint, the mark is removed first.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def write_checkpoint(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint, complete or not at all; one of that name is replaced.
+    """Write a checkpoint atomically, and replace one of the same name.
 
     Args: place: the position of training, for readers of job.json.
-    Raises: VolumeError: if the volume is full, read-only or not writable; older checkpoints are as they were.
+    Raises: VolumeError: the volume is full, read-only or not writable; older checkpoints are unchanged.
     """
     write_durably(directory, lambda: _write(directory, gathered, table, configs, place))
 
@@ -114,9 +114,9 @@ def _write(
 
 
 class Files:
-    """Writes files below a directory; `sizes` are their bytes by name.
+    """Write files below a directory; `sizes` are their bytes by name.
 
-    Args: sums: takes the sum of each, too.
+    Args: sums: also computes the checksum of each file.
     """
 
     def __init__(self, root: Path, sums: Summing) -> None:
@@ -133,7 +133,7 @@ def _write_arrays(files: Files, number: int, part: Part, table: ParameterTable) 
     records = []
     for name, array in part.arrays.items():
         file = ""
-        if not _is_all_of(array, table):  # these are in the parameter files
+        if not _is_all_of(array, table):  # trained values are in the parameter files
             file = f"{SERVICES}/{number}/{name}.bin"
             files.write(file, [np.ascontiguousarray(array).data])
         records.append({"name": name, "type": array.dtype.str, "shape": list(array.shape), "file": file})
@@ -141,7 +141,7 @@ def _write_arrays(files: Files, number: int, part: Part, table: ParameterTable) 
 
 
 def _is_all_of(array: npt.NDArray[Any], table: ParameterTable) -> bool:
-    """Return whether an array is the one that holds the values of all trained parameters."""
+    """Return whether an array contains the values of all trained parameters."""
     return array.nbytes == table.values.nbytes and array.ctypes.data == table.values.ctypes.data
 
 
@@ -154,17 +154,17 @@ def _spell(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
 
-# ----- Which there are -----
+# ----- Listing -----
 
 
 def order_of(name: str) -> tuple[int, float] | None:
-    """Return a key that rises with the place of a checkpoint in training; None: it is no name of one."""
+    """Return a sort key by the position of a checkpoint in training; None: the name is not a checkpoint's."""
     found = _NAME.fullmatch(name)
     return None if found is None else (int(found[1]), float(found[2] or "inf"))
 
 
 def list_checkpoints(folder: Path) -> list[str]:
-    """Return the names of the complete checkpoints, the oldest place first."""
+    """Return the names of the complete checkpoints, the oldest position first."""
     if not folder.is_dir():
         return []
     names = [path.name for path in folder.iterdir() if order_of(path.name) and (path / DONE).is_file()]
@@ -172,9 +172,9 @@ def list_checkpoints(folder: Path) -> list[str]:
 
 
 def keep_newest(folder: Path, newest: str, count: int) -> None:
-    """Remove checkpoints but `newest` and those of the `count - 1` places before it.
+    """Remove checkpoints except `newest` and those of the `count - 1` positions before it.
 
-    What is of a later place was left by another run, or by one that went on from there and was taken back.
+    A checkpoint of a later position comes from another run, or from an attempt that was undone.
     """
     try:
         names = list_checkpoints(folder)
@@ -192,9 +192,9 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Remove what an attempt that died left half written or half removed; what it was replacing comes back.
+    """Remove half-written and half-removed checkpoints of an ended attempt, and restore one that was being replaced.
 
-    Raises: VolumeError: if that cannot come back; what cannot be removed only takes room.
+    Raises: VolumeError: a checkpoint cannot be restored. Files that cannot be removed are ignored.
     """
     try:
         _clean(folder)
@@ -217,7 +217,7 @@ def _clean(folder: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a checkpoint, its mark first; one that cannot be removed only takes room."""
+    """Remove a checkpoint, its mark first; one that cannot be removed is ignored."""
     try:
         (directory / DONE).unlink(missing_ok=True)
         sync_directory(directory)

@@ -1,7 +1,7 @@
-"""Reads a checkpoint, and tells one that is damaged from one that merely cannot be read now.
+"""Read a checkpoint, and distinguish a damaged one from one that cannot be read at present.
 
-Nothing in the directory is trusted: sizes, sums, names, types and depth are checked before anything is made of them. A
-file that the volume does not give is no damage (VolumeError): it may be there again once the volume is mended.
+No file is trusted: sizes, checksums, names, types and depth are checked before use. A file that the volume does not
+return is not damage (VolumeError): it may be readable after a repair of the volume.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from trainer.storage.checkpoint import FOLDER, JOB, PARAMETERS, TRAINERS, VERSIO
 from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
-MOST_JOB_BYTES = 64 << 20  # bytes of job.json: enough for a hundred thousand parameters, or a thousand services
-MOST_TRAINERS_BYTES = 4 << 30  # bytes of trainers.json; in local training it has four for every sample of a pass
-MOST_DEPTH = 32  # levels of lists and objects; the files that we write have eight
-LARGEST = 1 << 63  # larger than any number that we write
+MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
+# maximum bytes of trainers.json; in local training it has four bytes for every sample of a pass
+MOST_TRAINERS_BYTES = 4 << 30
+MOST_DEPTH = 32  # maximum levels of lists and objects; this program's files have eight
+LARGEST = 1 << 63  # larger than any number that this program writes
 CHUNK = 4 << 20  # bytes that are read and summed at a time
-TYPES = ("<f4", "<i8", "|u1")  # types of the arrays of a state
+TYPES = ("<f4", "<i8", "|u1")  # types of a state's arrays
 _SHOWN = 5
 
 
 def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
-    """Return the state, and fill the table; after an error the table has anything.
+    """Return the state, and fill the table; after an error the table has undefined content.
 
-    Raises: MissingInputError: if there is no complete checkpoint.  DamagedError: if something in it is not as it was
-        written.  VolumeError: if it cannot be read now.  ConfigError: if it is of another version or of other
-        parameters.
+    Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of it is damaged.
+        VolumeError: it cannot be read now.  ConfigError: it has another version or other parameters.
     """
     return _Reader(directory).read(table)
 
 
 class _Reader:
-    """Reads one checkpoint; `_sizes` and `_sums` are those that job.json names, by file."""
+    """A reader of one checkpoint; `_sizes` and `_sums` are those in job.json, by file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -172,7 +172,7 @@ class _Reader:
             return table.values
         if self._sizes.get(file) != size:
             self._damaged(f"of service {number} the array {record['name'][:50]!r} does not fill its file")
-        self._stat(file)  # before memory is taken for it
+        self._stat(file)  # checked before memory is allocated for it
         array = np.empty(shape, kind)
         self._read_into(file, _bytes_of(array))
         return array
@@ -189,7 +189,7 @@ class _Reader:
     # ----- Files
 
     def _parse(self, name: str, text: bytes | bytearray) -> Any:
-        """Return what a JSON file has; no number in it is infinite, and nothing nested without end."""
+        """Return the content of a JSON file; numbers and nesting are bounded."""
         try:
             found = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
@@ -199,7 +199,7 @@ class _Reader:
         return found
 
     def _read_file(self, name: str, most: int) -> bytearray:
-        """Return a file whose size nothing names."""
+        """Return a file whose size is not recorded."""
         size = self._stat(name)
         if size > most:
             self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
@@ -217,7 +217,7 @@ class _Reader:
         return data
 
     def _read_into(self, name: str, *targets: memoryview) -> None:
-        """Fill targets with a file, and check its sum."""
+        """Fill targets with a file, and check its checksum."""
         self._used.add(name)
         size = sum(target.nbytes for target in targets)
         if self._sizes[name] != size:
@@ -233,7 +233,7 @@ class _Reader:
             self._damaged(f"its file {name} is not what was written: it has another sum")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
-        """Read a file into targets, or without any only through it; return its sum."""
+        """Read a file into targets, or only through it without targets; return its checksum."""
         found = Sum()
         self._stat(name)
         skimmed = bytearray(0 if targets else min(size, CHUNK))
@@ -255,7 +255,7 @@ class _Reader:
         return found.text
 
     def _stat(self, name: str) -> int:
-        """Return the bytes of a file, which are as many as job.json names if it names it."""
+        """Return the bytes of a file; they must equal the size in job.json if that lists the file."""
         try:
             with open_regular(self._directory / name) as file:
                 found = file.seek(0, 2)
