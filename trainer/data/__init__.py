@@ -1,6 +1,6 @@
-"""What provider modules import under the name paddle.trainer.PyDataProvider2.
+"""The names that provider modules import as paddle.trainer.PyDataProvider2.
 
-The legacy's module had no export list, so the modules that it imported are part of what providers find.
+The legacy's module had no export list, so providers may also use the modules that it imported.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Samples against their types (`check=True`), and errors of user code as one line with the user's file and line."""
+"""Check samples against their types (`check=True`), and report errors of user code with the user's file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLERS_SHOWN = 4
 
 
 class SampleError(ValueError):
-    """A sample does not have the declared types; `row` is its place among those looked at, where it is known."""
+    """A sample does not have the declared types; `row` is its position in the checked samples, if known."""
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -28,15 +28,15 @@ class SampleError(ValueError):
 
 
 class PartialSample(list[Any]):
-    """What is in order of a dictionary that lacks some slots; None stands for these, as in the legacy."""
+    """The present slots of a sample given as a dictionary that lacks some; None stands for a missing slot (legacy)."""
 
     def __init__(self, given: Mapping[Any, Any], order: Sequence[str]) -> None:
         super().__init__(given.get(name) for name in order)
         self._order = order
-        self._names = list(given)  # the provider may go on to change its dictionary
+        self._names = list(given)  # the provider may change its dictionary later
 
     def find_missing(self, position: int) -> str:
-        """Return a sentence about the slot at this position if the dictionary lacks it, else an empty text."""
+        """Return a sentence about the slot at this position if the dictionary lacks it, else ""."""
         name = self._order[position]
         if name in self._names:
             return ""
@@ -47,9 +47,9 @@ class PartialSample(list[Any]):
 
 
 def check_sample(sample: Any, types: Sequence[InputType]) -> None:
-    """Return if a sample (a list in slot order) has the declared types.
+    """Check that a sample (a list in slot order) has the declared types.
 
-    Raises: SampleError: naming the slot's position and what is wrong.
+    Raises: SampleError: the text names the slot's position and the problem.
     """
     if not hasattr(sample, "__len__") or len(sample) != len(types):
         raise SampleError(f"a sample must be a list of {len(types)} slots, not {shorten(sample)}")
@@ -60,7 +60,7 @@ def check_sample(sample: Any, types: Sequence[InputType]) -> None:
 
 
 def find_missing(sample: Any, position: int) -> str:
-    """Return a sentence about the slot at this position if the user's sample lacks it, else an empty text."""
+    """Return a sentence about the slot at this position if the user's sample lacks it, else ""."""
     return sample.find_missing(position) if isinstance(sample, PartialSample) else ""
 
 
@@ -102,9 +102,9 @@ def shorten(value: Any) -> str:
 
 @contextlib.contextmanager
 def user_code(doing: str) -> Iterator[None]:
-    """Turn whatever the user's code raises into one message with the user's file, line and text.
+    """Turn any exception of the user's code into one message with the user's file, line and text.
 
-    Raises: DataError; MissingInputError: if a file is missing.
+    Raises: DataError; MissingInputError: a file is missing.
     """
     try:
         yield
@@ -123,7 +123,8 @@ def describe(error: BaseException) -> str:
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        frames += traceback.extract_tb(error.__cause__.__traceback__)  # the generator itself is in this one only
+        # only this traceback contains the generator's own frame
+        frames += traceback.extract_tb(error.__cause__.__traceback__)
         message += " (a generator ends by `return`; `next(f)` needs a default)"
     users = [frame for frame in frames if is_script_file(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:

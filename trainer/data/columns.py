@@ -1,4 +1,4 @@
-"""Samples as columns: each slot of all samples in a few arrays, so that a batch is gathered without a loop in Python.
+"""Samples as columns: each slot of all samples is stored in a few arrays, so that batches need no Python loop.
 
 `encode` runs in the thread that reads the provider, everything else in the main thread.
 """
@@ -19,7 +19,7 @@ from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
-ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # what a value of a wrong form raises in numpy and here
+ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # errors from values of a wrong form in numpy and here
 
 
 class SlotColumn(Protocol):
@@ -28,17 +28,17 @@ class SlotColumn(Protocol):
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Return the slot's values of some samples as arrays.
 
-        Raises: SampleError, TypeError, ValueError: if one does not have the slot's type.
+        Raises: SampleError, TypeError, ValueError: a value does not have the slot's type.
         """
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
-        """Append what `encode` returned."""
+        """Append the result of `encode`."""
 
     def gather(self, rows: Ids) -> Argument:
         """Return these samples' values."""
 
     def keep(self, rows: Ids) -> None:
-        """Forget all samples but these, which get the positions 0, 1, ..."""
+        """Remove all samples except these, which get the positions 0, 1, ..."""
 
 
 class DenseColumn:
@@ -54,7 +54,7 @@ class DenseColumn:
             return (np.empty((0, self._dim), np.float32),)
         try:
             matrix = np.asarray(values)
-        except ValueError:  # rows of several shapes, for example flat lists and images
+        except ValueError:  # rows of different shapes, for example flat lists and images
             matrix = np.asarray([np.asarray(value).reshape(-1) for value in values])
         if matrix.dtype.kind not in "fiub":
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
@@ -71,7 +71,7 @@ class DenseColumn:
         return Argument(value=self._rows.view().take(rows, axis=0))
 
     def keep(self, rows: Ids) -> None:
-        """Forget the other rows."""
+        """Remove the other rows."""
         self._rows.replace(self._rows.view().take(rows, axis=0))
 
 
@@ -100,16 +100,16 @@ class IdColumn:
         return Argument(ids=self._ids.view().take(rows))
 
     def join(self, starts: Ids, offsets: Ids) -> Ids:
-        """Return stretches of ids, one after the other: as `kernels.samples.join_spans`."""
+        """Return ragged rows of ids, one after the other: see `kernels.samples.join_spans`."""
         return join_spans(self._ids.view(), starts, offsets)
 
     def keep(self, rows: Ids) -> None:
-        """Forget the other ids."""
+        """Remove the other ids."""
         self._ids.replace(self._ids.view().take(rows))
 
 
 class Spans:
-    """Where the items of each row lie in a store that holds them one row after the other."""
+    """The positions of each row's items, where all items are stored row by row."""
 
     def __init__(self) -> None:
         self._offsets = Growing((), np.int64)
@@ -124,12 +124,12 @@ class Spans:
         return find_spans(self._offsets.view(), rows)
 
     def replace(self, offsets: Ids) -> None:
-        """Hold these rows instead."""
+        """Replace the rows."""
         self._offsets.replace(offsets)
 
 
 class SparseColumn:
-    """A list of ids per sample, with values beside them or not."""
+    """A list of ids for each sample, with or without values."""
 
     def __init__(self, dim: int, with_values: bool) -> None:
         self._dim = dim
@@ -169,7 +169,7 @@ class SparseColumn:
         return Argument(sparse=Sparse(self._dim, offsets, ids, values))
 
     def keep(self, rows: Ids) -> None:
-        """Forget the other rows."""
+        """Remove the other rows."""
         offsets, ids, values = self._pick(rows)
         self._spans.replace(offsets)
         self._ids.replace(ids.astype(np.int32))
@@ -183,9 +183,9 @@ class SparseColumn:
 
 
 class SequenceColumn:
-    """A list of items per sample: the items of all samples are a column of their own.
+    """A list of items for each sample: the items of all samples are stored in another column.
 
-    Items that are sequences themselves become sub-sequences.
+    Items that are sequences become sub-sequences.
     """
 
     def __init__(self, items: SlotColumn) -> None:
@@ -193,7 +193,7 @@ class SequenceColumn:
         self._spans = Spans()
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Return (lengths, ...) with what the items' column makes of all items."""
+        """Return (lengths, ...) with the encoded items of all samples."""
         lengths, items = _join(values)
         try:
             return lengths, *self._items.encode(items)
@@ -203,7 +203,7 @@ class SequenceColumn:
             raise
 
     def _name_wrong_item(self, items: Sequence[Any]) -> None:
-        """Raise SampleError naming the place of the first wrong item, if one is wrong alone."""
+        """Raise SampleError with the position of the first item that is wrong by itself, if there is one."""
         for place, item in enumerate(items):
             try:
                 self._items.encode([item])
@@ -216,7 +216,7 @@ class SequenceColumn:
         self._items.extend(encoded[1:])
 
     def gather(self, rows: Ids) -> Argument:
-        """Return the items, and where the sequences (and sub-sequences) begin."""
+        """Return the items, and the starts of the sequences (and sub-sequences)."""
         begins, starts = self._spans.find(rows)
         if isinstance(self._items, IdColumn):
             return Argument(ids=self._items.join(begins, starts), starts=starts)
@@ -226,21 +226,21 @@ class SequenceColumn:
         return Argument(items.value, items.ids, items.sparse, items.starts.take(starts), items.starts)
 
     def keep(self, rows: Ids) -> None:
-        """Forget the other sequences."""
+        """Remove the other sequences."""
         begins, offsets = self._spans.find(rows)
         self._spans.replace(offsets)
         self._items.keep(list_places(begins, offsets))
 
 
 class GridColumn(SequenceColumn):
-    """A sequence per sample whose items lie on a grid of as many dimensions; a slot is (extents, items)."""
+    """A sequence for each sample whose items form a grid; a slot is (extents, items)."""
 
     def __init__(self, items: SlotColumn, dimensions: int) -> None:
         super().__init__(items)
         self._extents = Growing((dimensions,), np.int64)
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Return (extents, lengths, ...) with what the items' column makes of all items."""
+        """Return (extents, lengths, ...) with the encoded items of all samples."""
         dimensions = self._extents.view().shape[1]
         for extents, items in values:
             if len(extents) != dimensions or math.prod(extents) != len(items):
@@ -254,20 +254,20 @@ class GridColumn(SequenceColumn):
         super().extend(encoded[1:])
 
     def gather(self, rows: Ids) -> Argument:
-        """Return the items, where the sequences begin, and their grids."""
+        """Return the items, the starts of the sequences, and their grids."""
         one, grids = super().gather(rows), self._extents.view().take(rows, axis=0)
         return Argument(one.value, one.ids, one.sparse, one.starts, grids=grids)
 
     def keep(self, rows: Ids) -> None:
-        """Forget the other sequences."""
+        """Remove the other sequences."""
         super().keep(rows)
         self._extents.replace(self._extents.view().take(rows, axis=0))
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
-    """Return the lengths of lists, and their items one list after the other (arrays stay arrays).
+    """Return the lengths of lists, and their items list by list (arrays stay arrays).
 
-    Raises: SampleError: if one is no list.
+    Raises: SampleError: one is not a list.
     """
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
@@ -281,9 +281,9 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
 
 
 def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers that are all finite.
+    """Return the numbers if all of them are finite.
 
-    Raises: SampleError: naming the first that is not, by its place in its row.
+    Raises: SampleError: the text names the first other number by its position in its row.
     """
     if not is_finite(numbers):
         place = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
@@ -295,9 +295,9 @@ def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
-    """Return ids as int32, -1 for all of NO_IDS.
+    """Return ids as int32, with -1 for all of NO_IDS.
 
-    Raises: SampleError: if one is below `lowest` or not below `upper`.
+    Raises: SampleError: one is below `lowest` or not below `upper`.
     """
     unsigned = max(NO_IDS)
     if ids.size and int(ids.max()) == unsigned and lowest < 0:
@@ -319,7 +319,7 @@ def make_column(kind: InputType) -> SlotColumn:
         column = SparseColumn(kind.dim, with_values=kind.type == DataType.SparseValue)
     if kind.grid:
         return GridColumn(column, kind.grid)
-    for _ in range(kind.seq_type):  # SequenceType counts the levels of lists
+    for _ in range(kind.seq_type):  # SequenceType is the number of levels of lists
         column = SequenceColumn(column)
     return column
 
@@ -336,7 +336,7 @@ class ColumnSet:
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
         """Return samples (lists in slot order) as arrays, for `extend`.
 
-        Raises: SampleError: naming the slot; its `row` is the place of the first wrong sample among these.
+        Raises: SampleError: the text names the slot; its `row` is the position of the first wrong sample among these.
         """
         for number, sample in enumerate(samples):
             if not hasattr(sample, "__len__") or len(sample) != len(self._columns):
@@ -367,7 +367,7 @@ class ColumnSet:
             raise SampleError(f"{slot}: {error}; {wanted}") from error
 
     def extend(self, encoded: Sequence[tuple[npt.NDArray[Any], ...]], rows: int) -> None:
-        """Append what `encode` returned for `rows` samples."""
+        """Append the result of `encode` for `rows` samples."""
         for column, part in zip(self._columns, encoded, strict=True):
             column.extend(part)
         self.rows += rows
@@ -377,7 +377,7 @@ class ColumnSet:
         return {name: column.gather(rows) for name, column in zip(self.names, self._columns, strict=True)}
 
     def keep(self, rows: Ids) -> None:
-        """Forget all samples but these, which get the positions 0, 1, ..."""
+        """Remove all samples except these, which get the positions 0, 1, ..."""
         for column in self._columns:
             column.keep(rows)
         self.rows = len(rows)

@@ -1,6 +1,6 @@
-"""What a merged model file may name. It comes from elsewhere and is data; a config script is the user's own code.
+"""Restrictions on the names in a merged model file, which may come from others, unlike the user's own config script.
 
-docs/security.md says the same to users.
+docs/security.md describes them for users.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trainer.config.scripts.python2 import is_script_file
 
 PROVIDER_MODULES = ("paddle.trainer.PyDataProvider2", "trainer.data.provider2")
 REMEDY = "give --config=<your config script>"
-MOST_LIST_BYTES = 1 << 26  # bytes of a list file
+MOST_LIST_BYTES = 1 << 26  # maximum bytes of a list file
 
 
 def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
-    """Return if nothing is written where the user did not say so: a result_file is a new one below the directory.
+    """Check that outputs stay below the working directory, and that a result_file does not exist.
 
-    Args: is_saving: whether passes go to the directory that the file names.
-    Raises: ConfigError: naming the path.
+    Args: is_saving: whether passes are saved to the directory that the file names.
+    Raises: ConfigError: the text names the path.
     """
     for evaluator in config.model_config.evaluators:
         if evaluator.result_file:
@@ -40,7 +40,7 @@ def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
 
 
 def _inside(name: str, what: str, remedy: str) -> Path:
-    """Return the path if it lies below the working directory, wherever links lead."""
+    """Return the path if it is below the working directory, after resolving links."""
     path = Path(name)
     if path.is_absolute() or not path.resolve().is_relative_to(Path.cwd().resolve()):
         raise ConfigError(f"{what}, which is outside of the working directory {Path.cwd()}; {remedy}")
@@ -48,12 +48,12 @@ def _inside(name: str, what: str, remedy: str) -> Path:
 
 
 def check_provider(name: str) -> None:
-    """Return if a module may be imported because a model file names it.
+    """Check that a module may be imported because a model file names it.
 
-    It must be a Python file of the user's directories (the working directory, --python_path) that imports
-    PyDataProvider2: neither a module of Python or of an installed package, nor a script that is no provider.
+    It must be a Python file in the user's directories (the working directory, --python_path) that imports
+    PyDataProvider2: not a module of Python or of an installed package, and not a script without provider.
 
-    Raises: ConfigError: if it may not.  MissingInputError: if there is none.
+    Raises: ConfigError: it may not be imported.  MissingInputError: it does not exist.
     """
     found: importlib.machinery.ModuleSpec | None = None
     path = None
@@ -96,7 +96,7 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 does not parse has the module's name: it may be Python 2's."""
+    """Return whether a file that Python 3 cannot parse contains the module's name: it may be for Python 2."""
     try:
         return b"PyDataProvider2" in path.read_bytes()
     except OSError:

@@ -1,14 +1,14 @@
-"""The input types of PyDataProvider2: what one slot of a sample looks like."""
+"""The input types of PyDataProvider2: the form of one slot of a sample."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-NO_IDS = (-1, 0xFFFFFFFF)  # what stands for "no id"; old providers spell it as an unsigned number
+NO_IDS = (-1, 0xFFFFFFFF)  # values for "no id"; old providers write it as an unsigned number
 
 
 class SequenceType:
-    """How often a slot repeats within a sample."""
+    """How often a slot repeats inside a sample."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -16,7 +16,7 @@ class SequenceType:
 
 
 class DataType:
-    """What an element of a slot is."""
+    """The kind of a slot's element."""
 
     Dense = 0
     SparseNonValue = 1
@@ -26,10 +26,10 @@ class DataType:
 
 @dataclass(frozen=True)
 class InputType:
-    """A slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
+    """The type of a slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
 
-    grid: of how many dimensions the grid is on which the items of a sequence lie, 0 for none; the slot is then (how
-    many items along each dimension, the items).
+    grid: number of dimensions of the grid that the items of a sequence form, or 0; the slot is then (number of items
+    along each dimension, the items).
     """
 
     dim: int
@@ -42,7 +42,7 @@ class InputType:
         return f"{kind}{('', '_sequence', '_sub_sequence')[self.seq_type]}({self.dim})"
 
     def expectation(self) -> str:
-        """Return in words what a sample's slot must be."""
+        """Describe in words what a sample's slot must be."""
         element = (
             f"a list of {self.dim} numbers",
             f"a list of ids below {self.dim}",

@@ -1,4 +1,4 @@
-"""From a DataConfig message to a DataSource: list file, provider module, user arguments."""
+"""Make a DataSource from a DataConfig message: list file, provider module, user arguments."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trainer.data.source import BatchSource, DataSource, DataStreams
 
 
 def check_data(config: DataConfig) -> None:
-    """Return if this kind of data configuration is supported.
+    """Check that this kind of data configuration is supported.
 
-    Raises: ConfigError: naming the type that is not supported.
+    Raises: ConfigError: the text names the unsupported type.
     """
     if config.type == multi.KIND:
         for one in config.sub_data_configs:
@@ -55,11 +55,11 @@ def open_source(
 ) -> BatchSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: inputs: of each network of the model, the sizes of its data layers, in input order. Several networks have as
-        many sources.
-        check: called now and then while the provider is waited for; what it raises ends the waiting.
-        shuffles: False switches shuffling off whatever the provider says (--job=test).
-    Raises: as `open_provider`.
+    Args: inputs: for each network of the model, the sizes of its data layers, in input order. Several networks have
+        equally many sources.
+        check: called repeatedly while the provider is slow; an error in it ends the wait.
+        shuffles: False disables shuffling for any provider (--job=test).
+    Raises: see `open_provider`.
     """
     configs = config.sub_data_configs if config.type == multi.KIND else [config]
     if len(configs) != len(inputs):
@@ -88,7 +88,7 @@ class OpenedProvider:
     """A user's provider after its init_hook.
 
     Attributes: entries: the lines of the list file.  constants: further slots, by data layer.  is_shuffled: whether
-        samples are picked at random.
+        samples are picked randomly.
     """
 
     provider: DataProvider
@@ -102,12 +102,12 @@ def open_provider(
 ) -> OpenedProvider:
     """Import the provider, and run its init_hook.
 
-    Args: inputs: the sizes of the network's data layers, in input order; the last ones take the constant slots of the
-        config, where it has such, and the others the provider's.
-        is_own: whether a config script wrote the message in this process; else it is from a model file, and what it
-        names is limited (trainer/data/foreign_config.py).
-    Raises: MissingInputError: if the list file or the module is missing.  ConfigError: if the module has no such
-        provider, or its input types do not fit the data layers.  DataError: if the user's code raised.
+    Args: inputs: the sizes of the network's data layers, in input order; the last ones are for the config's constant
+        slots, if it has any, and the others for the provider's.
+        is_own: whether a config script wrote the message in this process; otherwise it comes from a model file, whose
+        names are restricted (trainer/data/foreign_config.py).
+    Raises: MissingInputError: the list file or the module does not exist.  ConfigError: the module has no such
+        provider, or its input types do not fit the data layers.  DataError: the user's code raised.
     """
     check_data(config)
     if config.type == multi.KIND:
@@ -126,9 +126,9 @@ def open_provider(
 
 
 def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
-    """Return if vectors are as long as their data layers; ids may be of any range, as in the legacy.
+    """Check that vectors are as long as their data layers; ids may have any range, as in the legacy.
 
-    Raises: ConfigError: naming the data layer and the input type that differ.
+    Raises: ConfigError: the text names the data layer and the input type that differ.
     """
     for (name, size), kind in zip(inputs.items(), kinds, strict=True):
         if kind.type != DataType.Index and kind.dim != size:
@@ -151,10 +151,10 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
 
 
 def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
-    """Return the lines of the list file; each is an entry, also a blank one.
+    """Return the lines of the list file; each is an entry, including blank ones.
 
-    Raises: MissingInputError: if there is no such file.  ConfigError: if a model file names a device or a pipe, or a
-        file too long for a list.
+    Raises: MissingInputError: there is no such file.  ConfigError: a model file names a device or a pipe, or a file
+        that is too long for a list.
     """
     kind = "test" if config.for_test else "training"
     path = Path(config.files)
@@ -211,8 +211,8 @@ def _import_module(name: str) -> ModuleType:
 def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
     """Return the keyword arguments of the init_hook.
 
-    What this process's own config script pickled may hold objects of the user's classes: that is the user's code, which
-    runs anyhow. What a model file holds may not.
+    Arguments that this process's own config script pickled may contain objects of the user's classes, because the
+    user's code runs anyway. Arguments in a model file may not.
     """
     if not config.load_data_args:
         return {}
@@ -223,7 +223,7 @@ def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
             arguments = pickle.loads(data, encoding="utf-8", errors="surrogateescape")
         else:
             arguments = deserialize_args(config.load_data_args)
-    except Exception as error:  # unpickling raises whatever the pickled classes raise
+    except Exception as error:  # unpickling raises any error of the pickled classes
         if is_own:
             raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
         raise ConfigError(

@@ -1,9 +1,9 @@
-"""Pickles of plain values, read without running any code.
+"""Read pickles of plain values without running any code.
 
-`define_py_data_sources2(args=...)` writes the arguments as a pickle of protocol 0, and merged model files of v0.10 hold
-such texts. The `pickle` module is no way to read what comes from elsewhere: a pickle names functions and has them
-called. This reader knows the instructions that build plain values and no others: None, bool, int, float, text, bytes,
-list, tuple and dict. It has no instruction for a global, a call, or the state of an object.
+`define_py_data_sources2(args=...)` writes the arguments as a pickle of protocol 0, and merged model files of v0.10
+contain such texts. The `pickle` module is unsafe for files of others, because a pickle can name functions and call
+them. This reader supports only the instructions that build plain values: None, bool, int, float, text, bytes, list,
+tuple and dict. It has no instruction for a global, a call, or the state of an object.
 
 Source: the instructions are those of Lib/pickletools.py, protocols 0 to 5.
 """
@@ -15,24 +15,24 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-MOST_BYTES = 1 << 24  # bytes of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # values in all, each counted as often as it is reached
-MOST_DEPTH = 64  # levels of lists in lists
-MOST_INT_BYTES = 512  # bytes of a whole number
+MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
+MOST_VALUES = 1 << 22  # maximum values, each counted as often as it is reachable
+MOST_DEPTH = 64  # maximum levels of nested lists
+MOST_INT_BYTES = 512  # maximum bytes of an integer
 
 _MARK = object()
 
 
 class PlainPickleError(ValueError):
-    """The text is no pickle of plain values, or it exceeds a limit."""
+    """The text is not a pickle of plain values, or it exceeds a limit."""
 
 
 def load_plain(data: bytes) -> Any:
     """Return the value of a pickle.
 
-    The texts of Python 2 are read as UTF-8; bytes that are no UTF-8 become surrogates.
+    Texts of Python 2 are read as UTF-8; bytes that are not UTF-8 become surrogates.
 
-    Raises: PlainPickleError: saying what the pickle has that is no plain value, or which limit it exceeds.
+    Raises: PlainPickleError: the text names the unsupported content, or the exceeded limit.
     """
     if len(data) > MOST_BYTES:
         raise PlainPickleError(f"it has {len(data)} bytes, and {MOST_BYTES} are the limit")
@@ -47,7 +47,7 @@ def load_plain(data: bytes) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Walk all that can be reached, as often as it can be reached: loops and lists that double are refused."""
+    """Count all reachable values, as often as they are reachable: loops and repeatedly doubled lists are refused."""
     waiting, seen = [(value, 1)], 0
     while waiting:
         item, depth = waiting.pop()
@@ -64,7 +64,7 @@ def _check_size(value: Any) -> None:
 
 
 class _Machine:
-    """The stack machine that a pickle is a program of."""
+    """The stack machine that executes a pickle."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -110,13 +110,13 @@ class _Machine:
         return self._take(self._number(form))
 
     def _name(self, code: bytes) -> str:
-        """Return what follows an instruction that names a global, for the message."""
+        """Return the name after an instruction for a global, for the message."""
         if code not in b"ci":
             return f"instruction {code!r}"
         return ".".join(self._line().decode("ascii", "replace")[:60] for _ in range(2))
 
     def skip(self, count: int) -> None:
-        """Pass over bytes that say nothing about the value."""
+        """Skip bytes that do not affect the value."""
         self._take(count)
 
     # ----- Values -----
@@ -126,43 +126,43 @@ class _Machine:
         self._stack.append(value)
 
     def push_int_line(self) -> None:
-        """Push the number of a line; protocol 0 writes bool as 00 and 01."""
+        """Push the number in a line; protocol 0 writes bool as 00 and 01."""
         line = self._line()
         self.push(line == b"01" if line in (b"00", b"01") else int(line))
 
     def push_long_line(self) -> None:
-        """Push the number of a line that Python 2 ends with an L."""
+        """Push the number in a line that Python 2 ends with an L."""
         self.push(int(self._line().removesuffix(b"L")))
 
     def push_long(self, form: str) -> None:
-        """Push a number of counted bytes."""
+        """Push a number with its byte count in front."""
         count = self._number(form)
         if not 0 <= count <= MOST_INT_BYTES:
             raise PlainPickleError(f"a number has {count} bytes, and {MOST_INT_BYTES} are the limit")
         self.push(int.from_bytes(self._take(count), "little", signed=True))
 
     def push_quoted(self) -> None:
-        """Push a text of Python 2, which is written in quotes, with the escapes of a literal of bytes."""
+        """Push a text of Python 2, which is quoted, with the escapes of a bytes literal."""
         line = self._line().strip()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
             raise PlainPickleError("it is no pickle: a text has no quotes")
-        literal: bytes = codecs.escape_decode(line[1:-1])[0]  # as the pickle module does
+        literal: bytes = codecs.escape_decode(line[1:-1])[0]  # as in the pickle module
         self.push(literal.decode("utf-8", "surrogateescape"))
 
     def push_old_text(self, form: str) -> None:
-        """Push a text of Python 2, counted."""
+        """Push a text of Python 2 with its length in front."""
         self.push(self._counted(form).decode("utf-8", "surrogateescape"))
 
     def push_text(self, form: str) -> None:
-        """Push a text, counted."""
+        """Push a text with its length in front."""
         self.push(self._counted(form).decode("utf-8", "surrogatepass"))
 
     def push_text_line(self) -> None:
-        """Push a text of a line."""
+        """Push the text in a line."""
         self.push(self._line().decode("raw-unicode-escape"))
 
     def push_bytes(self, form: str) -> None:
-        """Push counted bytes."""
+        """Push bytes with their length in front."""
         self.push(self._counted(form))
 
     # ----- Lists, tuples, dictionaries -----
@@ -190,26 +190,26 @@ class _Machine:
         return items
 
     def make_tuple(self, count: int | None) -> None:
-        """Replace the last values, or those since the mark, by a tuple of them."""
+        """Replace the last values, or those since the mark, by a tuple."""
         self.push(tuple(self._since_mark() if count is None else self._pop(count)))
 
     def make_list(self) -> None:
-        """Replace the values since the mark by a list of them."""
+        """Replace the values since the mark by a list."""
         self.push(self._since_mark())
 
     def make_dict(self) -> None:
-        """Replace the values since the mark by a dictionary of them, key before value."""
+        """Replace the values since the mark by a dictionary, in which keys and values alternate."""
         items = self._since_mark()
         self.push({})
         self._fill(items)
 
     def append(self, *, many: bool) -> None:
-        """Add the last value, or those since the mark, to the list before."""
+        """Append the last value, or those since the mark, to the previous list."""
         items = self._since_mark() if many else self._pop(1)
         self._last(list).extend(items)
 
     def set_items(self, *, many: bool) -> None:
-        """Add the last key and value, or those since the mark, to the dictionary before."""
+        """Add the last key and value, or those since the mark, to the previous dictionary."""
         self._fill(self._since_mark() if many else self._pop(2))
 
     def _fill(self, items: list[Any]) -> None:
@@ -217,7 +217,7 @@ class _Machine:
         if len(items) % 2:
             raise PlainPickleError("it is no pickle: a key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # other keys (long numbers, tuples) can be made to collide, and filling would take the square of their count
+            # other keys (long numbers, tuples) can be chosen to collide, which would make filling quadratic
             if not (isinstance(key, str | bytes | float) or key is None or _is_short(key)):
                 raise PlainPickleError("a key of a dict is neither a text nor a number of 64 bits")
             target[key] = value
@@ -228,27 +228,27 @@ class _Machine:
         self.push(self._stack[-1])
 
     def drop(self) -> None:
-        """Take the last value off the stack."""
+        """Remove the last value from the stack."""
         self._stack.pop()
 
     def drop_since_mark(self) -> None:
-        """Take the values since the mark off the stack."""
+        """Remove the values since the mark from the stack."""
         self._since_mark()
 
     # ----- Names for values -----
 
     def remember(self, number: int) -> None:
-        """Give the last value a number."""
+        """Store the last value under a number."""
         value = self._pop(1)[0]
         self.push(value)
         self._memo[number] = value
 
     def recall(self, number: int) -> None:
-        """Push the value of a number."""
+        """Push the value stored under a number."""
         self.push(self._memo[number])
 
     def memoize(self) -> None:
-        """Give the last value the next number."""
+        """Store the last value under the next number."""
         self.remember(len(self._memo))
 
 
@@ -307,7 +307,7 @@ _ACTIONS: dict[bytes, _Action] = {
     b"h": lambda one: one.recall(one._number("<B")),
     b"j": lambda one: one.recall(one._number("<I")),
 }
-_OBJECTS = {  # instructions that name code, call it, or build what is no plain value
+_OBJECTS = {  # instructions that name code, call it, or build other than plain values
     **dict.fromkeys((b"c", b"i", b"\x93", b"\x82", b"\x83", b"\x84"), "it names a class or function"),
     **dict.fromkeys((b"R", b"o", b"\x81", b"\x92", b"b"), "it makes an object"),
     **dict.fromkeys((b"P", b"Q"), "it refers to a value outside"),

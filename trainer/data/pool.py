@@ -1,8 +1,8 @@
-"""The pool: encoded samples that batches are picked from.
+"""The pool: encoded samples from which batches are picked.
 
-Picking is done while a batch is cut, in the main thread and with its random stream: that makes a shuffled run repeat.
-With the pool P of n samples, each sample costs one draw r: exchange P[r mod n] and P[0], take P[0] off the front.
-So the taken samples, in the order taken, are what P looks like before its head: the next pass of a cached provider.
+Samples are picked when a batch is made, in the main thread and with its random stream, so that a shuffled run is
+reproducible. With a pool P of n samples, each sample needs one draw r: exchange P[r mod n] and P[0], then remove P[0].
+The removed samples, in their order, stay in front of the head of P: they are the next pass of a cached provider.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # taken samples are forgotten when there are at least this many and they are the majority
+COMPACT_ROWS = 4096  # minimum number of taken samples to delete, if they are the majority
 
 
 class SamplePool:
     """Samples in columns, and the order in which they are picked.
 
-    Args: shuffled: whether to pick at random.  stream: draws where to pick.
-    Attributes: columns: the encoded samples.  order: rows of the columns; those before `head` are taken.
-        units_left: what is not taken yet, in units of the batch size.
+    Args: shuffled: whether to pick randomly.  stream: random stream for picking.
+    Attributes: columns: the encoded samples.  order: rows of the columns; rows before `head` are taken.
+        units_left: remaining samples, in units of the batch size.
     Thread safety: one thread.
     """
 
@@ -37,32 +37,32 @@ class SamplePool:
         self._shuffled = shuffled
         self._stream = stream
         self.columns = ColumnSet(provider.input_order, provider.slots)
-        self._units: list[int] = []  # of every row of the columns; empty where each counts one
+        self._units: list[int] = []  # of every row of the columns; empty if each counts one
         self.order = array("q")
         self.head = 0
         self._read = 0  # number of rows of the columns that are in the pool
         self.units_left = 0
 
     def rewind(self) -> None:
-        """Give all samples again, in the order in which they were taken."""
+        """Provide all samples again, in the order in which they were taken."""
         self.head = 0
         self.units_left = sum(self._units) if self._units else len(self.order)
 
     def append(self, chunk: Chunk) -> None:
-        """Append the samples of a chunk to the columns; `fill` takes them into the pool."""
+        """Append the samples of a chunk to the columns; `fill` adds them to the pool."""
         self.columns.extend(chunk.encoded, chunk.rows)
         if chunk.units is not None:
             self._units += chunk.units
 
     def take_all(self) -> None:
-        """Take all samples of the columns into the pool."""
+        """Add all samples of the columns to the pool."""
         self._read = self.columns.rows
         self.order = array("q", range(self._read))
 
     def fill(self, wanted: int, receive: Callable[[], bool]) -> None:
-        """Take samples into the pool until it has `wanted` units, or there are no more.
+        """Add samples to the pool until it has `wanted` units, or there are no more.
 
-        Args: receive: appends a chunk; False when there is none.
+        Args: receive: appends a chunk; returns False if there is none.
         """
         while self.units_left < wanted:
             if self._read == self.columns.rows and not receive():
@@ -78,7 +78,7 @@ class SamplePool:
                 self._read += count
 
     def pick(self, size: int) -> int:
-        """Move the head over the samples of one batch, and return their units."""
+        """Move the head past the samples of one batch, and return their units."""
         units = self._pick_by_units(size) if self._units else self._pick_by_count(size)
         self.units_left -= units
         return units
@@ -112,17 +112,17 @@ class SamplePool:
         return total
 
     def gather(self, start: int) -> dict[str, Argument]:
-        """Return the samples from a place in the order up to the head, by slot."""
+        """Return the samples from a position in the order up to the head, by slot."""
         return self.columns.gather(np.array(self.order[start : self.head], np.int64))
 
     def gather_part(self, first: int, last: int) -> tuple[dict[str, Argument], int]:
-        """Return the samples of some places in the order, by slot, and their units."""
+        """Return the samples at some positions in the order, by slot, and their units."""
         rows = np.array(self.order[first:last], np.int64)
         units = sum(self._units[row] for row in rows.tolist()) if self._units else len(rows)
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Forget taken samples, when they are many, so that reading on takes no more memory."""
+        """Delete taken samples, if they are many, so that further reading needs no more memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):
             return
         ahead = range(self._read, self.columns.rows)

@@ -1,4 +1,4 @@
-"""PyDataProvider2: what provider modules import.
+"""PyDataProvider2: the names that provider modules import.
 
 The `@provider` decorator turns a generator function into a class that the trainer instantiates.
 
@@ -73,14 +73,14 @@ Generator = Callable[..., Iterable[Any]]  # (settings, file name) -> samples
 
 
 class CacheType:
-    """Whether the generators run in every pass or the samples of the first one are kept."""
+    """Whether the generators run in every pass, or the samples of the first pass are kept in memory."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
 
 
 class GeneratorWrapper:
-    """Refuses a function that returns one sample, or nothing, instead of yielding; a list of samples is as good."""
+    """Refuse a function that returns one sample, or None, instead of yielding; a list of samples is accepted."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -97,7 +97,7 @@ class GeneratorWrapper:
 
 
 class SingleSlotWrapper:
-    """Makes what a provider with a single slot yields, the slot's bare value, a sample."""
+    """Turn the bare values that a provider with a single slot yields into samples."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -109,7 +109,7 @@ class SingleSlotWrapper:
 
 
 class InputOrderWrapper:
-    """Puts samples that are dictionaries into the order of the network's inputs; a missing key gives None."""
+    """Arrange samples that are dictionaries in the order of the network's inputs; a missing key gives None."""
 
     def __init__(self, generator: Generator, input_order: Sequence[str]) -> None:
         self.generator = generator
@@ -127,7 +127,7 @@ class InputOrderWrapper:
 
 
 class CheckInputTypeWrapper:
-    """Refuses dictionaries from a provider whose input types are a list."""
+    """Refuse dictionaries from a provider whose input types are a list."""
 
     def __init__(self, generator: Generator, input_types: Sequence[InputType], logger: logging.Logger) -> None:
         self.generator = generator
@@ -143,7 +143,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Checks each sample against the types (`check=True`): drops a bad one with a warning, or raises."""
+    """Check each sample against the types (`check=True`): skip a bad one with a warning, or raise."""
 
     def __init__(
         self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool, logger: logging.Logger
@@ -154,7 +154,7 @@ class CheckWrapper:
         self.logger = logger
 
     def __call__(self, settings: Any, filename: str) -> Iterator[Any]:
-        """Yield the samples that are right."""
+        """Yield the valid samples."""
         for number, item in enumerate(self.generator(settings, filename), 1):
             try:
                 check_sample(item, self.input_types)
@@ -181,7 +181,7 @@ _SHUFFLE_WORDS: dict[Any, bool] = {
 
 
 def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
-    """Return what `should_shuffle` means: True, False, or None for "when training"."""
+    """Return the meaning of `should_shuffle`: True, False, or None for "when training"."""
     word = given.lower() if isinstance(given, str) else given
     if word is None or word in _SHUFFLE_WORDS:
         return _SHUFFLE_WORDS.get(word)
@@ -198,18 +198,18 @@ def _parse_limit(name: str, given: Any) -> int:
 
 
 class DataProvider:
-    """What `@provider` makes of a function; an object of it is the `settings` that user code sees.
+    """The class that `@provider` makes from a function; user code receives an instance as `settings`.
 
-    Attributes may be read and set by the init_hook: input_types (or slots), should_shuffle, pool_size, min_pool_size,
+    The init_hook may read and set these attributes: input_types (or slots), should_shuffle, pool_size, min_pool_size,
     can_over_batch_size, calc_batch_size, cache, check, generator, and any others for the user's own use.
     """
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
-    takes_longer_alone: ClassVar[bool] = False  # without can_over_batch_size, a sample that is larger is a batch
+    takes_longer_alone: ClassVar[bool] = False  # without can_over_batch_size, a larger sample is a batch by itself
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
-        options = type(self).options  # a hook may give the object attributes of any name
+        options = type(self).options  # a hook may set attributes of any name on the object
         self.logger = logging.getLogger("paddle.provider")
         self.file_list = file_list
         self.input_order: Sequence[str] = arguments["input_order"]
@@ -232,7 +232,7 @@ class DataProvider:
         self._wrap_generator(options["check_fail_continue"])
 
     def _settle_types(self) -> None:
-        """Set `slots`: those of the hook give way to the decorator's input_types, these to the hook's input_types."""
+        """Set `slots`: the decorator's input_types override the hook's slots; the hook's input_types override both."""
         for given in (type(self).options["input_types"], self.input_types):
             if given is not None:
                 self.slots = given
@@ -266,7 +266,7 @@ class DataProvider:
             self.generator = CheckWrapper(self.generator, self.slots, check_fail_continue, self.logger)
 
     def __str__(self) -> str:
-        """Return `module::function`, as the log and messages name a provider."""
+        """Return `module::function`, the name of a provider in the log and in messages."""
         return f"{type(self).__module__}::{type(self).__name__}"
 
 
@@ -319,8 +319,8 @@ def provider(
 
 
 def deserialize_args(args: str | bytes) -> Any:
-    """Return the plain values that `define_py_data_sources2(args=...)` pickled; no code of the pickle runs.
+    """Return the plain values that `define_py_data_sources2(args=...)` pickled; no code in the pickle runs.
 
-    Raises: PlainPickleError: if there is anything else in it.
+    Raises: PlainPickleError: it contains other values.
     """
     return load_plain(args.encode("latin-1") if isinstance(args, str) else args)

@@ -1,4 +1,4 @@
-"""The states of the two global random generators that users' code may draw from: Python's and numpy's."""
+"""The states of the two global random generators that users' code may use: Python's and numpy's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ States = tuple[Any, Any]
 
 
 def take() -> States:
-    """Return both states as they are now."""
+    """Return both present states."""
     return random.getstate(), np.random.get_state(legacy=False)
 
 
 def write(states: States) -> dict[str, Any]:
-    """Return states as JSON can hold them; numpy's is left out where the user chose another generator for it."""
+    """Return states in a JSON-compatible form, without numpy's if the user has chosen another generator for it."""
     (version, words, spare), of_numpy = states
     record: dict[str, Any] = {
         "version": version,
@@ -35,7 +35,7 @@ def write(states: States) -> dict[str, Any]:
 
 
 def put_back(record: dict[str, Any]) -> None:
-    """Let both generators go on from states that were written."""
+    """Restore the states of both generators."""
     words = tuple(decode_array(record["words"]).tolist())
     random.setstate((record["version"], words, _number(record["spare"])))
     of_numpy = record.get("numpy")

@@ -1,7 +1,7 @@
-"""The thread that runs a provider's generators beside the computation, and turns samples into arrays.
+"""The thread that runs a provider's generators beside the computation, and encodes samples as arrays.
 
-It decides nothing about the order in which samples are used: with several list entries it picks the generator of the
-next sample from a stream of its own, so what it delivers depends on the seed alone and not on timing.
+It does not decide about the order of use. With several list entries it picks the generator of the next sample by its
+own random stream, so that its output depends only on the seed and not on timing.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
-CHUNK_ROWS = 256  # samples that are delivered at once
+CHUNK_ROWS = 256  # samples in a chunk
 FIRST_CHUNK_ROWS = 16  # samples of the first chunk, which shows how large samples are
-CHUNK_BYTES = 1 << 22  # bytes of a chunk: it has fewer samples where these are large
-BYTES_AHEAD = 1 << 27  # bytes that reading may be ahead of the computation
-CHUNKS_AHEAD = 64  # chunks that reading may be ahead
-REPORT_PERIOD_S = 30.0  # seconds between two lines that name a provider for which the trainer waits
-CHECK_PERIOD_S = 0.5  # seconds between two looks whether the other side of the job still lives
+CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk: it has fewer samples if these are large
+BYTES_AHEAD = 1 << 27  # maximum bytes that reading may be ahead of the computation
+CHUNKS_AHEAD = 64  # maximum chunks that reading may be ahead
+REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
+CHECK_PERIOD_S = 0.5  # seconds between two checks that the rest of the job still lives
 
 
-Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it from 1 on, the sample
+Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it from 1, the sample
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some samples in the order read: encoded slots, and units of the batch size (None: one each)."""
+    """Some samples in the order of reading: encoded slots, and units of the batch size (None: one for each)."""
 
     rows: int
     encoded: list[tuple[npt.NDArray[Any], ...]]
@@ -52,12 +52,12 @@ class Chunk:
 
 
 class SampleReader:
-    """Reads one pass; `take` hands out its chunks in order.
+    """Read one pass; `take` returns its chunks in order.
 
-    Args: files: the list's entries.  shuffled: whether entries are mixed.  stream: picks the entry of each next sample
-        when they are.  check: called now and then by `take`; what it raises ends the waiting.
+    Args: files: the list's entries.  shuffled: whether entries are mixed.  stream: picks the entry of each sample then.
+        check: called repeatedly by `take`; an error in it ends the wait.
         list_name: the list file, for messages.
-    Thread safety: one thread takes; the reading thread is inside.
+    Thread safety: one thread calls; the reading thread is internal.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SampleReader:
         self._chunk_rows = FIRST_CHUNK_ROWS
         self._changed = threading.Condition()
         self._chunks: deque[Chunk] = deque()
-        self._bytes = 0  # bytes of the chunks that wait
+        self._bytes = 0  # bytes of the waiting chunks
         self._ended = False
         self._closed = False
         self._error: BaseException | None = None
@@ -87,10 +87,11 @@ class SampleReader:
         self._thread.start()
 
     def take(self) -> Chunk | None:
-        """Return the next chunk, or None at the end of the pass; waits for the provider as long as it takes.
+        """Return the next chunk, or None at the end of the pass; wait for the provider without a deadline.
 
-        There is no deadline, because the user's computation may be long; it logs every REPORT_PERIOD_S that it waits.
-        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
+        There is no deadline because the user's computation may be long; a log line every REPORT_PERIOD_S reports the
+        wait.
+        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid.
         """
         self._check()
         reported = time.monotonic()
@@ -112,11 +113,11 @@ class SampleReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the provider has been read to its end; what it gave may still wait to be taken."""
+        """Whether the provider has been read to its end; some chunks may still have to be taken."""
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Return when the provider has been read to its end. The caller knows that there is room for what is left."""
+        """Wait until the provider has been read to its end. The caller must know that the rest fits into the buffer."""
         with self._changed:
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
@@ -132,14 +133,14 @@ class SampleReader:
         try:
             while self._deliver():
                 pass
-        except BaseException as error:  # handed to the thread that takes
+        except BaseException as error:  # passed to the thread that calls `take`
             self._error = error
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def _deliver(self) -> bool:
-        """Read a chunk and hand it over when there is room; False at the end."""
+        """Read a chunk and queue it when there is room; return False at the end."""
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
         with self._changed:
@@ -182,9 +183,9 @@ def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
 
 
 def _mix(entries: Sequence[Iterator[Drawn]], stream: Stream) -> Iterator[Drawn]:
-    """Yield samples, each from a generator picked at random among those that still have some.
+    """Yield samples, each from a generator picked randomly among those with remaining samples.
 
-    The place of one that has ended is taken by the first, as in the legacy.
+    The first generator takes the place of one that has ended, as in the legacy.
     """
     if len(entries) == 1:
         yield from entries[0]

@@ -1,8 +1,8 @@
 """Batches of a data configuration, pass after pass, in the legacy's order.
 
-With a limited pool the legacy's order depended on how far its loading thread was. Here the pool is filled before every
-batch, whatever the timing: to its size, or, where min_pool_size lets training begin earlier, to that and as many units
-more as were taken. So it grows with the pass, as it did when loading was faster than training.
+With a limited pool the legacy's order depended on the progress of its loading thread. Here the pool is filled before
+every batch, independent of timing: to its size, or, if min_pool_size lets training begin earlier, to that size plus the
+number of units taken so far. It therefore grows during the pass, as it did when loading was faster than training.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 """
@@ -33,10 +33,10 @@ UNLIMITED = sys.maxsize
 
 @dataclass(frozen=True)
 class DataStreams:
-    """The random streams that a data source draws from.
+    """The random streams of a data source.
 
-    Attributes: picking: the main thread's, which picks samples.
-        mixing: what the stream of a reading thread begins as, which picks among list entries; every pass has a new one.
+    Attributes: picking: the main thread's, for picking samples.
+        mixing: the initial state of a reading thread's stream, for picking list entries; every pass starts a new one.
     """
 
     picking: Stream
@@ -44,7 +44,7 @@ class DataStreams:
 
 
 class BatchSource(Protocol):
-    """What gives a job its batches, pass after pass; the functions are described in `DataSource`."""
+    """The source of a job's batches, pass after pass; `DataSource` describes the methods."""
 
     def start_pass(self) -> None:
         """Begin a pass."""
@@ -56,22 +56,22 @@ class BatchSource(Protocol):
         """Return the next batch and its units, or None at the end of the pass."""
 
     def track(self) -> None:
-        """Remember from now on what `position` needs."""
+        """Store from now on what `position` needs."""
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return what another process needs to go on from here."""
+        """Return the state with which another process can continue from here."""
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Go on where `position` was taken."""
+        """Continue from a `position`."""
 
 
 @dataclass
 class _Tracked:
-    """What `position` needs of a pass.
+    """The data of a pass that `position` needs.
 
-    Attributes: first_order: the pool's at the start of the pass, if it is from memory and shuffled.
-        states: of the stream, before each batch of the pass; only where it is drawn from.
-        random: of Python and numpy, when the reading of what is in the columns began.
+    Attributes: first_order: the pool's order at the start of the pass, if it is read from memory and shuffled.
+        states: of the stream, before each batch of the pass; only if the stream is used.
+        random: of Python and numpy, at the start of reading the samples in the columns.
     """
 
     first_order: array[int] = field(default_factory=lambda: array("q"))
@@ -82,10 +82,10 @@ class _Tracked:
 class DataSource:
     """The samples of one provider.
 
-    Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick at random.
-        check: called now and then while the provider is waited for; what it raises ends the waiting.
-        list_name: the list file, for messages.  constants: further slots by name, of one number that is the same in
-        every row; they have the rows and sequences of the first slot.
+    Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick randomly.
+        check: called repeatedly while the provider is slow; an error in it ends the wait.
+        list_name: the list file, for messages.  constants: further slots by name, each with one number for all rows;
+        they have the rows and sequences of the first slot.
     Thread safety: one thread.
     """
 
@@ -121,7 +121,7 @@ class DataSource:
         return self._provider.cache == CacheType.CACHE_PASS_IN_MEM
 
     def start_pass(self) -> None:
-        """Begin a pass: from memory where the provider is cached and has been read to its end, else by reading anew."""
+        """Begin a pass: from memory if the provider is cached and has been read to its end, otherwise by reading."""
         self.close()
         self._pool.rewind()
         self._taken_units = 0
@@ -149,15 +149,15 @@ class DataSource:
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of `size` units and its units, or None at the end of the pass.
 
-        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
         """
         start, units = self._take(size)
-        if not units:  # also where samples are left that count nothing, as in the legacy
+        if not units:  # also if samples remain that count zero units, as in the legacy
             return None
         return self._gather(start), units
 
     def _take(self, size: int) -> tuple[int, int]:
-        """Move the head over the next batch, and return where that begins in the pool, and its units."""
+        """Move the head past the next batch, and return its position in the pool and its units."""
         if self._tracked is not None and self._shuffled:
             self._tracked.states.append(self._stream.state)
         if not self._is_cached:
@@ -168,17 +168,17 @@ class DataSource:
         self._taken_units += units
         return start, units
 
-    # ----- Where reading has got to -----
+    # ----- The position of reading -----
 
     def track(self) -> None:
-        """Remember from now on what `position` needs."""
+        """Store from now on what `position` needs."""
         if self._tracked is None:
             self._tracked = _Tracked()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return what another process needs to go on from here, as JSON can hold it.
+        """Return the state with which another process can continue from here, JSON-compatible.
 
-        Args: batches: number of this pass that count as delivered; None: all, so the next pass begins.
+        Args: batches: number of delivered batches of this pass; None: all, so that the next pass begins.
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
@@ -195,13 +195,13 @@ class DataSource:
         return record
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Go on where `position` was taken: inside a pass it is begun here; between passes `start_pass` comes next.
+        """Continue from a `position`. Inside a pass the pass is begun here; between passes `start_pass` must follow.
 
-        The provider is read again with the random states of then, and the batches are picked again, but not computed.
-        Where the provider had been read to its end (`is_read`), it is again when this returns. Otherwise the provider
-        still runs, and no other code may draw from these generators.
-        Args: size: that of the batches.
-        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong.
+        The provider is read again with the stored random states, and the batches are picked again, without computing
+        them. If the provider had been read to its end (`is_read`), it is again when this returns. Otherwise the
+        provider still runs, and no other code may use these random generators.
+        Args: size: the batch size.
+        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid.
         """
         self._mixing_state = position["mixing"]
         if "random" in position:
@@ -222,7 +222,7 @@ class DataSource:
             self._reader.wait_for_end()
 
     def _read_all(self, samples: int, order: Mapping[str, Any] | None) -> None:
-        """Read into memory what was there when a position was taken."""
+        """Read into memory the samples that were there at the position."""
         self._read_whole()
         rows = self._pool.columns.rows
         if rows != samples:
@@ -231,7 +231,7 @@ class DataSource:
             self._pool.order = array("q", decode_array(order).tolist())
 
     def _read_whole(self) -> None:
-        """Read the provider to its end, and take all samples into the pool in the order read."""
+        """Read the provider to its end, and add all samples to the pool in the order of reading."""
         self.close()
         self._start_reading()
         while self._receive():
@@ -241,7 +241,7 @@ class DataSource:
     def _warn(self, finding: str) -> None:
         glog.warning(
             f"the data provider {self._provider} does not repeat what it gave before the checkpoint: {finding}; the "
-            "parameters go on from the checkpoint, but the order of the samples is another one"
+            "parameters are those of the checkpoint, but the order of the samples differs"
         )
 
     def nothing(self) -> dict[str, Argument]:

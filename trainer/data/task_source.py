@@ -1,4 +1,4 @@
-"""The samples of one task after the other, as a master gives them: files of the list, or ranges of records."""
+"""The samples of successive tasks from a master: files of the list, or ranges of records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainer.data.source import DataSource, DataStreams
 
 
 class TaskSource:
-    """Reads a task at a time. Pool and batches end with their task, and no sample is kept for another pass.
+    """Read one task at a time. Pool and batches end with their task, and no sample is kept for another pass.
 
     Attributes: entries: the lines of the list file.
 
-    Args: check: called now and then while the provider is waited for; what it raises ends the waiting.
+    Args: check: called repeatedly while the provider is slow; an error in it ends the wait.
     Thread safety: one thread.
     """
 
@@ -52,7 +52,7 @@ class TaskSource:
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of the task and its units, or None at the end of the task.
 
-        Raises: DataError, MissingInputError: if the provider raised or a sample is wrong or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
         """
         return None if self._source is None else self._source.next_batch(size)
 

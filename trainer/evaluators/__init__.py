@@ -1,4 +1,4 @@
-"""Evaluators: what is printed beside the cost; one module a family, `make_evaluators` looks a type up.
+"""Evaluators: measures that are printed beside the cost. Each family is a module; `make_evaluators` selects by type.
 
 Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
 """
@@ -31,7 +31,7 @@ EVALUATORS: dict[str, type[Evaluator]] = {
 def make_evaluators(configs: Sequence[EvaluatorConfig]) -> list[Evaluator]:
     """Return the evaluators of a model, in order.
 
-    Raises: ConfigError: naming the evaluator that is not supported yet, and those that are.
+    Raises: ConfigError: a type is not supported; the text lists the supported ones.
     """
     for config in configs:
         if config.type not in EVALUATORS:

@@ -1,4 +1,4 @@
-"""Costs and measures of several batches, as a pass, a window of it, or a test adds them up."""
+"""Costs and measures of several batches, added up over a pass, a window of it, or a test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainer.evaluators.base import Evaluator, Measure
 
 
 class Accumulator:
-    """Costs and measures of some batches; the cost is float32 and added batch by batch, as it was."""
+    """Costs and measures of some batches; the cost is float32 and added batch by batch, as in the legacy."""
 
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._evaluators = evaluators
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches."""
+        """Reset all sums."""
         self.samples = 0
         self._cost = np.float32(0)
         self._measures = [evaluator.nothing() for evaluator in self._evaluators]
@@ -32,17 +32,17 @@ class Accumulator:
             self._measures[number] += measure
 
     def finish(self) -> None:
-        """Let the evaluators log what they have to say before their text is printed."""
+        """Let the evaluators write their log lines before their text is printed."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish(measure)
 
     def finish_pass(self) -> None:
-        """Let the validation layers log what they measured, before the line of a pass or of a tested model."""
+        """Let the validation layers log their results, before the line of a pass or of a tested model."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish_pass(measure)
 
     def state(self) -> dict[str, Any]:
-        """Return what was added up, as JSON can hold it."""
+        """Return the sums in a JSON-compatible form."""
         return {
             "samples": self.samples,
             "cost": float(self._cost).hex(),
@@ -52,7 +52,7 @@ class Accumulator:
         }
 
     def put_back(self, state: Mapping[str, Any]) -> None:
-        """Go on from what another one had added up; an evaluator that it did not have begins anew."""
+        """Restore sums; an evaluator that they do not contain is reset."""
         self.reset()
         self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):

@@ -1,4 +1,4 @@
-"""Areas under the ROC curve: over all samples so far, and as a mean over sequences.
+"""Areas under the ROC curve: over all samples so far, and the mean over sequences.
 
 Source: spec/trainer.md 6.5.
 """
@@ -16,14 +16,14 @@ from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
-BINS = (1 << 24) - 1  # a score of 1 falls into the bin of this number
+BINS = (1 << 24) - 1  # bin number of a score of 1
 
 
 class Histogram:
-    """The weight of negatives and positives in each bin that is not empty.
+    """The weights of negatives and positives in each non-empty bin.
 
-    Batches are kept as they come and merged when they have outgrown what is merged already, so that adding a batch
-    costs about its own size.
+    New batches are kept separately, and merged when they are larger than the merged part, so that adding a batch costs
+    about its own size.
     """
 
     def __init__(self, bins: Ids, weights: Numbers) -> None:
@@ -38,18 +38,18 @@ class Histogram:
         return self
 
     def state(self) -> Any:
-        """Return the bins of the parts that are not merged yet, their weights, and how many are merged."""
+        """Return the bins and weights of the parts, and how many parts are merged."""
         parts = zip(self._bins, self._weights, strict=True)
         return [[[encode_array(bins), encode_array(weights)] for bins, weights in parts], self._merged]
 
     def put_back(self, state: Any) -> None:
-        """Take the parts."""
+        """Restore the parts."""
         parts, self._merged = state
         self._bins = [decode_array(bins) for bins, _ in parts]
         self._weights = [decode_array(weights) for _, weights in parts]
 
     def merge(self) -> tuple[Ids, Numbers]:
-        """Return the bins in rising order, and their (negatives, positives) as columns."""
+        """Return the bins in ascending order, and their (negatives, positives) as columns."""
         bins: Ids
         bins, where = np.unique(np.concatenate(self._bins), return_inverse=True)
         given = np.concatenate(self._weights)
@@ -70,7 +70,7 @@ class LastColumnAuc(Evaluator):
     def measure(self, outputs: Mapping[str, Argument]) -> Histogram:
         """Return the batch's histogram.
 
-        Raises: DataError: if a score is not in [0, 1].
+        Raises: DataError: a score is not in [0, 1].
         """
         inputs = self.inputs(outputs)
         scores = self.numbers(inputs[0], "prediction")[:, -1].astype(np.float64)
@@ -85,7 +85,7 @@ class LastColumnAuc(Evaluator):
         return Histogram((scores * BINS).astype(np.int64), columns)
 
     def text(self, total: Histogram) -> str:
-        """Return `name=x`; x is 0 where positives or negatives are missing."""
+        """Return `name=x`; x is 0 without positives or without negatives."""
         negatives, positives = total.merge()[1][::-1].T
         gathered = np.cumsum(positives)
         area = float(negatives @ (gathered - positives / 2))
@@ -111,7 +111,7 @@ class RankAuc(Evaluator):
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
-    """Return the area of one sequence; among equal scores the normaliser counts too much, as the legacy's did."""
+    """Return the area of one sequence; for equal scores the normaliser is too large, as in the legacy."""
     if not len(score):
         return 0.0
     order = np.argsort(-score, kind="stable")

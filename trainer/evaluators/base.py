@@ -1,4 +1,4 @@
-"""What an evaluator is: it measures a batch once, into sums that several accumulators add up."""
+"""The interface of evaluators: each batch is measured once, into sums that several accumulators add up."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Measure(Protocol):
-    """What one or several batches amount to; adding never changes the right-hand side."""
+    """The result for one or several batches; adding never changes the right-hand side."""
 
     def __iadd__(self, other: Any) -> Self:
         """Add the measure of other batches."""
 
     def state(self) -> Any:
-        """Return it as JSON can hold it, for a checkpoint."""
+        """Return it in a JSON-compatible form, for a checkpoint."""
 
     def put_back(self, state: Any) -> None:
-        """Become what another one was."""
+        """Restore a state."""
 
 
 class Share:
-    """A total and what it is divided by: of most evaluators, and so in plain floats, which are the fastest to add."""
+    """A total and its divisor: the measure of most evaluators; plain floats are the fastest to add."""
 
     __slots__ = ("count", "total")
 
@@ -48,7 +48,7 @@ class Share:
         return [self.total.hex(), self.count.hex()]
 
     def put_back(self, state: Any) -> None:
-        """Take both numbers."""
+        """Restore both numbers."""
         self.total, self.count = map(float.fromhex, state)
 
     def value(self) -> float:
@@ -57,7 +57,7 @@ class Share:
 
 
 class Sums:
-    """Numbers that are added element by element; of any shape, which the first batch decides."""
+    """Numbers that are added element by element; the first batch determines their shape."""
 
     def __init__(self, values: npt.ArrayLike = ()) -> None:
         self.values: Numbers = np.array(values, np.float64)
@@ -72,20 +72,20 @@ class Sums:
         return encode_array(self.values)
 
     def put_back(self, state: Any) -> None:
-        """Take the numbers."""
+        """Restore the numbers."""
         self.values = decode_array(state)
 
 
 class Evaluator:
-    """Measures batches and spells the result.
+    """Measure batches and print the result.
 
-    A subclass overrides `measure`; `nothing` and `text` too if its measure is no `Share`.
+    A subclass overrides `measure`, and also `nothing` and `text` if its measure is not a `Share`.
 
-    Raises: ConfigError: if it has a number of inputs that it cannot have.
+    Raises: ConfigError: it has an unsupported number of inputs.
     """
 
     least_inputs, most_inputs = 1, 1
-    is_quiet = False  # True: the lines of batches, passes and tests do not have its text
+    is_quiet = False  # True: its text is not part of the lines of batches, passes and tests
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -99,7 +99,7 @@ class Evaluator:
         return f"evaluator {self.name} ({self.config.type})"
 
     def nothing(self) -> Measure:
-        """Return the measure of no batch, to which others can be added."""
+        """Return the measure of no batch, to which others are added."""
         return Share()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
@@ -107,16 +107,16 @@ class Evaluator:
         raise NotImplementedError
 
     def finish(self, total: Any) -> None:
-        """Log what belongs before the line with the text, when a pass, a test or a window ends."""
+        """Log lines before the line with the text, at the end of a pass, a test or a window."""
 
     def finish_pass(self, total: Any) -> None:
-        """Log what belongs before the line of a pass, or of a tested model, and before no other."""
+        """Log lines before the line of a pass, or of a tested model, and of no other."""
 
     def text(self, total: Any) -> str:
-        """Return the sum of measures as it is printed."""
+        """Return the printed form of a sum of measures."""
         return f"{self.name}={total.value():g}"
 
-    # ----- what the subclasses read -----
+    # ----- for subclasses -----
 
     def inputs(self, outputs: Mapping[str, Argument]) -> list[Argument]:
         """Return the outputs of the evaluator's layers."""
@@ -125,7 +125,7 @@ class Evaluator:
     def numbers(self, argument: Argument, role: str) -> Array:
         """Return an argument's values.
 
-        Raises: ConfigError: if it has none.
+        Raises: ConfigError: it has none.
         """
         if argument.value is None:
             raise ConfigError(f"{self} needs a {role} of numbers, not of ids")
@@ -134,7 +134,7 @@ class Evaluator:
     def labels(self, argument: Argument, role: str = "label") -> Ids:
         """Return an argument's ids.
 
-        Raises: ConfigError: if it has none.
+        Raises: ConfigError: it has none.
         """
         if argument.ids is None:
             raise ConfigError(f"{self} needs a {role} of ids (integer_value), not of numbers")
@@ -143,25 +143,25 @@ class Evaluator:
     def weights(self, argument: Argument) -> Numbers:
         """Return the weight of each row.
 
-        Raises: ConfigError: if the argument is not one number a row.
+        Raises: ConfigError: the argument does not have one number in each row.
         """
         if argument.value is None or argument.value.shape[1] != 1:
             raise ConfigError(f"{self}: its weight input must be a dense layer of size 1")
         return argument.value[:, 0].astype(np.float64)
 
     def starts(self, argument: Argument, role: str) -> Ids:
-        """Return where the sequences of an argument begin, with the end.
+        """Return the starts of an argument's sequences, and the end.
 
-        Raises: ConfigError: if it has no sequences.
+        Raises: ConfigError: it has no sequences.
         """
         if argument.starts is None:
             raise ConfigError(f"{self} needs sequences as its {role}")
         return argument.starts
 
     def require_equal_rows(self, first: Argument, other: Argument, role: str) -> None:
-        """Return if both have as many rows.
+        """Check that both have equally many rows.
 
-        Raises: DataError: with both numbers.
+        Raises: DataError: they do not; the text contains both numbers.
         """
         if first.rows != other.rows:
             raise DataError(f"{self}: {first.rows} rows of its first input, but {other.rows} of its {role}")

@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Sums, ratio
 
 
 class Scheme(NamedTuple):
-    """The number of tags of a chunk type, and which tag means what; -1: there is no such tag."""
+    """The number of tags of a chunk type, and the meaning of each tag; -1: there is no such tag."""
 
     tags: int
     begin: int
@@ -44,7 +44,7 @@ class Chunks(NamedTuple):
 
 
 class ChunkF1(Evaluator):
-    """The F1 of decoded chunks: same first and last frame and same type; inputs: decoded ids, label ids."""
+    """The F1 of decoded chunks: first frame, last frame and type must be equal; inputs: decoded ids, label ids."""
 
     least_inputs, most_inputs = 2, 2
 
@@ -55,13 +55,13 @@ class ChunkF1(Evaluator):
         self._scheme = SCHEMES[config.chunk_scheme]
 
     def nothing(self) -> Sums:
-        """Return no numbers yet."""
+        """Return empty sums."""
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
         """Return the numbers of chunks in the label, decoded, and correctly decoded.
 
-        Raises: DataError: if an id is no tag of the scheme.
+        Raises: DataError: an id is not a tag of the scheme.
         """
         decoded, label = self.inputs(outputs)
         self.require_equal_rows(decoded, label, "label")
@@ -94,8 +94,8 @@ class ChunkF1(Evaluator):
 def find_chunks(ids: Ids, starts: Ids, scheme: Scheme, other: int) -> Chunks:
     """Return the chunks of tagged sequences.
 
-    A new chunk begins with every change of the type, with B and S, and after E and S; one ends where the next begins,
-    where the type is `other`, and with its sequence.
+    A chunk begins at every change of the type, at B and S, and after E and S. It ends before the next chunk, before the
+    type `other`, and at the end of its sequence.
     """
     kind, tag = np.divmod(ids, scheme.tags)
     is_first_frame: npt.NDArray[np.bool_] = np.zeros(len(ids) + 1, bool)

@@ -1,4 +1,4 @@
-"""Errors of classification, by row and by sequence.
+"""Classification errors, by row and by sequence.
 
 Source: spec/trainer.md 6.3 and 6.4.
 """
@@ -22,10 +22,10 @@ Errors = Array | npt.NDArray[np.bool_]
 
 
 class ClassificationError(Evaluator):
-    """The share of rows whose label is not among the largest `top_k` predictions.
+    """The share of rows whose label is not among the `top_k` largest predictions.
 
-    With labels of several classes (dense or sparse 0/1): how many columns are on the wrong side of the threshold,
-    divided by the width for sparse labels only. A weight per row counts the row so often.
+    With labels of several classes (dense or sparse 0/1): the number of columns on the wrong side of the threshold,
+    divided by the width only for sparse labels. The optional weight of a row multiplies its count.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -50,7 +50,7 @@ class ClassificationError(Evaluator):
         return super().text(total)
 
     def row_errors(self, inputs: list[Argument]) -> Errors:
-        """Return the weighted error of each row, (rows,); of ids without weights whether there is one."""
+        """Return the weighted error of each row, (rows,); for ids without weights, whether there is an error."""
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         self.require_equal_rows(inputs[0], label, "label")
         errors: Errors
@@ -101,9 +101,9 @@ class ClassificationErrorPrinter(ClassificationError):
 
 
 def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:
-    """Return if every label is a column of the prediction.
+    """Check that every label is a column of the prediction.
 
-    Raises: DataError: naming the first that is not.
+    Raises: DataError: the text contains the first label that is not.
     """
     wrong = find_bad_id(ids, width)
     if wrong is not None:

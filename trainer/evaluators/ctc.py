@@ -17,19 +17,19 @@ _WORDS = ("deletions", "insertions", "substitutions", "sequences")
 
 
 class CtcEditDistance(Evaluator):
-    """The mean over sequences of the edit distance divided by the longer of the two lengths.
+    """The mean over sequences of the edit distance divided by the longer length.
 
-    The blank is the last column. Best path: the largest value of each frame, repeats joined, blanks dropped.
+    The blank is the last column. Best path: the largest value of each frame, with repeats joined and blanks removed.
     """
 
     least_inputs, most_inputs = 2, 2
 
     def nothing(self) -> Sums:
-        """Return no numbers yet."""
+        """Return empty sums."""
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
-        """Return the sums of distance, deletions, insertions, substitutions, wrong sequences, and the sequences."""
+        """Return the sums of distance, deletions, insertions, substitutions, wrong sequences, and all sequences."""
         activations, label = self.inputs(outputs)
         decoded = decode_best_paths(self.numbers(activations, "prediction"), self.starts(activations, "prediction"))
         bounds = itertools.pairwise(self.starts(label, "label").tolist())
@@ -60,7 +60,7 @@ def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtyp
 
 
 def count_edits(label: Sequence[int], decoded: Sequence[int]) -> tuple[int, int, int]:
-    """Return the deletions, insertions and substitutions that lead from the label to what was decoded, fewest first."""
+    """Return the numbers of deletions, insertions and substitutions from the label to the decoded symbols, minimal."""
     n, m = len(label), len(decoded)
     cost = [[max(i, j) if not i or not j else 0 for j in range(m + 1)] for i in range(n + 1)]
     for i in range(1, n + 1):

@@ -22,7 +22,7 @@ AP_TYPES = ("11point", "Integral")
 
 
 class Matches:
-    """Of every class: how many boxes there are to find, and (score, found one) of each detection."""
+    """For every class: the number of boxes to find, and (score, whether it found one) of each detection."""
 
     def __init__(self) -> None:
         self.boxes: dict[int, int] = {}
@@ -43,17 +43,17 @@ class Matches:
         return [list(self.boxes.items()), found]
 
     def put_back(self, state: Any) -> None:
-        """Take both."""
+        """Restore both."""
         boxes, found = state
         self.boxes = dict(boxes)
         self.detections = {kind: [(float.fromhex(score), hit) for score, hit in pairs] for kind, pairs in found}
 
 
 class DetectionMap(Evaluator):
-    """The mean over the classes of the area under precision over recall, times 100.
+    """The mean over the classes of the area under the precision-recall curve, times 100.
 
-    Inputs: detections with a row (image, class, score, xmin, ymin, xmax, ymax) each, and labels as a sequence an image
-    with a row (class, xmin, ymin, xmax, ymax, difficult) a box; the config language names the label a second time.
+    Inputs: detections with rows (image, class, score, xmin, ymin, xmax, ymax), and labels as a sequence for each image
+    with rows (class, xmin, ymin, xmax, ymax, difficult), one for each box; the config language names the label twice.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -115,7 +115,7 @@ class DetectionMap(Evaluator):
                     taken[best] = True
 
     def _average_precision(self, detections: Numbers, boxes: int) -> float:
-        """Return the area of a class. Shapes: detections: (n, 2): score, found one."""
+        """Return the area of a class. Shapes: detections: (n, 2): score, whether it found a box."""
         if not len(detections):
             return 0.0
         hits = np.cumsum(detections[np.argsort(-detections[:, 0], kind="stable"), 1])

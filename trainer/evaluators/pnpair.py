@@ -1,4 +1,4 @@
-"""Pairs in the right order against pairs in the wrong order, within each query.
+"""The ratio of pairs in the right order to pairs in the wrong order, within each query.
 
 Source: spec/trainer.md 6.7.
 """
@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Numbers
 
 
 class Judgements:
-    """Rows of (query, score, label, weight), kept until they are asked for."""
+    """Rows of (query, score, label, weight), kept until the result is requested."""
 
     def __init__(self, *parts: Numbers) -> None:
         self._parts = list(parts)
@@ -34,11 +34,11 @@ class Judgements:
         return encode_array(np.concatenate([np.zeros((0, 4)), *self._parts]))
 
     def put_back(self, state: Any) -> None:
-        """Take the rows."""
+        """Restore the rows."""
         self._parts, self._pairs = [decode_array(state)], None
 
     def pairs(self) -> tuple[float, float, float]:
-        """Return the weight of the pairs in the right order, in the wrong one, and with equal scores."""
+        """Return the weights of the pairs in the right order, in the wrong order, and with equal scores."""
         if self._pairs is None:
             self._pairs = self._count()
         return self._pairs
@@ -88,7 +88,7 @@ class Pnpair(Evaluator):
         glog.info(f" calc total pos pair: {right:g} calc total neg pair: {wrong:g} calc total special pair: {equal:g}")
 
     def text(self, total: Judgements) -> str:
-        """Return ` pos/neg=x`; without a pair in the wrong order x is the number of those in the right one."""
+        """Return ` pos/neg=x`; without a pair in the wrong order x is the number of pairs in the right order."""
         right, wrong, _ = total.pairs()
         return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
 

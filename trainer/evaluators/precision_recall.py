@@ -1,4 +1,4 @@
-"""Precision, recall and F1: of one class, or averaged over all.
+"""Precision, recall and F1: of one class, or averaged over all classes.
 
 Source: spec/trainer.md 6.6.
 """
@@ -19,7 +19,7 @@ from trainer.evaluators.classification import check_labels
 class PrecisionRecall(Evaluator):
     """Counts true positives, false positives and false negatives of each class.
 
-    The text of all classes is that of v0.9: v0.10 printed numbers from uninitialised memory before it.
+    The text for all classes is that of v0.9, because v0.10 printed numbers from uninitialised memory.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -29,7 +29,7 @@ class PrecisionRecall(Evaluator):
         self._has_several_labels = False
 
     def nothing(self) -> Sums:
-        """Return no numbers yet."""
+        """Return empty sums."""
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
@@ -59,7 +59,7 @@ class PrecisionRecall(Evaluator):
         return Sums([weights @ (positive & true), weights @ (positive & ~true), weights @ (~positive & true)])
 
     def text(self, total: Sums) -> str:
-        """Return the words of one class, or of the averages over all."""
+        """Return the text for one class, or the averages over all classes."""
         counts = total.values if total.values.size else np.zeros((3, max(self.config.positive_label, 0) + 1))
         positive = self.config.positive_label
         if positive >= 0:

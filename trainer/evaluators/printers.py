@@ -1,4 +1,4 @@
-"""Evaluators that show what flows through the network: in the log, or as words in a file; their text is `name=0`.
+"""Evaluators that print data of the network: in the log, or as words in a file; their text is `name=0`.
 
 Source: spec/trainer.md 6.10.
 """
@@ -19,7 +19,7 @@ from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
 
-ANY_NUMBER = 1 << 30  # number of inputs that means any
+ANY_NUMBER = 1 << 30  # for any number of inputs
 
 
 def log_record(text: str) -> None:
@@ -28,12 +28,12 @@ def log_record(text: str) -> None:
 
 
 class Printer(Evaluator):
-    """Logs something of each of its inputs, batch by batch."""
+    """Log something about each of its inputs, batch by batch."""
 
     most_inputs = ANY_NUMBER
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Log one record a layer, and measure nothing."""
+        """Log one record for each layer, and measure nothing."""
         for name in self.config.input_layers:
             record = self.spell(name, outputs[name])
             if record:
@@ -41,7 +41,7 @@ class Printer(Evaluator):
         return Share()
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return what is logged of a layer, or ""."""
+        """Return the log text for a layer, or ""."""
         raise NotImplementedError
 
 
@@ -49,13 +49,13 @@ class ValuePrinter(Printer):
     """Logs the values of layers and where their sequences begin."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return values and positions; ids are not shown, as they were not in the legacy."""
+        """Return values and positions; ids are not shown, as in the legacy."""
         fields = spell_fields(output)
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
 
 class GradientPrinter(Printer):
-    """Logs the gradients of layers; `gradients` has those of the last backward pass, and nothing in tests."""
+    """Log the gradients of layers; `gradients` has those of the last backward pass, and is empty in tests."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         super().__init__(config)
@@ -100,12 +100,12 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 
 
 class SequenceTextPrinter(Evaluator):
-    """Writes sequences of ids to `result_file`, as words of `dict_file` if there is one.
+    """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: [sample ids,] ids as sequences. The file is emptied at the start. Of several generated sequences a sample
-    each has its rank and score before it.
+    Inputs: [sample ids,] ids as sequences. The file is truncated at the start. If a sample has several generated
+    sequences, each has its rank and score in front.
 
-    Raises: MissingInputError: if the dictionary cannot be read.  VolumeError: if the file cannot be written.
+    Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
 
     most_inputs = 2
@@ -146,7 +146,7 @@ class SequenceTextPrinter(Evaluator):
         return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
-        """Return a line for each generated sequence of a sample: of each, its length, the ids and -1."""
+        """Return a line for each generated sequence of a sample; the input has its length, its ids and -1 for each."""
         lines: list[str] = []
         begin = 0
         while begin < len(ids):
@@ -175,7 +175,7 @@ class SequenceTextPrinter(Evaluator):
 
 
 def _inside(positions: Ids, start: int, stop: int) -> list[int]:
-    """Return the positions from start to stop; an empty sequence has its two bounds."""
+    """Return the positions from start to stop; for an empty sequence both bounds."""
     inner = positions[(positions > start) & (positions < stop)].tolist()
     return [start, *inner, stop]
 

@@ -1,4 +1,4 @@
-"""Means over the rows: of the sum of a row, and of its last column.
+"""Means over the rows: of the sum of a row, and of the last column.
 
 Source: spec/trainer.md 6.3.
 """
@@ -14,7 +14,7 @@ from trainer.evaluators.base import Evaluator, Numbers, Share
 
 
 class _WeightedMean(Evaluator):
-    """The mean of one number a row; a second input weighs the rows."""
+    """The mean of one number in each row; an optional second input contains weights."""
 
     least_inputs, most_inputs = 1, 2
 

@@ -1,4 +1,4 @@
-"""What the layers auc-validation and pnpair-validation measure: one line of its own at the end of a pass.
+"""The measures of the layers auc-validation and pnpair-validation: one line at the end of a pass.
 
 Source: spec/trainer.md section 7.2; gserver/layers/ValidationLayer.cpp of v0.10.
 """
@@ -20,7 +20,7 @@ from trainer.evaluators.auc import LastColumnAuc
 from trainer.evaluators.base import Evaluator, Measure, Numbers
 from trainer.evaluators.pnpair import Pnpair
 
-# type of layer -> the evaluator that measures, its type
+# type of layer -> the evaluator class, and its type
 MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
     "auc-validation": (LastColumnAuc, "last-column-auc"),
     "pnpair-validation": (Pnpair, "pnpair"),
@@ -28,7 +28,7 @@ MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
 
 
 class Predictions:
-    """The measure of some batches, and their rows of the file of predictions: score, label [, query]."""
+    """The measure of some batches, and their rows for the prediction file: score, label [, query]."""
 
     def __init__(self, measure: Measure, *rows: Numbers) -> None:
         self.measure, self._parts = measure, list(rows)
@@ -43,13 +43,13 @@ class Predictions:
         return [self.measure.state(), encode_array(self._rows())]
 
     def put_back(self, state: Any) -> None:
-        """Take both."""
+        """Restore both."""
         measure, rows = state
         self.measure.put_back(measure)
         self._parts = [decode_array(rows)]
 
     def lines(self) -> str:
-        """Return the rows as text, in the order in which they were measured."""
+        """Return the rows as text, in the order of measuring."""
         return "".join(f"{score:g} {' '.join(str(int(x)) for x in ids)}\n" for score, *ids in self._rows().tolist())
 
     def _rows(self) -> Numbers:
@@ -57,9 +57,10 @@ class Predictions:
 
 
 class Validation(Evaluator):
-    """Measures as the evaluator of its layer's type does; it says so at the end of a pass, and in no other line.
+    """Measure like the evaluator of its layer's type; the result is logged only at the end of a pass.
 
-    Args: predict_file: gets a line for each row of the pass: score and label, of pairs also the query. Empty: none.
+    Args: predict_file: receives a line for each row of the pass: score and label, for pairs also the query. Empty:
+        none.
     """
 
     most_inputs = 4
@@ -91,7 +92,7 @@ class Validation(Evaluator):
         return np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
 
     def finish_pass(self, total: Any) -> None:
-        """Write the file of predictions, and log the result.
+        """Write the prediction file, and log the result.
 
         Raises: VolumeError: the file cannot be written.
         """
@@ -108,5 +109,5 @@ class Validation(Evaluator):
 
 
 def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
-    """Return what measures for the validation layers of a model, in order; all write the same file, as in v0.10."""
+    """Return the evaluators for the validation layers of a model, in order; all write the same file, as in v0.10."""
     return [Validation(layer, predict_file) for layer in layers if layer.type in MEASURES]

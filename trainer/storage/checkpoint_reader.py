@@ -280,18 +280,18 @@ class _Reader:
 
 
 def name_others(directory: Path) -> str:
-    """Return the paths of the complete checkpoints in and around a directory, but for itself."""
+    """Return the paths of the other complete checkpoints in and around a directory."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
         found = [folder / name for folder in folders for name in list_checkpoints(folder)]
-        others = [path for path in found if path != directory and _is_there(path / JOB)]  # a model's has the mark, too
+        others = [path for path in found if path != directory and _is_there(path / JOB)]  # a model also has a mark
     except (OSError, VolumeError):
         return ""
     return ", ".join(map(str, others))
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether a path leads to a directory. Raises: VolumeError: the volume does not tell."""
+    """Return whether a path leads to a directory. Raises: VolumeError: the volume does not answer."""
     try:
         return path.is_dir()
     except OSError as error:
@@ -299,7 +299,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is something of that name. Raises: VolumeError: the volume does not tell."""
+    """Return whether a path exists. Raises: VolumeError: the volume does not answer."""
     try:
         path.lstat()
     except OSError as error:
@@ -324,7 +324,7 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-# ----- What is in order (pure)
+# ----- Validity (pure)
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -332,7 +332,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Tell whether the numbers in a value are finite and not too large, and it is not too deep."""
+    """Return whether the numbers in a value are finite and bounded, and its nesting is bounded."""
     if isinstance(value, dict):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value.values())
     if isinstance(value, list):
@@ -368,7 +368,7 @@ def _is_array(record: Any) -> bool:
 
 
 def _is_told(own: Any) -> bool:
-    """Tell whether what a trainer says of itself has a place; what else is in it is judged where it is used."""
+    """Return whether a trainer's own state has a position; the rest is checked where it is used."""
     return isinstance(own, dict) and isinstance(own.get("place"), dict)
 
 

@@ -1,6 +1,6 @@
-"""What becomes of a damaged save: one that the launcher chose is set aside, and the next attempt takes an older one.
+"""Handling of a damaged save: if the launcher chose it, it is set aside, and the next attempt uses an older one.
 
-If a user named the save with a flag, the error says that it is damaged and which other saves exist; the save keeps its
+If a user named the save by a flag, the error says that it is damaged and which other saves exist; the save keeps its
 name.
 """
 
@@ -15,16 +15,17 @@ from runtime import glog
 from runtime.durable_files import sync_directory
 from runtime.errors import DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
 
-CHOSEN = "PADDLE_CHOSEN_SAVE"  # a variable of the launcher: the checkpoint or pass that it lets this attempt go on from
+# environment variable from the launcher: the checkpoint or pass that this attempt resumes from
+CHOSEN = "PADDLE_CHOSEN_SAVE"
 SUFFIX = ".damaged"
 
 
 @contextmanager
 def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """In this block a save is read.
+    """Handle errors of this block, which reads a save.
 
-    Raises: SetAsideError: it is damaged, and the launcher chose it: it has another name now.
-        DamagedError, MissingInputError: as the block raises them, of a save that a user named.
+    Raises: SetAsideError: the save is damaged, and the launcher chose it: it has another name now.
+        DamagedError, MissingInputError: unchanged from the block, for a save that a user named.
         VolumeError: it cannot be set aside.
     """
     chosen = environ.get(CHOSEN, "")
@@ -49,16 +50,16 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def set_aside(save: Path) -> Path:
-    """Give a damaged save a name that no program takes for a save, and return it.
+    """Rename a damaged save, so that no program uses it, and return its new path.
 
-    Raises: VolumeError: that cannot be done.
+    Raises: VolumeError: it cannot be renamed.
     """
     names = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
     target = next(path for path in (save.with_name(f"{save.name}{SUFFIX}{one}") for one in names) if not path.exists())
     try:
         save.rename(target)
         sync_directory(save.parent)
-    except FileNotFoundError:  # another trainer was quicker
+    except FileNotFoundError:  # another trainer has renamed it already
         return target
     except OSError as error:
         raise VolumeError(f"{save} is damaged and cannot be set aside: {error.strerror}; rename it") from error
@@ -67,7 +68,7 @@ def set_aside(save: Path) -> Path:
 
 
 def has_been_set_aside(save: Path) -> bool:
-    """Return whether a save is not there any more because it was damaged."""
+    """Return whether a save was renamed because of damage."""
     try:
         return not save.exists() and any(save.parent.glob(f"{save.name}{SUFFIX}*"))
     except OSError:

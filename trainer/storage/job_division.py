@@ -1,8 +1,8 @@
-"""A checkpoint whose samples were divided otherwise among the trainers than now (pure).
+"""A checkpoint whose samples were divided differently among the trainers. Pure.
 
-Other trainers, or pods that are absent now and were not then, or the other way round, have other samples. The places
-in the data that the checkpoint tells are then those of no trainer of now: the pass that it lies in begins again, with
-its parameters and the state of the optimiser. The servers' part is divided by `pserver.store.resharding`.
+With other trainers, or with other absent pods, each trainer has other samples. The positions in the data in the
+checkpoint then belong to no present trainer: the checkpoint's pass restarts, with its parameters and optimizer state.
+`pserver.store.resharding` divides the servers' part.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 
-ABSENT = "absent"  # key of what a trainer says of itself: `find_absent` of then
+ABSENT = "absent"  # key in a trainer's own state: the result of `find_absent` when it was written
 BEFORE = "before"  # the stage of a position between two passes (trainer.training.position)
 
 
 def find_absent(environ: Mapping[str, str]) -> str:
-    """Return the indexes of the pods that this attempt does without, as the launcher tells them; "" for none."""
+    """Return the indexes of the pods that are absent from this attempt, from the launcher; "" if none is."""
     return environ.get("PADDLE_ABSENT", "")
 
 
 def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) -> CheckpointState:
-    """Return a checkpoint as so many trainers go on from it: as it is where they have the samples of then.
+    """Return a checkpoint for this number of trainers: unchanged if they have the same samples as before.
 
     Args: absent: see `find_absent`.  shown: its path, for the log.
-    Raises: ConfigError: trainer 0 of then has told nothing.
+    Raises: ConfigError: the former trainer 0 has stored no state.
     """
     told = restored.trainers
     first = told[0] if told else None

@@ -1,4 +1,4 @@
-"""What a job reads before it begins: the config, the files to copy, the first values, the checkpoint to go on from."""
+"""The inputs of a job: the config, the files to copy, the initial values, the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from trainer.telemetry.legacy_words import AT
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
-    """Return the message of the config, and the path of its script; "" if the message came with a merged model.
+    """Return the config message, and the path of its script; "" if the message comes from a merged model.
 
-    Raises: MissingInputError: if there is no config.  ConfigError, DataError: if it is wrong.
+    Raises: MissingInputError: there is no config.  ConfigError, DataError: it is invalid.
     """
     use_python_path(flags.python_path)
     merged = find_merged_config(flags.config, flags.init_model_path)
@@ -56,11 +56,11 @@ def saves_model(flags: Values) -> bool:
 
 
 def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict[str, bytes]:
-    """Return the config script and those it imported, as they are now: they are copied into every save.
+    """Return the present content of the config script and of the scripts it imported, for copies in every save.
 
-    A config of a merged model has no script.
+    A config from a merged model has no script.
 
-    Raises: ConfigError: a parameter's file would have the same name.
+    Raises: ConfigError: the file of a parameter would have the same name.
     """
     if not path:
         return {}
@@ -78,7 +78,7 @@ def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict
 
 
 def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None:
-    """Return what the checkpoint to go on from has; the other trainers get theirs from trainer 0."""
+    """Return the content of the checkpoint to resume from; the other trainers receive theirs from trainer 0."""
     if not flags.resume_from or flags.trainer_id != 0:
         return None
     glog.info(f"Loading the checkpoint {flags.resume_from}")
@@ -105,11 +105,11 @@ def fill_parameters(
     previous: str,
     elsewhere: Sequence[str] = (),
 ) -> str:
-    """Load the model to begin with, or draw the first values; returns the path of the model, "" without one.
+    """Load the initial model, or draw initial values; return the path of the model, or "".
 
-    Args: stream: draws the first values.  previous: the directory of the pass before --start_pass.
+    Args: stream: random stream for the initial values.  previous: the directory of the pass before --start_pass.
         elsewhere: parameters whose files the parameter servers load.
-    Raises: MissingInputError: if the model, or a file of it, is missing.  DataError: if a file is damaged.
+    Raises: MissingInputError: the model or one of its files is missing.  DataError: a file is damaged.
     """
     model = flags.init_model_path or config.init_model_path
     needs_done = not model and flags.start_pass > 0

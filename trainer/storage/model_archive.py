@@ -1,4 +1,4 @@
-"""Reads a tar archive of parameters, as the version-2 API wrote it. Nothing that the archive says is trusted.
+"""Read a tar archive of parameters from the version-2 API. No field of the archive is trusted.
 
 Source: spec/trainer.md 3.8.
 """
@@ -17,17 +17,17 @@ from typing import IO, Any
 from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
-MAGIC_PLACE, MAGIC = 257, b"ustar"  # where a tar archive without compression has its mark, and the mark
-# by the first bytes; the tarfile of Python 2 wrote no others
+MAGIC_PLACE, MAGIC = 257, b"ustar"  # position and text of the mark of an uncompressed tar archive
+# by the first bytes; the tarfile module of Python 2 wrote no other formats
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 MEMBERS_LIMIT = 100_000
-HEADER_LIMIT = 1 << 16  # bytes of a member's extended header, which tarfile reads in one piece
-EXPANDED_LIMIT = 1 << 30  # bytes that any compressed archive may have when it is expanded,
-EXPANSION_LIMIT = 100  # and a large one this many times its own size
+HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
+EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of any archive,
+EXPANSION_LIMIT = 100  # or this multiple of its own size for a large one
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file begins as a tar archive does, compressed or not.
+    """Return whether a file begins like a tar archive, compressed or not.
 
     Raises: PaddleError: it cannot be read.
     """
@@ -40,9 +40,9 @@ def is_archive(path: Path) -> bool:
 
 
 class ParameterArchive:
-    """A tar archive, compressed or not: each parameter's file, and its record beside.
+    """A tar archive, compressed or not, with a file for each parameter and its description.
 
-    Raises: DataError: the archive is damaged, or asks for more memory or time than parameters need.
+    Raises: DataError: the archive is damaged, or needs more memory or time than parameters do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class ParameterArchive:
             self.close = opened.pop_all().close
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the first `most` bytes of a member, None: there is no such member."""
+        """Return the first `most` bytes of a member, or None if there is no such member."""
         member = self._members.get(name)
         if member is None:
             return None
@@ -91,7 +91,7 @@ class ParameterArchive:
 
 
 class _BoundedFile:
-    """The expanded archive, as far as tarfile reads it: no long headers, and no more bytes than parameters have."""
+    """The decompressed archive for tarfile, with bounded headers and a bounded number of bytes."""
 
     def __init__(self, path: Path, opened: contextlib.ExitStack) -> None:
         plain = opened.enter_context(open_regular(path))
@@ -114,7 +114,7 @@ class _BoundedFile:
         return self._file.read(size)
 
     def seek(self, place: int) -> int:
-        """Go to a place of the expanded archive. Raises: tarfile.ReadError: no honest archive has it."""
+        """Move to a position in the decompressed archive. Raises: tarfile.ReadError: it is beyond the limit."""
         if not 0 <= place <= self._limit:
             raise tarfile.ReadError(f"a member at byte {place}, but the archive has {self._limit} at most")
         return self._file.seek(place)

@@ -1,8 +1,7 @@
-"""Parameter files and pass directories as they are written to the volume, in the legacy's format.
+"""Write parameter files and pass directories to the volume, in the legacy's format.
 
-A pass directory is written beside its place, synced, and renamed into it, with `done` as the last file: whatever
-happens, a directory pass-* has all its files. Only renames and syncs are used, so that it holds on NFS.
-
+A pass directory is written under a temporary name, synced, and renamed, with `done` as the last file: a directory
+pass-* therefore always has all its files. Only renames and syncs are used, which also work on NFS.
 Source: spec/trainer.md section 3.
 """
 
@@ -58,26 +57,26 @@ def count_file_bytes(parameter: Parameter) -> int:
     return HEADER.size + parameter.size * VALUE_BYTES + places
 
 
-SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its whole path
+SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its full path
 
 
 def save_pass(
     directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
 ) -> None:
-    """Write a pass directory, complete or not at all; one of that name is replaced.
+    """Write a pass directory atomically, and replace one of the same name.
 
-    Args: configs: file name -> content of the config (first) and of those it imported; may be empty.
-        save_tables: what writes the tables, where parameter servers do; else they get files as all others.
-    Raises: VolumeError: if the volume is full, read-only or not writable.
+    Args: configs: file name -> content of the config (first) and of the scripts it imported; may be empty.
+        save_tables: used if parameter servers write the tables; otherwise tables get files like other parameters.
+    Raises: VolumeError: the volume is full, read-only or not writable.
     """
     elsewhere = {one.name for one in table.tables()} if save_tables else set()
     write_durably(directory, lambda: _write_directory(directory, list_files(table, configs, elsewhere), save_tables))
 
 
 def prepare_save_directory(directory: str) -> None:
-    """Create the directory that pass directories will go to, before hours are spent on what cannot be saved.
+    """Create the directory for pass directories, to detect errors before training begins.
 
-    Raises: VolumeError: if it cannot be created or written to.
+    Raises: VolumeError: it cannot be created or written.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -90,7 +89,7 @@ def prepare_save_directory(directory: str) -> None:
 def list_files(
     table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
 ) -> Iterator[tuple[str, Content]]:
-    """Yield name and content of every file of a pass directory, the mark last; none for what is saved elsewhere."""
+    """Yield name and content of every file of a pass directory, the mark last; without files saved elsewhere."""
     for parameter in table:
         if parameter.name not in elsewhere:
             yield parameter.name, encode_parameter(parameter)
@@ -116,15 +115,15 @@ def _write_directory(
         sync_directory(staging)
         remove_if_possible(replace_directory(staging, directory))
         sync_directory(directory.parent)
-    except BaseException:  # a signal ends us here, too
+    except BaseException:  # also if a signal ends the program here
         remove_if_possible(staging)
         raise
 
 
 def remove_pass(directory: Path) -> None:
-    """Remove a pass directory if it exists; it is renamed first, so that no half of it is ever seen.
+    """Remove a pass directory if it exists; it is renamed first, so that it never appears half removed.
 
-    Raises: VolumeError: if it cannot be removed.
+    Raises: VolumeError: it cannot be removed.
     """
     if not directory.is_dir():
         return
@@ -133,7 +132,7 @@ def remove_pass(directory: Path) -> None:
     try:
         remove_if_possible(old)
         directory.rename(old)
-        if old.is_symlink():  # a user moved the pass elsewhere
+        if old.is_symlink():  # a user has moved the pass and left a link
             old.unlink()
         else:
             shutil.rmtree(old)
@@ -142,7 +141,7 @@ def remove_pass(directory: Path) -> None:
 
 
 def write_whole_file(path: Path, parts: Content) -> None:
-    """Write a file that a user named, complete or not at all; a file of that name is replaced.
+    """Write a file that a user named, atomically; a file of that name is replaced.
 
     Raises: VolumeError: if the volume is full, read-only or not writable, or something else than a file is there.
     """

@@ -85,8 +85,8 @@ def _take(parameter: Parameter, data: bytes, source: str) -> None:
 def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
     """Return the values of a parameter file.
 
-    Args: source: what is read, for messages.
-    Raises: DataError: if it is no such file, or has not `size` values.
+    Args: source: its path, for messages.
+    Raises: DataError: it is not such a file, or does not have `size` values.
     """
     if len(data) < HEADER.size:
         raise DataError(f"{source} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
@@ -103,11 +103,12 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
 
 
 def find_flaw(header: bytes, length: int, expected: int) -> str:
-    """Return why a parameter file cannot be as it was written, or "".
+    """Return why a parameter file must be damaged, or "".
 
-    A whole file of another size or type is of a model of another config, and no damage.
+    A complete file of another size or type belongs to the model of another config, and is not damaged.
 
-    Args: header: its first bytes.  length: all its bytes.  expected: those of the parameter that is looked for.
+    Args: header: its first bytes.  length: its number of bytes.  expected: the number of bytes for the wanted
+        parameter.
     """
     if len(header) < HEADER.size:
         return f"is no parameter file: it has {length} bytes, the header alone {HEADER.size}"
@@ -121,7 +122,7 @@ def find_flaw(header: bytes, length: int, expected: int) -> str:
 
 
 def name_other_passes(directory: Path) -> str:
-    """Return ": " and the paths of the complete passes beside a pass, "" where there are none."""
+    """Return ": " and the paths of other complete passes beside a pass, or ""."""
     try:
         found = [path for path in sorted(directory.parent.glob("pass-*")) if path != directory and is_complete(path)]
     except OSError:
@@ -130,12 +131,12 @@ def name_other_passes(directory: Path) -> str:
 
 
 def refuse_save_directory(path: str | Path) -> None:
-    """Return unless a directory is one that passes lie in.
+    """Check that a directory is a pass, and not a directory of passes.
 
-    Raises: MissingInputError: it is; the newest complete pass is named.
+    Raises: MissingInputError: it contains passes; the text names the newest complete one.
     """
     try:
-        names = list_checkpoints(Path(path))  # passes have the same names and the same mark
+        names = list_checkpoints(Path(path))  # passes have the same names and marks
     except OSError:
         return
     if names:
@@ -144,7 +145,7 @@ def refuse_save_directory(path: str | Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether there is something of that name. Raises: VolumeError: the volume does not tell."""
+    """Return whether a path exists. Raises: VolumeError: the volume does not answer."""
     try:
         return path.exists()
     except OSError as error:
@@ -154,10 +155,10 @@ def _exists(path: Path) -> bool:
 def _make_up(
     parameter: Parameter, path: str | Path, strategy: str, stream: Stream, there: Sequence[str], is_lost: bool
 ) -> None:
-    """Give a parameter the values of a strategy, or refuse the model.
+    """Set a missing parameter by the strategy, or refuse the model.
 
-    Args: there: what parameters the model has.  is_lost: whether it is a complete pass of this config, so that the
-        parameter was in it.
+    Args: there: names of the model's parameters.  is_lost: whether it is a complete pass of this config, which must
+        have contained the parameter.
     """
     glog.info(f"missing parameters [{path}/{parameter.name}] while loading model.", at=AT["missing"])
     if strategy == "rand":
@@ -190,14 +191,14 @@ class Model(Protocol):
         """Return the first `most` bytes of a parameter's file, or None if there is none."""
 
     def names(self) -> list[str]:
-        """Return what parameters there are, for messages."""
+        """Return the names of the parameters, for messages."""
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close open files."""
 
 
 class Directory:
-    """A file for each parameter; what else lies there does not matter."""
+    """A directory with a file for each parameter; other files are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -205,7 +206,7 @@ class Directory:
     def read(self, name: str, most: int) -> bytes | None:
         """Return the first `most` bytes of the file.
 
-        Raises: DamagedError: if it is not as it was written.
+        Raises: DamagedError: the file is damaged.
         """
         file = self._path / name
         if not _exists(file):
@@ -223,23 +224,23 @@ class Directory:
             raise reading_error(MissingInputError, f"{file} cannot be read", error) from error
 
     def names(self) -> list[str]:
-        """Return the names of the files that begin as parameters do."""
+        """Return the names of the files that begin like parameter files."""
         return [entry.name for entry in _list_directory(self._path) if _is_parameter(entry)]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class MergedFile:
-    """What `paddle merge_model` writes: the length of a TrainerConfig, the message, then the parameters in its order.
+    """The output of `paddle merge_model`: the length of a TrainerConfig, the message, then the parameters in its order.
 
-    Raises: DataError: if it is no such file.
+    Raises: DataError: it is not such a file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.config = TrainerConfig()
-        self._places: dict[str, tuple[int, int]] = {}  # name -> first byte, end
+        self._places: dict[str, tuple[int, int]] = {}  # name -> offsets of the first byte and of the end
         with open_regular(path) as file:
             size = path.stat().st_size
             start = file.read(LENGTH.size)
@@ -272,11 +273,11 @@ class MergedFile:
             return file.read(min(end - start, most))
 
     def names(self) -> list[str]:
-        """Return the names of the message."""
+        """Return the parameter names in the message."""
         return list(self._places)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def _wrong(self, why: str) -> DataError:
         return DataError(f"{self._path} is neither a merged model nor a tar archive of parameters: {why}")
@@ -290,7 +291,7 @@ def _list_directory(path: Path) -> list[Path]:
 
 
 def _is_parameter(path: Path) -> bool:
-    """Return whether a file begins with the header of a parameter of its size."""
+    """Return whether a file begins with a parameter header that fits its size."""
     try:
         if not path.is_file():
             return False
@@ -305,8 +306,8 @@ def _is_parameter(path: Path) -> bool:
 def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
     """Return the model at a path.
 
-    Raises: MissingInputError: if there is none, or it has not the mark of a complete one.  DataError: if it is a file
-        of another kind.
+    Raises: MissingInputError: there is none, or it lacks the mark of a complete one.  DataError: it is a file of
+        another kind.
     """
     place = Path(path)
     if place.is_file() and not needs_done:
@@ -325,18 +326,18 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
 
 
 def is_complete(directory: str | Path) -> bool:
-    """Return whether a pass directory is there and was written to its end."""
+    """Return whether a pass directory exists and is complete."""
     return (Path(directory) / DONE).exists()
 
 
-# ----- Which config belongs to a model -----
+# ----- The config of a model -----
 
 
 def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
-    """Return the config script to use: the one named, else the one that the model to start from names.
+    """Return the config script to use: the given one, otherwise the one that the initial model names.
 
-    Args: model: a model directory.  save_directory, first_pass: without a model, this pass is looked at.
-    Raises: MissingInputError: if there is none.  DataError: if the model's `path.txt` is none.
+    Args: model: a model directory.  save_directory, first_pass: without a model, this pass is used.
+    Raises: MissingInputError: there is none.  DataError: the model's `path.txt` is invalid.
     """
     if config:
         return config
@@ -360,9 +361,9 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
 
 @contextlib.contextmanager
 def naming_modules(config: str, path: str) -> Iterator[None]:
-    """Say what to do where the script of a model directory imports a module, which is not in that directory.
+    """Add advice to the error if the script of a model directory imports a module, which is not in that directory.
 
-    Args: config: the script that was named, or "".  path: what `find_config` gave.
+    Args: config: the given script, or "".  path: the result of `find_config`.
     """
     try:
         yield
@@ -377,9 +378,9 @@ def naming_modules(config: str, path: str) -> Iterator[None]:
 
 
 def find_merged_config(config: str, model: str) -> TrainerConfig | None:
-    """Return the config inside a merged file, where no script is named.
+    """Return the config inside a merged file, if no script is given.
 
-    Raises: DataError: if the file is of another kind.
+    Raises: DataError: the file is of another kind.
     """
     if config or not model or not Path(model).is_file():
         return None

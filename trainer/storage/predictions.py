@@ -1,4 +1,4 @@
-"""The file of predictions that --job=test writes.
+"""The file of predictions from --job=test.
 
 Source: --predict_output_dir, spec/trainer.md section 3.7.
 """
@@ -17,11 +17,11 @@ from trainer.arrays.arguments import Argument, Sparse
 class PredictionFile:
     """The rows of the output layers as text: for every output its values and a semicolon.
 
-    Of sequences every frame is a row. A line has the rows of one number of all outputs; there are as many lines as rows
-    of the first output, and what others have beyond is left out, as in v0.10. An output with both values and ids shows
-    its values.
+    For sequences every frame is a row. A line has one row of each output. There are as many lines as rows of the first
+    output; further rows of other outputs are omitted, as in v0.10. An output with both values and ids is shown by its
+    values.
 
-    Raises: VolumeError: if the file cannot be written.
+    Raises: VolumeError: the file cannot be written.
     """
 
     def __init__(self, directory: str, trainer_id: int) -> None:

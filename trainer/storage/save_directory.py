@@ -1,14 +1,15 @@
-"""The directory that a run saves to: it belongs to one run at a time, and a run from the beginning finds it empty.
+"""The directory that a run saves to. Only one run at a time uses it, and a run from the beginning finds it empty.
 
-The lock is a POSIX lock on the file `.lock`, whose text names the holder. The kernel drops it when the process ends,
-however that happens; a file that a killed process left behind is taken over. On NFS the server keeps the lock (version
-4, or 3 with lockd): runs on other machines see it. When a whole machine is lost, the server drops the lock after the
-lease of that machine (90 s by default), or when the machine is back. A file system without locks costs a WARNING.
+The lock is a POSIX lock on the file `.lock`, whose text names the holder. The kernel releases it when the process ends
+in any way; a file that a killed process has left is reused. On NFS the server keeps the lock (version 4, or 3 with
+lockd), so that runs on other machines see it. When a whole machine is lost, the server releases the lock after that
+machine's lease (90 s by default), or when the machine returns. On a file system without locks a WARNING is logged.
 
-Under a launcher there is neither: its job.json says which attempt writes, and it has moved what was there.
+A job with launchers needs neither: its job.json names the attempt that writes, and the launcher has moved old output
+away.
 
-The trainers of a master's job share the directory, by a lock that admits no other run. The one that gives the parameter
-servers their first values moves an earlier run's passes away.
+The trainers of a master's job share the directory, by a lock that excludes other runs. The trainer that sends the
+initial values to the parameter servers moves an earlier run's passes away.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ MOST_HOLDER_BYTES = 300
 _FLOCK = struct.Struct("hhqqi0q")  # fcntl(2): l_type, l_whence, l_start, l_len, l_pid, and its padding
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about the run whose passes they lie beside
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about a run, beside its passes
 
 
 class SaveDirectory:
-    """Takes a directory for this process, and gives it back.
+    """Lock a directory for this process, and release it.
 
-    Attributes: has_earlier: whether passes of an earlier run still lie there, which `begin` moves away.
+    Attributes: has_earlier: whether passes of an earlier run are still there, which `begin` moves away.
     """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
@@ -52,14 +53,14 @@ class SaveDirectory:
         self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
         self._lock: int | None = None
         self._path = Path()
-        self._shown = ""  # as the flags name it
+        self._shown = ""  # its name in the flags
         self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
-        """Make the directory, lock it, and look for an earlier run's passes unless this one goes on from a save.
+        """Create and lock the directory, and look for an earlier run's passes unless this run resumes from a save.
 
-        Args: first_model: the model that the config says to go on from, or "".
-        Raises: VolumeError: it cannot be made or written to.  DirectoryInUseError: another run writes into it.
+        Args: first_model: the model that the config starts from, or "".
+        Raises: VolumeError: it cannot be created or written.  DirectoryInUseError: another run writes into it.
         """
         prepare_save_directory(directory)
         if self._is_owned:
@@ -70,7 +71,7 @@ class SaveDirectory:
             self.has_earlier = not self._goes_on and not first_model and bool(find_earlier(self._path))
 
     def begin(self) -> None:
-        """Move an earlier run's passes away; a run that fails before its first batch leaves them in their place.
+        """Move an earlier run's passes away; a run that fails before its first batch has not moved them.
 
         Raises: VolumeError: they cannot be moved.
         """
@@ -86,11 +87,11 @@ class SaveDirectory:
             )
 
     def leave(self) -> None:
-        """Give the directory back."""
+        """Release the directory."""
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
-            if self._is_shared:  # the last one removes the file
+            if self._is_shared:  # the last trainer removes the file
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self._path / LOCK).unlink()
         os.close(self._lock)
@@ -105,7 +106,7 @@ class SaveDirectory:
                     raise OSError(errno.EEXIST, "it is no file", str(path))
                 if not _lock(handle, directory, is_shared=self._is_shared):
                     return
-                if _is_still(handle, path):  # the run before removes the file when it ends
+                if _is_still(handle, path):  # the previous run removes the file when it ends
                     self._lock, handle = handle, -1
             finally:
                 if handle >= 0:
@@ -125,11 +126,11 @@ def _naming(directory: str) -> Iterator[None]:
 
 
 def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
-    """Lock a file, or return False where there are no locks.
+    """Lock a file, or return False if the file system has no locks.
 
-    Args: is_shared: whether other processes may lock it so, too.
+    Args: is_shared: whether other processes may hold a shared lock too.
 
-    Raises: DirectoryInUseError: another process has it.  OSError.
+    Raises: DirectoryInUseError: another process holds the lock.  OSError.
     """
     try:
         fcntl.lockf(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -148,9 +149,9 @@ def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
 
 
 def is_abandoned(directory: Path) -> bool:
-    """Return whether a run has left its lock there and no process holds it; False where that cannot be told.
+    """Return whether a run has left its lock file and no process holds the lock; False if that cannot be determined.
 
-    The lock is looked at and not tried, so that a run that begins at this moment is not refused.
+    The lock is only queried, so that a run which begins at the same moment is not refused.
     """
     try:
         handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -189,7 +190,7 @@ def find_earlier(directory: Path) -> list[Path]:
 def move_earlier(directory: Path) -> Path | None:
     """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
 
-    Returns: that directory, None where there are none.
+    Returns: that directory, or None if there is nothing to move.
     Raises: OSError.
     """
     found = find_earlier(directory)

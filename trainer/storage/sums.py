@@ -1,10 +1,11 @@
-"""Sums of files that show whether a bit of them has changed, computed beside the writing and while reading.
+"""Checksums of files that detect changed bits, computed while writing and while reading.
 
-SHA-256 of: the first 16 bytes (of a parameter file the header), for each whole mebibyte after them its sums, and the
-rest. A mebibyte is 256 rows of 512 words of 64 bits, and its sums are those of its rows and of its columns, modulo
-2^64. So whatever changes in up to three words of it is found for certain, and any other damage but one in 2^64; blocks
-that changed places, too. It is no protection against somebody who may write to the volume: nor would SHA-256 of all be,
-since its result could be replaced as well. That takes five times as long, CRC-32 three times (bench/RESULTS.md).
+The checksum is SHA-256 of: the first 16 bytes (the header of a parameter file), sums over each following whole
+mebibyte, and the rest. A mebibyte is a matrix of 256 rows of 512 words of 64 bits; its sums are those of its rows and
+of its columns, modulo 2^64. A change in up to three words of it is always detected, and any other damage with
+probability 1 - 2^-64, including exchanged blocks. It does not protect against an attacker with write access to the
+volume; neither would SHA-256 of the whole, because the attacker could replace the result too. SHA-256 of the whole
+takes five times as long, CRC-32 three times (bench/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from runtime.durable_files import Content
 HEAD = 16
 ROWS, COLUMNS = 256, 512
 PIECE = 8 * ROWS * COLUMNS  # bytes that are summed together
-SMALL = 1 << 16  # bytes; a block up to this size is summed at once, in less time than a thread's turn takes
+SMALL = 1 << 16  # bytes; a block up to this size is summed at once, which takes less time than switching threads
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Sum:
-    """The sum of bytes that come in parts; how they are parted does not matter."""
+    """The checksum of bytes that arrive in parts; the division into parts does not matter."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
-        self._kept = bytearray()  # less than is needed next
+        self._kept = bytearray()  # bytes that do not fill the next block yet
         self._needed = HEAD
 
     def add(self, part: Bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         view = memoryview(part)
         if not view.nbytes:
             return
@@ -55,7 +56,7 @@ class Sum:
 
     @property
     def text(self) -> str:
-        """The sum of all so far, in hexadecimal digits."""
+        """The checksum of all bytes so far, in hexadecimal digits."""
         whole = self._digest.copy()
         whole.update(self._kept)
         return whole.hexdigest()
@@ -71,7 +72,7 @@ class Sum:
 
 
 def sum_of(content: Iterable[Bytes]) -> str:
-    """Return the sum of some bytes, given in parts."""
+    """Return the checksum of bytes, given in parts."""
     found = Sum()
     for part in content:
         found.add(part)
@@ -79,9 +80,9 @@ def sum_of(content: Iterable[Bytes]) -> str:
 
 
 class Summing:
-    """Sums in a thread of its own, in this block, while the caller writes the same memory to files.
+    """Compute checksums in a separate thread inside this block, while the caller writes the same memory to files.
 
-    What is added must not change before `result`, or the end of the block.
+    Added memory must not change before `result`, or the end of the block.
     """
 
     def __init__(self) -> None:
@@ -97,12 +98,12 @@ class Summing:
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, name: str, content: Content) -> list[bytes | memoryview]:
-        """Begin to sum the content of a file, and return it, to be written."""
+        """Start the checksum of a file's content, and return the content for writing."""
         parts = list(content)
         is_small = sum(memoryview(part).nbytes for part in parts) <= SMALL
         self._sums[name] = sum_of(parts) if is_small else self._pool.submit(sum_of, parts)
         return parts
 
     def result(self) -> dict[str, str]:
-        """Return all sums by the names of their files; waits for those that are not ready."""
+        """Wait for all checksums, and return them by file name."""
         return {name: one if isinstance(one, str) else one.result() for name, one in self._sums.items()}

@@ -1,1 +1,1 @@
-"""Training with a master: task by task, with trainers that come and go."""
+"""Training with a master: task by task, with trainers that join and leave."""

@@ -1,4 +1,4 @@
-"""From the command line to a session in tasks: as the static job, but for the updater, the data and who saves."""
+"""Assemble a session that trains tasks: only updater, data and saving differ from the static job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from trainer.updaters.optimizer_settings import Sending, refuse_own_steps
 
 
 class TaskAssembly(Assembly):
-    """Builds the session of a trainer whose tasks a master gives."""
+    """Build the session of a trainer whose tasks a master assigns."""
 
     def __init__(self, flags: Values) -> None:
         self._source: TaskSource | None = None
@@ -42,9 +42,9 @@ class TaskAssembly(Assembly):
         super().__init__(flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Return the job that trains, which has joined, its updater, which is connected, and its reporter.
+        """Return the training job, which has joined, its updater, which is connected, and its reporter.
 
-        The user's own errors come before anything is waited for.
+        Errors of the user's config are raised before any wait.
         """
         self._log_mode()
         config = self._config
@@ -77,15 +77,15 @@ class TaskAssembly(Assembly):
         return session, updater, parts.reporter
 
     def end(self) -> None:
-        """Leave the job, if that was not done yet."""
+        """Leave the job, unless that is done."""
         super().end()
-        # what a signal has cut may hold a lock of the client: its lease ends soon enough
+        # an interrupted call may hold a lock of the client; its lease expires soon
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
 
     @property
     def number(self) -> int | None:
-        """The number that the master has given; None: it has given none."""
+        """The number that the master has assigned, or None."""
         return self._number
 
     def _make_task_reporter(self, save_dir: str, job: TaskJob) -> Reporter:
@@ -97,7 +97,7 @@ class TaskAssembly(Assembly):
         return None
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        return Reporter()  # until the master has given a number
+        return Reporter()  # used until the master has assigned a number
 
     def _begin(self, reporter: Reporter) -> None:
         """Do nothing: the trainer that begins the job has moved an earlier run's passes."""
@@ -105,7 +105,7 @@ class TaskAssembly(Assembly):
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
     ) -> BatchSource | None:
-        """Open the test data as ever, and the training data by tasks."""
+        """Open the test data as usual, and the training data by tasks."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
@@ -115,7 +115,7 @@ class TaskAssembly(Assembly):
 
 
 def look() -> None:
-    """Look, where something is waited for, whether a signal ends the training.
+    """Check, during a wait, whether a signal must end the training.
 
     Raises: StoppedError.
     """
@@ -124,7 +124,7 @@ def look() -> None:
 
 
 def _connect(updater: ElasticUpdater) -> None:
-    """Join the servers, unless the job is over: the master says that, too."""
+    """Join the servers, unless the job is over, which the master reports too."""
     try:
         updater.connect()
     except TaskTakenError as error:

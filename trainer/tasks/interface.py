@@ -1,4 +1,4 @@
-"""What the training in tasks wants of the master and of the updater."""
+"""The interfaces of the master and of the updater that training by tasks uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
-    """The master, as a trainer that has joined sees it; `master.client.MasterClient` says what the methods do."""
+    """The master for a trainer that has joined; `master.client.MasterClient` describes the methods."""
 
     @property
     def number(self) -> int:
@@ -25,32 +25,32 @@ class TaskMaster(Protocol):
         """The trainers that have a task."""
 
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
-        """Return a task of a pass, or that the pass is over; wait as long as others may still give tasks back."""
+        """Return a task of a pass, or that the pass is over; wait while other trainers may return tasks."""
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool) -> bool:
-        """Say that a task is trained, and ask for the next one at once; False: another trainer has it by now."""
+        """Report that a task is trained, and request the next one; False: another trainer has the task now."""
 
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
-        """Say that a task cannot be trained; `samples` of it were."""
+        """Report that a task cannot be trained; `samples` of it were."""
 
     def give_back(self, task: TaskGrant, samples: int, patience: float | None = None) -> bool:
-        """Say that this trainer does not go on with a task, of which it has trained `samples`."""
+        """Report that this trainer does not continue with a task, of which it has trained `samples`."""
 
     def request_save(self, pass_number: int, block: float) -> str:
-        """Return whether this trainer is the one that saves the model of a pass that is over."""
+        """Return whether this trainer must save the model of a pass that is over."""
 
     def report_saved(self, pass_number: int) -> bool:
-        """Say that the model is saved."""
+        """Report that the model is saved."""
 
     def leave(self) -> None:
-        """Leave the job; a task that was not finished goes to others at once."""
+        """Leave the job; an unfinished task is assigned to others at once."""
 
 
 class TaskUpdater(Updater, Protocol):
-    """An updater whose trainers come and go: it waits for no other trainer at the ends of a pass."""
+    """An updater for trainers that join and leave: it waits for no other trainer at the ends of a pass."""
 
     def set_pass(self, number: int) -> None:
-        """Say to which pass the steps from now on belong; all passes before are over, for all trainers.
+        """Set the pass of the next steps; all earlier passes are over, for all trainers.
 
-        Also before `finish_pass`, which only a trainer calls that tests or saves the pass.
+        Also called before `finish_pass`, which only a trainer calls that tests or saves the pass.
         """

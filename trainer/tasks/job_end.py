@@ -1,4 +1,4 @@
-"""The end of a job whose master has gone: a trainer that was started late, or was frozen, waits for no other one."""
+"""The end of a job without a master: a trainer that was started late, or was frozen, does not wait for a master."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from registry.records import JobEnd, find_job_end
 from runtime import glog
 from runtime.errors import DataError, PeerUnreachableError, VolumeError
 
-PERIOD_S = 2.0  # seconds between two looks into the registry
+PERIOD_S = 2.0  # seconds between two reads of the registry
 
 
 class JobOverError(Exception):
-    """The registry says that the job is over. The trainer ends as the job has."""
+    """The registry says that the job is over. The trainer ends in the same way as the job."""
 
     def __init__(self, end: JobEnd) -> None:
         super().__init__(end.reason)
@@ -23,9 +23,9 @@ class JobOverError(Exception):
 
 
 class EndWatch:
-    """Looks into the registry while no master lets this trainer in.
+    """Read the registry repeatedly while no master accepts this trainer.
 
-    Args: is_joined: returns whether one does.  look: is called every time; may raise.  clock: seconds, monotonic.
+    Args: is_joined: whether a master has accepted it.  look: called every time; may raise.  clock: seconds, monotonic.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class EndWatch:
         self._due = 0.0
 
     def __call__(self) -> None:
-        """Return unless the job is over.
+        """Raise JobOverError if the job is over.
 
-        Raises: JobOverError.  DamagedError: the registry says something else.
+        Raises: JobOverError.  DamagedError: the registry's record is invalid.
         """
         self._look()
         now = self._clock()
@@ -57,7 +57,7 @@ class EndWatch:
 def tell_end(end: JobEnd) -> None:
     """Log that the job is over.
 
-    Raises: DataError: it has failed, or tasks were discarded.
+    Raises: DataError: the job has failed, or tasks were discarded.
     """
     if end.reason:
         raise DataError(f"the master has ended the job: {end.reason}; the log of the master has more")
@@ -67,14 +67,14 @@ def tell_end(end: JobEnd) -> None:
 
 
 class EndedTraining:
-    """The session of a trainer that comes when the job is over."""
+    """The session of a trainer that starts after the job is over."""
 
     def __init__(self, end: JobEnd) -> None:
         self._end = end
 
     def run(self) -> None:
-        """Say so.
+        """Log the end of the job.
 
-        Raises: DataError: as of `tell_end`.
+        Raises: DataError: see `tell_end`.
         """
         tell_end(self._end)

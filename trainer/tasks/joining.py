@@ -1,4 +1,4 @@
-"""How a trainer joins a master's job: its name there, the digest of its config, and the list that it offers."""
+"""How a trainer joins a master's job: its identity there, the digest of its config, and its file list."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from trainer.tasks.job_end import EndWatch
 from trainer.updaters.elastic.servers import ElasticMembership
 
 LONGEST_UID = 200
-STORE_TTL_S = 10.0  # of the store; only a master that leads makes use of it
+STORE_TTL_S = 10.0  # of the store; only a leading master uses it
 
 
 def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
-    """Return what the master calls this trainer: the flag, else the UID of its pod, else a name of its own.
+    """Return this trainer's identity for the master: the flag, or the UID of its pod, or a generated name.
 
     Raises: ConfigError: it is too long.
     """
@@ -46,7 +46,7 @@ def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class TaskJob:
-    """The job of a store: the master that this trainer joins, and the servers of the same name."""
+    """The job in a store: the master that this trainer joins, and the servers of the same name."""
 
     name: str
     master: MasterClient
@@ -54,9 +54,9 @@ class TaskJob:
     membership: ElasticMembership
 
     def close(self, *, leaves: bool) -> None:
-        """Let go of all connections.
+        """Close all connections.
 
-        Args: leaves: whether to tell the master, which gives what this trainer still has to others at once.
+        Args: leaves: whether to tell the master, which then assigns this trainer's tasks to others at once.
         """
         if leaves:
             self.master.look = lambda: None
@@ -68,11 +68,11 @@ class TaskJob:
 def open_job(
     flags: Values, environ: Mapping[str, str], config: str, look: Callable[[], None], begin: Callable[[], None]
 ) -> TaskJob:
-    """Return the job that the flags name; it waits for nothing.
+    """Return the job that the flags select, without waiting.
 
-    Args: config: digest of the config.  look: is called every second where this trainer waits; may raise.
-        begin: is called if this trainer begins the job, before it does.
-    Raises: UsageError, ConfigError: a flag or a variable is wrong.  PeerUnreachableError: etcd does not answer.
+    Args: config: digest of the config.  look: called every second of this trainer's waits; may raise.
+        begin: called if this trainer begins the job, before it does.
+    Raises: UsageError, ConfigError: a flag or a variable is invalid.  PeerUnreachableError: etcd does not answer.
     """
     own = read_environment(environ)
     name = name_job(flags.job_name, own.job, "job_name")
@@ -101,10 +101,10 @@ def open_job(
 
 
 def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
-    """Wait until the master has let this trainer in, offer it the file list, and return the present pass.
+    """Wait until the master accepts this trainer, offer it the file list, and return the present pass.
 
     Raises: PeerUnreachableError: no master has answered within --wait.
-        ConfigError: the job has another list or config.  JobOverError: it is over.
+        ConfigError: the job has another list or config.  JobOverError: the job is over.
     """
     master = job.master
     glog.info(f"joining job '{job.name}' as {master.member}")
@@ -118,7 +118,7 @@ def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
 
 
 def check_entries(entries: Sequence[str], list_name: str) -> None:
-    """Return if each entry of the list can be a task.
+    """Check that each entry of the list can be a task.
 
     Raises: DataError: the list is empty, or an entry is blank.
     """
@@ -130,10 +130,10 @@ def check_entries(entries: Sequence[str], list_name: str) -> None:
 
 
 def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
-    """Return a SHA-256, in hexadecimal, of what the trainers of a job have in common.
+    """Return a SHA-256, in hexadecimal, of what must be equal in the trainers of a job.
 
-    That is the network, the settings of the optimiser and the provider of the training data with its arguments, but no
-    path: the file list has a digest of its own.
+    That is the network, the settings of the optimizer and the provider of the training data with its arguments, without
+    paths: the file list has its own digest.
     """
     data = DataConfig()
     data.CopyFrom(config.data_config)
@@ -148,9 +148,9 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 
 
 def spell(value: Any) -> Iterable[str]:
-    """Yield texts that are the same for equal plain values in every process; of another value its type.
+    """Yield texts that are equal for equal plain values in every process; for another value its type.
 
-    A set has another order in every process, and the pickle of an object may have its address.
+    The order of a set differs from process to process, and the pickle of an object may contain its address.
     """
     if isinstance(value, Mapping):
         yield f"{{{len(value)}"

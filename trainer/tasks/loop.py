@@ -1,7 +1,7 @@
-"""Tasks and passes: the training loop of a job whose tasks a master gives.
+"""Tasks and passes: the training loop of a job whose tasks a master assigns.
 
-Lines of the log, tests and saves are those of v0.10, as far as a pass in tasks has them: a trainer counts the batches
-and samples of its own tasks, and of the trainers one tests and saves at the end of a pass.
+Log lines, tests and saves follow v0.10 as far as possible: a trainer counts the batches and samples of its own tasks,
+and one of the trainers tests and saves at the end of a pass.
 
 Source: spec/distributed.md 5.8.
 """
@@ -37,31 +37,31 @@ from trainer.training.testing import run_test
 from trainer.updaters.elastic.errors import TaskTakenError
 
 BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
-LEAVE_S = 5.0  # seconds for the master to hear that a task goes back. Source: the grace period
-SAVE_BLOCK_S = 3600.0  # seconds that one trainer has for test and save of a pass; a lost one is noticed sooner
-LOOK_S = 0.5  # seconds between two looks for a signal
-LONGEST_REST_S = 30.0  # seconds between two tasks when task after task has failed on this trainer alone
-NAMES_SHOWN = 3  # files of a task in a line of the log
+LEAVE_S = 5.0  # seconds for returning a task to the master. Source: the grace period
+SAVE_BLOCK_S = 3600.0  # seconds for a trainer to test and save a pass; the loss of a trainer is detected earlier
+LOOK_S = 0.5  # seconds between two checks for a signal
+LONGEST_REST_S = 30.0  # seconds between two tasks after several successive tasks have failed on this trainer only
+NAMES_SHOWN = 3  # files of a task in a log line
 
 
 @dataclass
 class TaskProgress:
-    """What was trained of a task."""
+    """The trained part of a task."""
 
     batches: int = 0
     samples: int = 0
 
 
 class TaskTraining:
-    """The training job in tasks.
+    """The training job with tasks.
 
-    A signal ends it after the batch in hand: the task goes back to the master, which is no failure of the task. Bad
-    data fail their task, and the trainer goes on with the next one; also where the master has taken a task away.
+    A signal ends it after the current batch: the task is returned to the master, which does not count as a failure. Bad
+    data fail their task, and the trainer continues with the next one, as it does when the master has taken a task away.
 
     Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
     Raises (run): DataError: the job has failed or has discarded tasks, or the values are not finite.
-        PeerUnreachableError: the master or the servers were away for too long.  VolumeError: a save failed.
-        StoppedError: a signal came.
+        PeerUnreachableError: the master or the servers were unreachable for too long.  VolumeError: a save failed.
+        StoppedError: a signal arrived.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class TaskTraining:
         self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
         self._step = BatchStep(parts, updater, stopper, self._log)
         self._saves = Saves(parts, updater, stopper)
-        self._failed = 0  # tasks in a row
+        self._failed = 0  # successive failed tasks
         stopper.limit(BATCH_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: where training begins."""
+        """Return {pass, batch}: the position where training begins."""
         return {"pass": self._position.number, "batch": 0}
 
     def run(self) -> None:
-        """Train tasks until the master says that the job is over."""
-        with np.errstate(all="ignore"):  # a cost that is no number fails its task, without numpy's warnings
+        """Train tasks until the master reports the end of the job."""
+        with np.errstate(all="ignore"):  # an infinite cost fails its task, without numpy's warnings
             try:
-                with self._stopper:  # a signal waits until `leave` is called where nothing is cut in two
+                with self._stopper:  # a signal waits until `leave` is called where no operation is interrupted
                     while not (over := self._run_pass()).is_last:
                         pass
             except StoppedError:
@@ -110,13 +110,13 @@ class TaskTraining:
             raise DataError(over.discarded)
 
     def _leave(self) -> None:
-        """Leave servers and master; the master gives what this trainer still has to others."""
+        """Leave servers and master; the master assigns this trainer's tasks to others."""
         self._updater.finish()
-        with contextlib.suppress(JobOverError):  # the master has ended meanwhile, and has nothing to be told
+        with contextlib.suppress(JobOverError):  # the master has ended already
             self._master.leave()
 
     def _run_pass(self) -> PassOver:
-        """Train the tasks of a pass that this trainer gets; return how it has ended."""
+        """Train this trainer's tasks of a pass; return how the pass has ended."""
         position, reporter = self._position, self._parts.reporter
         glog.bind(position.number, 0)
         self._log.since_start.reset()
@@ -167,7 +167,7 @@ class TaskTraining:
             if self._stopper.is_clean:
                 self._log.end_dots()
                 glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
-                with contextlib.suppress(PaddleError, JobOverError):  # a master that is away notices by itself
+                with contextlib.suppress(PaddleError, JobOverError):  # a lost master detects the departure later
                     self._master.give_back(task, done.samples, LEAVE_S)
             raise
         except TaskTakenError as error:
@@ -189,9 +189,9 @@ class TaskTraining:
         self._failed = 0
 
     def _fail(self, task: TaskGrant, name: str, error: PaddleError, samples: int) -> None:
-        """Tell the master; after several in a row leave the next ones to other trainers for a while.
+        """Report a failed task; after several successive failures pause, so that other trainers take the next tasks.
 
-        A trainer whose volume is away would otherwise fail all tasks before the others get to them.
+        Otherwise a trainer without its volume would fail all tasks before the other trainers could take them.
         """
         self._log.end_dots()
         glog.error(f"{name} has failed: {error}")
@@ -225,7 +225,7 @@ class TaskTraining:
             glog.info(f"no task of pass {position.number} came to this trainer")
 
     def _save_pass(self, number: int) -> None:
-        """Test and save, if the master wants this trainer to."""
+        """Test and save, if the master selects this trainer."""
         if self._master.request_save(number, SAVE_BLOCK_S) != GRANTED:
             return
         parts, position = self._parts, Position(number)
@@ -250,7 +250,7 @@ class TaskTraining:
     # -----
 
     def _rest(self, seconds: float) -> None:
-        """Wait; a signal ends it."""
+        """Wait; a signal ends the wait."""
         for _ in range(math.ceil(seconds / LOOK_S)):
             LIVENESS.turn()
             self._stopper.leave()
@@ -258,6 +258,6 @@ class TaskTraining:
 
 
 def show_files(files: tuple[str, ...]) -> str:
-    """Return the first files of a task, and how many there are besides."""
+    """Return the first files of a task, and the number of the others."""
     shown = ", ".join(files[:NAMES_SHOWN])
     return shown if len(files) <= NAMES_SHOWN else f"{shown} and {len(files) - NAMES_SHOWN} more"

@@ -1,1 +1,1 @@
-"""What a run tells while it trains: log lines, progress, records, metrics."""
+"""The reports of a run while it trains: log lines, progress, records, metrics."""

@@ -1,4 +1,4 @@
-"""What a start record says of a run: its flags, its network, its parameters and its settings."""
+"""The description of a run in its start record: its flags, network, parameters and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.flags import Values
 
 
 def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) -> dict[str, Any]:
-    """Return what a start record has beside its place (trainer/records/records.py)."""
+    """Return the fields of a start record besides its position (trainer/records/records.py)."""
     model = config.model_config
     sources, memories = _link_groups(model.sub_models)
     return {
@@ -52,9 +52,9 @@ def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) ->
 
 
 def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return what the agents of recurrent groups stand for: {agent: its layer}, and {memory: what it remembers}.
+    """Return the layers that the agents of recurrent groups represent: {agent: its layer}, and {memory: its layer}.
 
-    A memory's layer of the first kind is the one that it begins with.
+    A memory's entry in the first mapping is the layer with its initial value.
     """
     sources: dict[str, list[str]] = {}
     memories: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Words of v0.10 that tools look for: where its log lines came from, and what marks a complete model."""
+"""Texts of v0.10 that tools look for: the source positions in log lines, and the mark of a complete model."""
 
-# file and line of the log lines that tools and people read
+# file and line in the log lines that tools and users read
 AT = {
     "commandline": "Util.cpp:166",
     "seed": "Util.cpp:115",

@@ -1,4 +1,4 @@
-"""The text of the log lines that people and tools read, as v0.10 wrote them; numbers are `%g`.
+"""The text of the log lines that users and tools read, in the format of v0.10; numbers are `%g`.
 
 Source: spec/trainer.md section 2.
 """
@@ -54,9 +54,9 @@ def test_batch_line(batches: int, result: Accumulator) -> str:
 
 
 def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
-    """Return a parameter's statistics: its values after this batch's step, its summed gradient and the rates in it.
+    """Return a parameter's statistics: values after this batch's step, summed gradient and the step's rates.
 
-    Args: rates: the rate of every element, where the learning method has such.
+    Args: rates: the rate of every element, if the learning method has separate rates.
     """
     numbers = [*_mean_and_max(parameter.value)]
     numbers += [0.0, 0.0] if parameter.is_static else _mean_and_max(parameter.gradient)
@@ -70,7 +70,7 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
 
 
 def log_layers(network: AnyNetwork) -> None:
-    """Log the statistics of every layer's output, replica by replica, but for data and costs.
+    """Log the statistics of every layer's output, replica by replica, except data and costs.
 
     Source: --show_layer_stat.
     """
@@ -81,7 +81,7 @@ def log_layers(network: AnyNetwork) -> None:
 
 
 def layer_line(name: str, values: Array) -> str:
-    """Return the statistics of a layer's output; what is called std is the variance, as it was."""
+    """Return the statistics of a layer's output; `std` is the variance, as in the legacy."""
     if not values.size:
         return f"The number of output of {name} is 0, skip to show the statistics"
     mean = values.mean(dtype=np.float64)

@@ -1,18 +1,18 @@
-"""How often a run tells of itself."""
+"""The periods of a run's reports."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-ALL_BATCHES = 10_000  # batch records that are all written; of further ones one in BATCH_PERIOD_S
+ALL_BATCHES = 10_000  # batch records that are all written; afterwards one in BATCH_PERIOD_S
 BATCH_PERIOD_S = 1.0
 
 
 class LinePeriod:
-    """Says when a line of progress is due.
+    """Decide when a line of progress is due.
 
-    Args: seconds: between two lines; 0: none is ever due.
+    Args: seconds: between two lines; 0: no lines.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
@@ -20,7 +20,7 @@ class LinePeriod:
         self._last = clock()
 
     def is_due(self) -> bool:
-        """Tell whether a line is due now; it then counts as told."""
+        """Return whether a line is due now, and restart the period if so."""
         now = self._clock()
         if not self._seconds or now - self._last < self._seconds:
             return False
@@ -29,13 +29,13 @@ class LinePeriod:
 
 
 class BatchRecordLimit:
-    """Says which batch records are written, so that records.jsonl of a long run stays small."""
+    """Decide which batch records are written, so that records.jsonl of a long run stays small."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._count, self._last = clock, 0, -math.inf
 
     def takes(self) -> bool:
-        """Count a record and tell whether it is written."""
+        """Count a record and return whether it is written."""
         self._count += 1
         now = self._clock()
         if self._count > ALL_BATCHES and now - self._last < BATCH_PERIOD_S:
@@ -45,13 +45,13 @@ class BatchRecordLimit:
 
 
 class PassWatch:
-    """The seconds since it was started."""
+    """A stopwatch for passes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._began = clock, clock()
 
     def start(self) -> None:
-        """Begin at zero."""
+        """Restart from zero."""
         self._began = self._clock()
 
     @property

@@ -1,4 +1,4 @@
-"""How far training is: of the pass, of the job, how fast and how long still."""
+"""The progress of training: in the pass, in the job, its speed and the time left."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-SPEED_S = 5.0  # seconds over which a speed is measured, at least
+SPEED_S = 5.0  # minimum seconds over which a speed is measured
 
 
 class Place(NamedTuple):
-    """How far a run is at one moment; None where it cannot be known yet.
+    """The progress of a run at one moment; None for unknown fields.
 
-    `samples` are those of the pass; `samples_per_second` is this trainer's, of the last SPEED_S or little more, and of
-    a run that is over its mean; `seconds_left` goes by the average of the whole run.
+    `samples`: of the pass.  `samples_per_second`: of this trainer, over the last SPEED_S or slightly more; after the
+    end the mean of the run.  `seconds_left`: computed from the average speed of the whole run.
     """
 
     pass_number: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
     seconds_left: float | None = None
 
     def text(self, job_samples_per_second: float) -> str:
-        """Return the log's line; the speed in it is that of all trainers."""
+        """Return the log line; its speed is that of all trainers."""
         words = [f"progress: pass {self.pass_number + 1} of {self.passes}"]
         if self.pass_fraction is None or self.job_fraction is None:
             words.append(f"{self.samples} samples")
@@ -38,11 +38,11 @@ class Place(NamedTuple):
 
 
 class Progress:
-    """Counts samples. How many a pass has is known from its end on, or from an earlier run of the same job.
+    """Count samples. The number of samples in a pass is known after its end, or from an earlier run of the same job.
 
-    Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, where an earlier run has counted them,
-        else 0.  clock: seconds, monotonic.  has_whole_passes: False where this trainer has another part of every pass,
-        and shares of a pass are not known.
+    Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, from an earlier run, or 0.
+        clock: seconds, monotonic.  has_whole_passes: False if this trainer has a different part of every pass, so that
+        fractions of a pass are unknown.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Progress:
     ) -> None:
         self.pass_samples = pass_samples
         self._passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
-        self._number = self._samples = self._since_start = 0  # the first two of the pass in hand
+        self._number = self._samples = self._since_start = 0  # the first two are of the current pass
         self.begin()
 
     def begin(self) -> None:
-        """Count time and speed from now on."""
+        """Measure time and speed from now on."""
         self._start = self._window_start = self._clock()
         self._window_samples = 0
-        self._speed: float | None = None  # of the last window of SPEED_S; None before the end of the first
+        self._speed: float | None = None  # in the last window of SPEED_S; None before the end of the first
 
     def start_pass(self, number: int, samples: int = 0) -> None:
-        """Begin a pass, or go on in it after `samples` samples."""
+        """Begin a pass, or continue in it after `samples` samples."""
         self._number, self._samples = number, samples
 
     def add(self, samples: int) -> None:
@@ -75,13 +75,13 @@ class Progress:
         self._window_samples += samples
 
     def finish_pass(self, samples: int) -> None:
-        """Remember how many samples a pass has."""
+        """Store the number of samples in a pass."""
         self._samples = samples
         if self._has_whole_passes:
             self.pass_samples = samples
 
     def look(self, *, is_over: bool = False) -> Place:
-        """Return how far the run is now; of a run that is over the speed is the mean."""
+        """Return the present progress; after the end of the run the speed is the mean."""
         now = self._clock()
         average = self._since_start / max(now - self._start, 1e-9)
         if now - self._window_start >= SPEED_S:

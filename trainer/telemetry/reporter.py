@@ -1,11 +1,11 @@
-"""What a run tells its owner beside the log: records, progress and report, in files of the job's output directory.
+"""The reports of a run besides its log: records, progress and HTML report, in files of the job's output directory.
 
-Only trainer 0 writes records.jsonl, progress.json and report.html; every trainer of a job under the launcher keeps its
-own node_<id>/progress.json, from which trainer 0 learns how the others fare. All of it is written by a thread, so that
-a volume that is slow or away holds up no training; what cannot be written is lost with one WARNING.
+Only trainer 0 writes records.jsonl, progress.json and report.html. Every trainer of a job with launchers also writes
+its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files, so that a slow or lost volume does
+not delay training; failed writes are lost, with one WARNING.
 
-Trainers of a master come and go, and none is the first one: each writes records.jsonl and progress.json about itself,
-into node_<number>/; tasks.json, about the job, is the master's.
+Trainers of a master join and leave, and none is permanently the first. Each writes records.jsonl and progress.json
+about itself into node_<number>/; the master writes tasks.json about the job.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
 from trainer.telemetry.time_breakdown import TimeBreakdown
 from trainer.telemetry.writer import Writer
 
-LAST_WRITES_S = 10.0  # for the files of the end; a volume that is away must not hold up the exit
+LAST_WRITES_S = 10.0  # seconds for the last files; a lost volume must not delay the exit
 
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """Where a trainer writes; `node` is its own directory there, None without a launcher.
+    """The output directories of a trainer; `node` is its own directory, None without a launcher.
 
-    in_tasks: whether a master gives its tasks.
+    in_tasks: whether a master assigns its tasks.
     """
 
     output: Path
@@ -54,19 +54,19 @@ class OutputTarget:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is trainer 0, the one writer of the job's files."""
+        """Whether this is trainer 0, which alone writes the job's files."""
         return self.trainer_id == 0 and not self.in_tasks
 
     @property
     def records(self) -> Path | None:
-        """The directory of its records.jsonl; None: it writes none."""
+        """The directory of its records.jsonl, or None."""
         if self.in_tasks:
             return self.node
         return self.output if self.is_first else None
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
-    """Return where a trainer writes: into the launcher's PADDLE_OUTPUT, else the save directory; None: nowhere."""
+    """Return the directories of a trainer: in the launcher's PADDLE_OUTPUT, or the save directory; None: no output."""
     output = environ.get("PADDLE_OUTPUT", "")
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
@@ -76,27 +76,26 @@ def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> O
 
 
 def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> OutputTarget:
-    """Return where a trainer of a master writes, and make that directory: node_<number>/ of the same place."""
+    """Return the directories of a master's trainer, and create them: node_<number>/ in the same place."""
     output = Path(environ.get("PADDLE_OUTPUT", "") or save_dir)
     node = output / f"node_{number}"
-    with contextlib.suppress(OSError):  # the first write says what is wrong
+    with contextlib.suppress(OSError):  # the first write reports the error
         node.mkdir(parents=True, exist_ok=True)
     host = environ.get("POD_NAME") or socket.gethostname()
     return OutputTarget(output, node, number, environ.get("PADDLE_ATTEMPT", ""), host, in_tasks=True)
 
 
 class Reporter:
-    """What the session tells of its run.
+    """The session's reports about its run.
 
-    The session's thread counts, and makes a Snapshot of what it has counted at the end of every batch. Whatever others
-    are told (the line of progress, progress.json, /metrics, `status`, the report) comes from one snapshot, so that it
-    holds together.
+    The session's thread counts, and creates a Snapshot of the counts at the end of every batch. All reports (the
+    progress line, progress.json, /metrics, `status`, the HTML report) use one snapshot, so that they are consistent.
 
-    Args: target: None: nothing is written, the lines of progress are all there is.  passes: the number of the last one,
-        plus 1.  line_period_s: between two lines of progress; 0: none.  in_tasks: whether a master gives the tasks:
-        how many samples of a pass come to this trainer is not known then.
-    Thread safety: `snapshot` may be asked for by any thread, all else is the session's; `_others` is replaced by the
-        writer's thread, as a whole.
+    Args: target: None: no files, only progress lines.  passes: the number of the last pass, plus 1.
+        line_period_s: between two lines of progress; 0: none.  in_tasks: whether a master assigns the tasks: the number
+        of this trainer's samples in a pass is then unknown.
+    Thread safety: any thread may read `snapshot`; only the session's thread uses the rest, except that the writer's
+        thread replaces `_others` as a whole.
     """
 
     def __init__(
@@ -114,9 +113,9 @@ class Reporter:
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
         known = known if isinstance(known, int) and 0 < known < LARGEST else 0
         self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
-        self._numbers: Record = {"cost": None, "evaluators": {}}  # the numbers of the newest line of the log
+        self._numbers: Record = {"cost": None, "evaluators": {}}  # the numbers of the newest log line
         self._last_pass: Record | None = None
-        self._others: dict[str, Record] = {}  # trainer -> what its progress.json says
+        self._others: dict[str, Record] = {}  # trainer -> the content of its progress.json
         self._trainer_count = 1
         self._snapshot = self._take_snapshot()
         self._writer: Writer | None = None
@@ -128,12 +127,12 @@ class Reporter:
         """The run at the end of its newest batch."""
         return self._snapshot
 
-    # ----- What the session says
+    # ----- Called by the session
 
     def start(self, *, writes: bool = True, **facts: Any) -> None:
-        """Begin to train.
+        """Begin training.
 
-        Args: writes: whether files are written from now on, or from `write` on.  facts: those of a start record.
+        Args: writes: whether files are written from now on, or from `write` on.  facts: fields of the start record.
         """
         self.breakdown.begin()
         self._progress.begin()
@@ -144,19 +143,19 @@ class Reporter:
         self._record("start", **facts)
 
     def write(self) -> None:
-        """Begin to write files; what was told before is kept for them."""
+        """Begin to write files; earlier reports were kept for them."""
         if self._writer is not None:
             self._writer.start()
 
     def start_pass(self, number: int, batches: int = 0, samples: int = 0) -> None:
-        """Begin a pass, or go on in it."""
+        """Begin a pass, or continue in it."""
         self._pass_watch.start()
         self.breakdown.pass_number, self.breakdown.batch = number, batches
         self._progress.start_pass(number, samples)
         self._publish()
 
     def add(self, batch: int, samples: int) -> str:
-        """Count a batch, and return the line of progress if it is due, or ""."""
+        """Count a batch, and return the progress line if it is due, or ""."""
         self.breakdown.count(batch, samples)
         self._progress.add(samples)
         self._publish()
@@ -165,7 +164,7 @@ class Reporter:
         return self._snapshot.place.text(job_speed(self._trainers(self._snapshot)))
 
     def add_batch_line(self, since_start: Accumulator, window: Accumulator) -> Record:
-        """Record what a batch line of the log says; returns the record."""
+        """Record the numbers of a batch line in the log; return the record."""
         self._numbers = numbers_of(since_start)
         window_numbers = numbers_of(window, "window_")
         is_kept = self._batch_records.takes()
@@ -173,7 +172,7 @@ class Reporter:
         return self._record("batch", is_kept=is_kept, **self._where(), samples=since_start.samples, **numbers)
 
     def finish_pass(self, since_start: Accumulator) -> Record:
-        """Record the end of a pass; returns the record."""
+        """Record the end of a pass; return the record."""
         self.breakdown.passes += 1
         self._progress.finish_pass(since_start.samples)
         self._numbers = numbers_of(since_start)
@@ -189,29 +188,29 @@ class Reporter:
         return self._record("pass", **self._where(), **numbers)
 
     def add_test(self, result: Accumulator) -> Record:
-        """Record a test; returns the record."""
+        """Record a test; return the record."""
         return self._record("test", **self._where(), samples=result.samples, **numbers_of(result))
 
     def add_save(self, path: str) -> None:
-        """Record that parameters were saved."""
+        """Record a save of parameters."""
         self._record("save", **self._where(), path=path)
 
     def add_checkpoint(self, name: str) -> None:
-        """Record that a checkpoint was made."""
+        """Record a checkpoint."""
         self._record("checkpoint", **self._where(), name=name)
 
     def show(self) -> None:
-        """Let the report be made: a pass has ended."""
+        """Request the HTML report, after a pass."""
         if self._writer is not None:
             self._writer.show()
 
     def end(self, status: int, message: str = "") -> None:
-        """Say how the run has ended, and wait for the last writes."""
+        """Record how the run has ended, and wait for the last writes."""
         self._record("end", ending=(name_end(status), message), status=status, message=message)
         if self._writer is not None:
             self._writer.end(LAST_WRITES_S)
 
-    # ----- What is made of it
+    # ----- Outputs
 
     def _where(self) -> Record:
         return {"pass": self.breakdown.pass_number, "batch": self.breakdown.batch}
@@ -219,7 +218,7 @@ class Reporter:
     def _take_snapshot(self, ending: tuple[str, str] = (TRAINING, "")) -> Snapshot:
         breakdown, status = self.breakdown, ending[0]
         place = self._progress.look(is_over=status != TRAINING)
-        if status != TRAINING:  # a run that is over has no time left, and one that is whole has all of its share
+        if status != TRAINING:  # a run that has ended has no time left, and a completed one has its whole share
             share = 1.0 if status == FINISHED else place.job_fraction
             place = place._replace(job_fraction=share, seconds_left=0.0 if status == FINISHED else None)
         return Snapshot(
@@ -235,7 +234,7 @@ class Reporter:
         )
 
     def _publish(self, line: str = "", ending: tuple[str, str] = (TRAINING, "")) -> None:
-        """Replace the snapshot that others see, and let the writer have it with a line of records.jsonl."""
+        """Publish a new snapshot, and pass it to the writer with a line for records.jsonl."""
         self._snapshot = self._take_snapshot(ending)
         if self._writer is not None:
             self._writer.tell(self._snapshot, line)
@@ -250,7 +249,7 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return what this trainer says of itself; `time` is when it is said, all else is of the snapshot."""
+        """Return this trainer's own progress; `time` is the present time, the rest comes from the snapshot."""
         target = self._target or OutputTarget(Path(), None, 0)
         return {
             "time": round(time.time(), 3),
@@ -269,7 +268,7 @@ class Reporter:
         return {**self._others, **own}
 
     def _write_progress(self, snapshot: Snapshot | None) -> None:
-        """Write this trainer's progress, and as trainer 0 the job's; runs in the writer's thread."""
+        """Write this trainer's progress, and in trainer 0 the job's; called in the writer's thread."""
         target = self._target
         if target is None or snapshot is None:
             return

@@ -1,4 +1,4 @@
-"""A run at one moment: what the progress line, progress.json, /metrics, `status` and the report all say."""
+"""A run at one moment: the common source of the progress line, progress.json, /metrics, `status` and the report."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ TRAINING, FINISHED, FAILED, STOPPED = "training", "finished", "failed", "stopped
 
 
 class Snapshot(NamedTuple):
-    """A run at the end of a batch, or where a pass or the run begins or ends. It never changes.
+    """A run at the end of a batch, or at the beginning or end of a pass or of the run. It never changes.
 
-    Attributes: place: how far the run is.  batch: batches of the pass that are done.  pass_samples: of a whole pass, 0
-        where it is not known yet.  batches, passes: done since the program began.  spent: where the time has gone.
-        numbers: cost and evaluators of the newest line of the log; the cost is None before the first.
+    Attributes: place: the progress.  batch: completed batches of the pass.  pass_samples: of a whole pass, 0 if
+        unknown.
+        batches, passes: completed since the program began.  spent: the time breakdown.
+        numbers: cost and evaluators of the newest log line; the cost is None before the first line.
         last_pass: {pass, samples, cost} of this trainer's newest finished pass.
-        status, message: TRAINING, or how the run has ended, and why.
+        status, message: TRAINING, or how the run has ended, and the reason.
     """
 
     place: Place
@@ -35,7 +36,7 @@ class Snapshot(NamedTuple):
 
 
 def name_end(exit_status: int) -> str:
-    """Return how a run has ended that ended with this exit status."""
+    """Return the name of a run's end with this exit status."""
     if exit_status in STOP_CODES:
         return STOPPED
     return FAILED if exit_status else FINISHED

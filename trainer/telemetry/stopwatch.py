@@ -1,4 +1,4 @@
-"""How long calls take, by name."""
+"""Measured durations of calls, by name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Add how long the block takes."""
+        """Add the duration of this block."""
         start = self._clock()
         yield
         self.times.setdefault(name, []).append((self._clock() - start) * 1e3)
 
     def mean(self, name: str, count: int) -> float:
-        """Return the milliseconds of a name, divided by `count` batches; 0 for what was not measured."""
+        """Return the milliseconds of a name, divided by `count` batches; 0 for an unmeasured name."""
         return sum(self.times.get(name, ())) / count
 
     def table(self) -> list[str]:
@@ -43,7 +43,7 @@ class Stopwatch:
 
 
 class Measured:
-    """Stands for an object of which some methods are measured."""
+    """A proxy for an object that measures some of its methods."""
 
     def __init__(self, target: object, clock: Stopwatch, names: Mapping[str, str]) -> None:
         self._target = target

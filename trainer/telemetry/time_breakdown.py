@@ -1,7 +1,7 @@
-"""Where the time of a trainer has gone, phase by phase.
+"""The time of a trainer, divided into phases.
 
-The main thread changes a TimeBreakdown, and any thread may ask it for its totals: what changes together is one tuple,
-which is replaced as a whole.
+The main thread changes a TimeBreakdown, and any thread may read its totals: values that change together are in one
+tuple, which is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-# what a trainer does: waits for the data provider; computes forward, backward and evaluators; waits for servers and
-# other trainers; tests; saves; anything else
+# the phases of a trainer: waiting for the data provider; computing forward, backward and evaluators; waiting for
+# servers and other trainers; testing; saving; anything else
 DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER = "data", "compute", "exchange", "test", "save", "other"
 
 
 class Spent(NamedTuple):
-    """What one trainer has done with its time up to one moment.
+    """The totals of one trainer at one moment.
 
-    Attributes: samples: trained so far, of all passes.  seconds: since training began.  phases: {phase: its seconds}.
+    Attributes: samples: trained so far, in all passes.  seconds: since training began.  phases: {phase: its seconds}.
     """
 
     samples: int
@@ -26,19 +26,20 @@ class Spent(NamedTuple):
     phases: dict[str, float]
 
     def describe(self) -> dict[str, float]:
-        """Return {samples, seconds, and <phase>_seconds of every phase}, as records and progress.json have them."""
+        """Return {samples, seconds, and <phase>_seconds of every phase}, in the form of records and progress.json."""
         phases = {f"{name}_seconds": round(seconds, 6) for name, seconds in self.phases.items()}
         return {"samples": self.samples, "seconds": round(self.seconds, 6), **phases}
 
 
 class TimeBreakdown:
-    """One trainer's place and time since it began to train; a switch costs about half a microsecond.
+    """One trainer's position and time since it began to train; switching the phase takes about half a microsecond.
 
-    Attributes: pass_number, batch: the place, batches of the pass that are done.  samples: trained so far, of all
-        passes.  batches: the same in batches.  passes: that were finished.
+    Attributes: pass_number, batch: the position: completed batches of the pass.  samples: trained so far, in all
+        passes.
+        batches: the same in batches.  passes: number of finished passes.
 
     Args: clock: seconds, monotonic.
-    Thread safety: one thread changes it; `phase` and `spent` may be asked for by others.
+    Thread safety: one thread changes it; other threads may call `phase` and `spent`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,31 +48,31 @@ class TimeBreakdown:
         self.begin()
 
     def begin(self) -> None:
-        """Count the time from now on."""
+        """Measure the time from now on."""
         self._began = self._clock()
-        # the phase, when it began, and the seconds of each phase that are over
+        # the phase, its start, and the seconds of each completed phase
         self._state = (OTHER, self._began, dict.fromkeys((DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER), 0.0))
 
     @property
     def phase(self) -> str:
-        """What the trainer does now."""
+        """The present phase."""
         return self._state[0]
 
     def switch(self, phase: str) -> str:
-        """Begin to do something else, and return what was done until now."""
+        """Begin another phase, and return the previous one."""
         now = self._clock()
         before, turned, seconds = self._state
         self._state = (phase, now, {**seconds, before: seconds[before] + now - turned})
         return before
 
     def count(self, batch: int, samples: int) -> None:
-        """Count a batch of `samples` samples; `batch` batches of the pass are done now."""
+        """Count a batch of `samples` samples; `batch` batches of the pass are complete now."""
         self.batch = batch
         self.batches += 1
         self.samples += samples
 
     def spent(self) -> Spent:
-        """Return where the time has gone until now."""
+        """Return the totals until now."""
         phase, turned, seconds = self._state
         now = self._clock()
         return Spent(self.samples, now - self._began, {**seconds, phase: seconds[phase] + now - turned})

@@ -1,4 +1,4 @@
-"""What a trainer has counted, as metrics, and whether it is alive and ready; for the thread of `runtime.health`."""
+"""A trainer's metrics, and whether it is alive and ready; for the thread of `runtime.health`."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from trainer.telemetry.reporter import Reporter
 
 _OF = ("trainer",)
-NO_NUMBER = "none"  # the label of a trainer that no master has let in yet
+NO_NUMBER = "none"  # label of a trainer that no master has accepted yet
 
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
 TURN = Metric(
     "paddle_trainer_turn_age_seconds",
-    "since it last began a batch, of training or of a test, or looked whether its peers have answered",
+    "since it last began a batch of training or testing, or checked for answers of its peers",
     _OF,
 )
 
-PASS = Metric("paddle_trainer_pass", "number of the pass in hand", _OF)
-BATCH = Metric("paddle_trainer_batch", "batches of it that are done", _OF)
+PASS = Metric("paddle_trainer_pass", "number of the current pass", _OF)
+BATCH = Metric("paddle_trainer_batch", "completed batches of the current pass", _OF)
 WANTED = Metric("paddle_trainer_wanted_passes", "the number of the last pass, plus 1", _OF)
 PASSES = Metric("paddle_trainer_passes_total", "passes that it has finished", _OF)
 BATCHES = Metric("paddle_trainer_batches_total", "batches that it has trained", _OF)
 SAMPLES = Metric("paddle_trainer_samples_total", "samples that it has trained", _OF)
 SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
 COST = Metric("paddle_trainer_cost", "average cost since the pass began, of the newest line of the log", _OF)
-EVALUATOR = Metric("paddle_trainer_evaluator", "the same of each evaluator", ("trainer", "evaluator"))
+EVALUATOR = Metric("paddle_trainer_evaluator", "the same for each evaluator", ("trainer", "evaluator"))
 SECONDS = {
-    DATA: Metric("paddle_trainer_data_seconds_total", "that it waited for the data provider", _OF),
-    COMPUTE: Metric("paddle_trainer_compute_seconds_total", "forward, backward and evaluators", _OF),
+    DATA: Metric("paddle_trainer_data_seconds_total", "seconds of waiting for the data provider", _OF),
+    COMPUTE: Metric("paddle_trainer_compute_seconds_total", "seconds of forward, backward and evaluators", _OF),
     EXCHANGE: Metric(
-        "paddle_trainer_exchange_seconds_total", "that it waited for pservers and through them for other trainers", _OF
+        "paddle_trainer_exchange_seconds_total", "seconds of waiting for pservers and other trainers", _OF
     ),
-    TEST: Metric("paddle_trainer_test_seconds_total", "in tests", _OF),
-    SAVE: Metric("paddle_trainer_save_seconds_total", "in saves and checkpoints", _OF),
-    OTHER: Metric("paddle_trainer_other_seconds_total", "in what is none of these", _OF),
+    TEST: Metric("paddle_trainer_test_seconds_total", "seconds of tests", _OF),
+    SAVE: Metric("paddle_trainer_save_seconds_total", "seconds of saves and checkpoints", _OF),
+    OTHER: Metric("paddle_trainer_other_seconds_total", "seconds of anything else", _OF),
 }
 
 METRICS = (
@@ -67,9 +67,9 @@ METRICS = (
 
 
 class TrainerMetrics:
-    """A trainer as others see it.
+    """The state of a trainer for its health pages.
 
-    Args: trainer_id: None until it has its number from a master.  job: also says how many seconds a turn may take.
+    Args: trainer_id: None until a master has assigned a number.  job: includes the time limit of a turn in seconds.
     """
 
     def __init__(self, trainer_id: int | None, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
@@ -78,18 +78,19 @@ class TrainerMetrics:
         self._has_begun = False
 
     def begin(self, reporter: Reporter | None, trainer_id: int | None = 0) -> None:
-        """Note that training begins now, as this trainer; without a reporter another job.
+        """Record that training begins now, as this trainer; without a reporter it is another job.
 
-        The order matters: the thread of /metrics may look in between, and a trainer that is ready has its numbers.
+        The order of assignments matters, because the thread of /metrics may read in between: a ready trainer has its
+        numbers.
         """
         self._trainer = _label(trainer_id)
         self._reporter = reporter
         self._has_begun = True
 
     def why_stuck(self) -> str:
-        """Return "" if the main thread has turned lately: see `runtime.health.liveness`.
+        """Return "" if the main thread has turned recently: see `runtime.health.liveness`.
 
-        A save may take as long as the volume takes: to start the program anew would not mend that.
+        A save may take as long as the volume does, because restarting the program would not make the volume faster.
         """
         age = self._liveness.age
         if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):
@@ -97,11 +98,11 @@ class TrainerMetrics:
         return f"the trainer has begun no batch for {age:.0f} s, nor does it wait for its peers"
 
     def why_not_ready(self) -> str:
-        """Return "" once it has begun."""
+        """Return "" after training has begun."""
         return "" if self._has_begun else "the trainer has not begun yet"
 
     def read(self) -> Iterator[Sample]:
-        """Yield what is known now."""
+        """Yield the current values."""
         of = (self._trainer,)
         yield describe_build("trainer", self._job.job, self._job.attempt)
         yield Sample(READY, self._has_begun, of)
@@ -115,7 +116,7 @@ def _label(trainer_id: int | None) -> str:
 
 
 def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
-    snapshot = reporter.snapshot  # one for all of them: they are of the same moment
+    snapshot = reporter.snapshot  # one snapshot, so that all values are of the same moment
     yield Sample(PASS, snapshot.place.pass_number, of)
     yield Sample(BATCH, snapshot.batch, of)
     yield Sample(WANTED, snapshot.place.passes, of)
@@ -128,14 +129,15 @@ def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     for name, value in snapshot.numbers["evaluators"].items():
         if value is not None:
             yield Sample(EVALUATOR, value, (*of, name))
-    for phase, seconds in reporter.breakdown.spent().phases.items():  # up to now: a long test or wait is seen
+    # up to the present, so that a long test or wait is visible
+    for phase, seconds in reporter.breakdown.spent().phases.items():
         yield Sample(SECONDS[phase], seconds, of)
 
 
 class Watched:
-    """Answers /healthz, /readyz and /metrics in this block, if --metrics_port asks for it.
+    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set.
 
-    Raises: ConfigError: as `read_environment`.
+    Raises: ConfigError: see `read_environment`.
     """
 
     def __init__(self, flags: Values) -> None:
@@ -154,7 +156,7 @@ class Watched:
             self._health.stop()
 
     def _watch(self, port: int) -> Health | None:
-        # imported here: it takes 5 ms of CPU time (median of nine), a tenth of all that `paddle train --help` imports
+        # imported here: it takes 5 ms of CPU time (median of nine), a tenth of all imports of `paddle train --help`
         from runtime.health.pages import Pages, watch
 
         metrics = self.metrics

@@ -1,4 +1,4 @@
-"""The lines of the log while training goes on, and the sums that they show."""
+"""The log lines during training, and the sums in them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trainer.telemetry.reporter import Reporter
 
 
 class TrainingLog:
-    """Counts batches and writes the lines that are due after them.
+    """Count batches and write the lines that are due after them.
 
-    Attributes: since_start: the sums of the pass.  window: those since the last line.  averaged: those of the averaged
-        values, over the last `log_period` batches of every `average_period`.
+    Attributes: since_start: the sums of the pass.  window: the sums since the last line.  averaged: the sums of the
+        averaged values, over the last `log_period` batches of every `average_period`.
         average_period: batches between two lines of the averaged values; 0: none.
 
-    Args: averages: whether the optimiser averages the values of its steps.
+    Args: averages: whether the optimizer averages the values of its steps.
     Source: spec/trainer.md section 2.
     """
 
@@ -39,11 +39,11 @@ class TrainingLog:
         self.since_start, self.window, self.averaged = (Accumulator(list(evaluators)) for _ in range(3))
         self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
         self._has_open_dots = False
-        self._progress_line = ""  # due after the batch in hand
+        self._progress_line = ""  # due after the current batch
 
     @property
     def sums(self) -> Mapping[str, Accumulator]:
-        """All sums, by the names that a checkpoint gives them."""
+        """All sums, by their names in a checkpoint."""
         return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
 
     def start_batch(self, batches: int) -> None:
@@ -52,7 +52,7 @@ class TrainingLog:
             self.window.reset()
 
     def measures_average(self, batches: int) -> bool:
-        """Return whether the batch in hand belongs to the sum of the averaged values; the first one begins that sum."""
+        """Return whether the current batch is part of the sum of averaged values; its first batch restarts the sum."""
         if not self.average_period:
             return False
         first = self.average_period - self._flags.log_period
@@ -62,7 +62,7 @@ class TrainingLog:
         return bool(offset >= first)
 
     def count(self, batches: int, cost: float, samples: int, measures: Sequence[Any]) -> None:
-        """Count a batch that is done; `batches` of the pass are now."""
+        """Count a completed batch; `batches` of the pass are complete now."""
         for one in (self.since_start, self.window):
             one.add(cost, samples, list(measures))
         self._progress_line = self._reporter.add(batches, samples)
@@ -70,7 +70,7 @@ class TrainingLog:
     def write_batch(self, number: int, batches: int, rates: Callable[[Parameter], Array | None]) -> None:
         """Write the lines that are due after a batch of pass `number`.
 
-        A dot has no newline behind it; the next line of the log follows on the same line.
+        A dot is written without newline; the next log line follows on the same line.
 
         Args: rates: returns the rate of each element of a parameter in the last step.
         """
@@ -101,7 +101,7 @@ class TrainingLog:
         self._has_open_dots = False
 
     def write_pass(self, number: int, batches: int) -> None:
-        """End a pass, and write its line unless it had no batch."""
+        """End a pass, and write its line if it had a batch."""
         record = self._reporter.finish_pass(self.since_start)
         if batches:
             self.since_start.finish()

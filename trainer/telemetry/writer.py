@@ -1,4 +1,4 @@
-"""The thread that writes what a run tells its owner, so that no volume holds up the training."""
+"""The thread that writes a run's reports, so that a slow volume does not delay training."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trainer.records.records import FILE
 from trainer.telemetry.snapshot import Snapshot
 
 PERIOD_S = 5.0  # seconds between two writes of progress.json
-MOST_UNWRITTEN = 10_000  # lines that wait for a volume
-REPORT_SHARE = 0.05  # of the time, at most, goes into making reports while training goes on
+MOST_UNWRITTEN = 10_000  # maximum lines that wait for the volume
+REPORT_SHARE = 0.05  # maximum share of the time for creating reports during training
 
 
 class WriterState(enum.Enum):
-    """The states of a writer, in their order; the thread of the training sets the first three."""
+    """The states of a writer, in their order; the training thread sets the first three."""
 
     NEW = "lines are kept until the thread is started"
     WRITING = "the thread writes a round whenever one is due"
     ENDING = "end() was called: the next round is the last one, and it makes the report"
-    ENDED = "the last round was taken; what is told now is not written"
+    ENDED = "the last round was taken; further reports are not written"
 
 
 class Round(NamedTuple):
-    """What the thread writes at a time; all of it was taken at one moment."""
+    """The content of one write; all of it was taken at one moment."""
 
     lines: list[str]
     snapshot: Snapshot | None
@@ -38,29 +38,29 @@ class Round(NamedTuple):
 
 
 class Writer(threading.Thread):
-    """Appends records, and lets progress and report be written when they are due.
+    """Append records, and write progress and report when they are due.
 
-    The fields that two threads share are `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. They are
-    read and changed under `_lock` only; `_take` decides about a whole round in one such section. So a page never has
-    the snapshot of one moment and the records of another, and the last page has the last record. All other fields are
-    the thread's own.
+    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. They are read and
+    changed only under `_lock`; `_take` decides about a whole round in one such section. A page therefore never combines
+    the snapshot of one moment with the records of another, and the last page has the last record. Only the thread uses
+    the other fields.
 
-    Args: output: directory of records.jsonl and report.html.  write_progress: writes the progress files; gets the
-        newest snapshot, None before the first.  has_report: makes the report, too.
+    Args: output: directory of records.jsonl and report.html.  write_progress: writes the progress files; receives the
+        newest snapshot, None before the first.  has_report: whether to create the report.
     """
 
     def __init__(self, output: Path, write_progress: Callable[[Snapshot | None], None], *, has_report: bool) -> None:
         super().__init__(name="writer", daemon=True)
         self._output, self._write_progress = output, write_progress
-        # the lock is taken by itself and not by way of the condition: a signal may raise in Condition.__enter__, which
-        # is Python, after it has the lock, and the lock would stay taken
+        # The lock is taken directly and not through the condition: a signal handler may raise in Condition.__enter__,
+        # which is Python code, after it has taken the lock, and the lock would stay taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._state = WriterState.NEW
         self._lines: list[str] = []
         self._snapshot: Snapshot | None = None
         self._is_asked = self._wants_report = False
-        self._unwritten: list[str] = []  # a volume that is full or away may come back
+        self._unwritten: list[str] = []  # the volume may become writable again
         self._has_warned = False
         self._report_due = 0.0 if has_report else math.inf
 
@@ -69,20 +69,20 @@ class Writer(threading.Thread):
         return self._report_due < math.inf
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         with self._lock:
             self._state = WriterState.WRITING
         super().start()
 
     def tell(self, snapshot: Snapshot, line: str = "") -> None:
-        """Take the newest snapshot, and a line of records.jsonl that belongs to it."""
+        """Set the newest snapshot, with its line for records.jsonl."""
         with self._lock:
             self._snapshot = snapshot
             if line:
                 self._lines.append(line)
 
     def show(self) -> None:
-        """Let the files be written now, the report as soon as its share of the time allows."""
+        """Request that the files are written now, and the report when its share of the time allows."""
         with self._lock:
             self._is_asked = True
             self._wants_report = self._has_report
@@ -97,7 +97,7 @@ class Writer(threading.Thread):
             self.join(limit_s)
 
     def run(self) -> None:
-        """Write what is due until told to end."""
+        """Write what is due until the end."""
         is_last = False
         while not is_last:
             lines, snapshot, makes_report, is_last = self._take()
@@ -108,7 +108,7 @@ class Writer(threading.Thread):
                 self._try(self._make_report)
 
     def _take(self) -> Round:
-        """Wait until something is to be written, and return it."""
+        """Wait until a write is due, and return its content."""
         with self._lock:
             if self._state is WriterState.WRITING and not self._is_asked:
                 self._changed.wait(self._patience())
@@ -124,7 +124,7 @@ class Writer(threading.Thread):
             return Round(lines, self._snapshot, makes_report, is_last)
 
     def _patience(self) -> float:
-        """Return how long to wait for something to do."""
+        """Return how long to wait for the next write."""
         if not self._wants_report:
             return PERIOD_S
         return min(PERIOD_S, max(0.0, self._report_due - time.monotonic()))
@@ -135,12 +135,12 @@ class Writer(threading.Thread):
         path = self._output / FILE
         with path.open("ab") as file:
             if file.tell() and not ends_line(path):
-                file.write(b"\n")  # an earlier writer was cut short
+                file.write(b"\n")  # an earlier writer was interrupted in a line
             file.write("".join(self._unwritten).encode())
         self._unwritten = []
 
     def _make_report(self) -> None:
-        # imported here: it takes 48 ms of CPU time (median of nine), and only trainer 0 makes reports
+        # imported here: it takes 48 ms of CPU time (median of nine), and only trainer 0 creates reports
         from trainer.report import write_report
 
         began = time.monotonic()
@@ -149,18 +149,18 @@ class Writer(threading.Thread):
         self._report_due = time.monotonic() + took / REPORT_SHARE
 
     def _try(self, action: Callable[[], None]) -> None:
-        """Do it; what fails is no reason to stop training."""
+        """Call the action; its errors do not stop training."""
         try:
             action()
         except Exception as error:
             if not self._has_warned:
                 self._has_warned = True
-                why = f"{type(error).__name__}: {error}"  # of a file with its path, which a repr leaves out
+                why = f"{type(error).__name__}: {error}"  # for a file with its path, which a repr omits
                 glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
 
 
 def ends_line(path: Path) -> bool:
-    """Tell whether a file that is not empty ends with a newline."""
+    """Return whether a non-empty file ends with a newline."""
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read(1) == b"\n"

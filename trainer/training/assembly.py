@@ -1,6 +1,6 @@
-"""From the command line to a session: config message, network, parameters, data, updater, in the legacy's order.
+"""Assemble a session from the command line: config message, network, parameters, data, updater, in the legacy's order.
 
-Everything that is not supported yet is refused before any data is read.
+Unsupported features are refused before any data is read.
 """
 
 from __future__ import annotations
@@ -59,27 +59,27 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for its turn when it comes back from a product. Source: a tenth of the interpreter's 5 ms
+# seconds that a thread waits for its turn when it returns from a product. Source: a tenth of the interpreter's 5 ms
 SWITCH_INTERVAL_S = 0.0005
 SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
 
 
 class Assembly:
-    """Reads the config and builds what a session needs; `training` or `testing` makes the session."""
+    """Read the config and build the parts of a session; `training` or `testing` returns the session."""
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
-        # both before the directories of the config come on the module path: a file of theirs must not stand in for a
+        # both before the directories of the config come onto the module path, so that a file of theirs cannot replace a
         # module that is imported here
         self._servers = self._make_servers()
-        if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs it
+        if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that creates the report needs it
             importlib.import_module("trainer.report")
         seed = flags.seed or int(time.time())
         if not flags.seed:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         STOPPER.limit(SCRIPT_LIMIT_S)
-        with STOPPER:  # an `except:` of the script would swallow what a signal raises
+        with STOPPER:  # an `except:` in the script would catch the exception of a signal handler
             self._config, self._path = read_config(flags)
         STOPPER.limit(0)
         self._is_training = flags.job in ("train", "checkgrad", "time")
@@ -96,14 +96,14 @@ class Assembly:
 
     @property
     def number(self) -> int | None:
-        """The number of this trainer; None: it has none yet."""
+        """The number of this trainer, or None before it has one."""
         return int(self._flags.trainer_id)
 
     def _make_servers(self) -> ParameterServers | CollectiveTrainers | None:
         return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Return the job that trains, or times training, its updater, which is connected, and its reporter."""
+        """Return the training or timing job, its updater, which is connected, and its reporter."""
         self._log_mode()
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
@@ -113,7 +113,7 @@ class Assembly:
         if restored is None:
             elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
             model = self._fill_parameters(parts, elsewhere)
-        if saves_model(self._flags):  # a model that cannot be loaded leaves no directory
+        if saves_model(self._flags):  # an unloadable model must not leave a directory behind
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(session, updater, restored, model)
@@ -134,14 +134,14 @@ class Assembly:
             )
 
     def gradient_checking(self) -> GradientChecking:
-        """Return the job that checks gradients; parameter servers have no part in it."""
+        """Return the gradient check; it does not use parameter servers."""
         glog.info("trainer mode: Normal", at=AT["mode"])
         parts = self._make_parts(lambda: None)
         self._fill_parameters(parts)
         return GradientChecking(parts)
 
     def end(self) -> None:
-        """Wait for what was started beside the session, and give the save directory back."""
+        """Wait for started servers, and release the save directory."""
         if isinstance(self._network, DataParallelNetwork):
             self._network.close()
         if self._servers is not None:
@@ -194,7 +194,7 @@ class Assembly:
     def _connect(
         self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
     ) -> None:
-        """Connect the updater, and let what others keep be loaded: the tables of a model, the state of a checkpoint."""
+        """Connect the updater, and let servers load their part: the tables of a model, the state of a checkpoint."""
         try:
             own = updater.connect(restored)
             if self._servers is not None and model:
@@ -229,10 +229,10 @@ class Assembly:
         )
 
     def _begin(self, reporter: Reporter) -> None:
-        """Move an earlier run's passes and records away, so that those of this run take their place."""
+        """Move an earlier run's passes and records away, to make room for this run's."""
         if not self._directory.has_earlier:
             return
-        with STOPPER:  # a signal must not leave half of them behind
+        with STOPPER:  # a signal must not interrupt the move
             self._directory.begin()
             reporter.write()
 
@@ -275,12 +275,12 @@ class Assembly:
         return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
-        """Picking among several list entries has a stream of its own, so that its draws do not depend on timing."""
+        """Picking among several list entries has its own stream, so that its draws do not depend on timing."""
         return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers(is_collective: bool) -> type[ParameterServers] | type[CollectiveTrainers]:
-    """Return the class behind all use of parameter servers, or of all-reduce in their place.
+    """Return the class for parameter servers, or for all-reduce.
 
     Its modules take 73 ms of CPU time to import, after 600 ms for all others (nine runs of `import
     trainer.updaters.parameter_servers` after `import trainer.training.assembly`); a local run needs none of them.
@@ -295,7 +295,7 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
 
 
 def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:
-    """Log a warning for each flag of tests that has another meaning than its name says, or none."""
+    """Log a warning for each test flag whose effect differs from its name."""
     if "test_period" in flags.given:
         glog.warning(
             "--test_period: every test takes all test data; a positive number N tests also after every "

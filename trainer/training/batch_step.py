@@ -1,4 +1,4 @@
-"""One mini-batch of training: forward, backward, the search for bad numbers, and the step of the optimiser."""
+"""One mini-batch of training: forward, backward, the check for infinite numbers, and the optimizer's step."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trainer.updaters.local import Updater
 
 
 class BatchResult(NamedTuple):
-    """What one batch gave.
+    """The result of one batch.
 
-    Attributes: cost: summed over the samples.  measures: what each evaluator made of it.
+    Attributes: cost: summed over the samples.  measures: the result of each evaluator.
     """
 
     cost: float
@@ -34,10 +34,10 @@ class BatchResult(NamedTuple):
 
 
 class BatchStep:
-    """Trains on one batch after the other; the caller moves the position.
+    """Train on successive batches; the caller advances the position.
 
-    Attributes: is_open: whether an exchange with the updater has begun and was not finished; what it leaves behind then
-        is half of a step, and is not saved.
+    Attributes: is_open: whether an exchange with the updater has begun and is not finished; the values then contain
+        half of a step, and must not be saved.
     """
 
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper, log: TrainingLog) -> None:
@@ -52,9 +52,9 @@ class BatchStep:
         )
 
     def compute(self, slots: Mapping[str, Argument], samples: int, position: Position) -> BatchResult:
-        """Run a batch forward and backward; its gradients are then in the table, or on their way to the servers.
+        """Run a batch forward and backward; its gradients are then in the table, or being sent to the servers.
 
-        Raises: DataError: if the cost or a gradient is not finite.
+        Raises: DataError: the cost or a gradient is not finite.
         """
         LIVENESS.turn()
         self._log.start_batch(position.batches)
@@ -72,7 +72,7 @@ class BatchStep:
         if not math.isfinite(cost):
             raise DataError(
                 f"the cost of layer {network.find_bad_cost()} is {cost:g} in {position.where()}: "
-                f"{nan_checks.describe_source(network)}; a lower learning_rate or a look at the data may help"
+                f"{nan_checks.describe_source(network)}; a lower learning_rate or corrected data may help"
             )
         network.backward(self._updater.begin_step(samples))
         wrong = self._gradients.find()
@@ -84,13 +84,13 @@ class BatchStep:
         return BatchResult(cost, samples, measure(network, parts.evaluators))
 
     def step(self, samples: int, *, checkpoint: bool = False) -> bool:
-        """Make the step of the optimiser, and return whether a trainer asked for a checkpoint after it."""
+        """Take the optimizer's step, and return whether a trainer has requested a checkpoint after it."""
         with self.exchange():
             return self._updater.step(samples, checkpoint)
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Within it the updater and the other trainers are waited for; an exception leaves the exchange open."""
+        """Inside it the updater and the other trainers are awaited; an exception leaves the exchange open."""
         self.is_open = True
         self._breakdown.switch(EXCHANGE)
         yield
@@ -98,7 +98,7 @@ class BatchStep:
         self.is_open = False
 
     def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Run the averaged values on a batch, before its training step."""
+        """Evaluate the averaged values on a batch, before its training step."""
         network = self._parts.network
         with self._stopper.hold_at_ends(self._updater.averaged()), network.states.restored():
             network.forward(slots)

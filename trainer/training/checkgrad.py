@@ -1,4 +1,4 @@
-"""The checkgrad job: the gradients of a user's own config against differences of its cost, on one batch.
+"""The checkgrad job: it compares the gradients of a user's config with differences of its cost, on one batch.
 
 Source: spec/trainer.md 7.3; trainer/Trainer.cpp of v0.10.
 """
@@ -19,20 +19,20 @@ from trainer.network.data_parallel import AnyNetwork
 from trainer.network.network import Batch
 from trainer.training.parts import Parts
 
-TOLERANCE = 0.01  # a relative difference over this is marked
+TOLERANCE = 0.01  # a larger relative difference is marked
 
 
 class GradientChecking:
-    """The checkgrad job; values of parameters are afterwards what they were.
+    """The checkgrad job; it does not change the values of parameters.
 
-    Raises (run): DataError: if there is no sample, or the cost is not finite.
+    Raises (run): DataError: there is no sample, or the cost is not finite.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._source = parts, parts.training_data()
 
     def run(self) -> None:
-        """Log the cost and a line for each parameter that is trained."""
+        """Log the cost, and a line for each trained parameter."""
         parts = self._parts
         self._source.start_pass()
         batch = self._source.next_batch(parts.batch_size)
@@ -49,7 +49,7 @@ class GradientChecking:
 
 
 def make_line(one: Comparison, fill: str) -> str:
-    """Return the line of the log for a parameter, its columns filled up with this character."""
+    """Return the log line for a parameter, its columns padded with `fill`."""
     columns = (
         ("", one.name, 20),
         ("step=", f"{one.step:g}", 15),
@@ -59,12 +59,12 @@ def make_line(one: Comparison, fill: str) -> str:
         ("analytic_delta=", f"{one.analytic_delta:g}", 15),
     )
     text = "".join(f"{label}{value:{fill}<{width}}" for label, value, width in columns)
-    mark = "" if abs(one.difference) <= TOLERANCE else " ***"  # a difference that is no number is marked, too
+    mark = "" if abs(one.difference) <= TOLERANCE else " ***"  # an undefined difference (nan) is marked too
     return f"{text}diff={one.difference:g}{mark}"
 
 
 def run_forward(network: AnyNetwork, batch: Batch) -> float:
-    """Return the cost of a batch as training sees it, but with nothing dropped."""
+    """Return the cost of a batch in training mode, without dropout."""
     network.forward(batch, is_training=True)
     return network.cost()
 
@@ -74,7 +74,7 @@ def check_parameters(
 ) -> Iterator[Comparison]:
     """Return the comparison for each trained parameter, in order.
 
-    Args: epsilon: the relative change of the cost to aim at.  stream: draws the directions.
+    Args: epsilon: the desired relative change of the cost.  stream: random stream of the directions.
     """
     cost = run_forward(network, batch)
     table.clear_gradients()
@@ -88,7 +88,7 @@ def check_parameters(
 
 
 def draw_direction(gradient: Array, stream: Stream) -> Array:
-    """Return the gradient plus a random vector half as long; only that where the gradient is zero."""
+    """Return the gradient plus a random vector of half its length; only a random vector for a zero gradient."""
     numbers = stream.draws(gradient.size) * (2.0 / UPPER) - 1
     direction: Array = numbers.astype(gradient.dtype)
     length = np.linalg.norm(gradient)

@@ -1,4 +1,4 @@
-"""When a checkpoint is due, what this trainer says of itself in one, and how it goes on from that."""
+"""When a checkpoint is due, the trainer's own state in it, and how to resume from that state."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from trainer.training.saves import check_values
 from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
-# bytes; what all trainers together may say of their data. Source: the notes of the servers hold twice as much
+# maximum bytes of all trainers' data states together. Source: the servers' notes hold twice as much
 NOTES_BYTES = 8 << 20
 
 
 def wants_checkpoints(flags: Values) -> bool:
-    """Return whether a run makes checkpoints: with parameter servers, or where a flag of checkpoints is given."""
+    """Return whether a run makes checkpoints: with parameter servers, or with a flag for checkpoints."""
     asked = flags.checkpoint_period_by_batches or flags.checkpoint_period_seconds or flags.resume_from
     return bool(flags.job == "train" and (asked or not flags.local))
 
 
 class CheckpointPolicy:
-    """Says when a checkpoint is made, and makes it together with the other trainers.
+    """Decide when a checkpoint is made, and make it together with the other trainers.
 
     Attributes: is_on: whether this run makes checkpoints; if not, every method does nothing.
 
@@ -65,10 +65,10 @@ class CheckpointPolicy:
                 clean(parts.pass_directory(FOLDER))
 
     def is_wanted(self, batches: int) -> bool:
-        """Return whether this trainer asks for a checkpoint after the step that makes it `batches` of the pass.
+        """Return whether this trainer requests a checkpoint after the step that completes batch `batches` of the pass.
 
-        Trainer 0 asks when a period is over. With servers, any trainer asks for which a signal waits; a local run makes
-        its own after the batch.
+        Trainer 0 requests one when a period is over. With servers, any trainer with a waiting signal requests one; a
+        local run makes its own after the batch.
         """
         flags = self._parts.flags
         if not self.is_on:
@@ -81,18 +81,18 @@ class CheckpointPolicy:
         return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
 
     def mark(self) -> None:
-        """Remember the random numbers of this position; tests may draw further ones before it is described."""
+        """Store the random states of this position; tests may draw further numbers before it is described."""
         if self.is_on:
             self._state.mark()
 
     def describe(self, position: Position) -> dict[str, Any] | None:
-        """Return what this trainer needs to go on from a position; None without checkpoints."""
+        """Return this trainer's own state for resuming from a position; None without checkpoints."""
         return self._state.describe(position) if self.is_on else None
 
     def make(self, position: Position, name: str) -> None:
         """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest.
 
-        Raises: DataError: if a value is not finite.  VolumeError: if it cannot be written.
+        Raises: DataError: a value is not finite.  VolumeError: it cannot be written.
         """
         if not self.is_on:
             return
@@ -100,7 +100,7 @@ class CheckpointPolicy:
         if self._is_first:
             check_values(parts, position)
             self._log.end_dots()
-        self._stopper.ignore_limit()  # lost peers are noticed, and what is written now is worth the wait
+        self._stopper.ignore_limit()  # lost peers are detected, and the write in progress is worth the wait
         before = breakdown.switch(SAVE)
         gathered = self._updater.gather_checkpoint(self._state.describe(position))
         if gathered is not None and self._is_first:
@@ -114,7 +114,7 @@ class CheckpointPolicy:
         self._may_leave = not parts.flags.local and self._stopper.is_waiting
 
     def leave_if_made(self) -> None:
-        """Return, unless the checkpoint has been made that a signal waits for.
+        """Raise StoppedError if the checkpoint that a signal waits for has been made.
 
         Raises: StoppedError.
         """
@@ -122,10 +122,10 @@ class CheckpointPolicy:
             self._stopper.leave()
 
     def resume(self, own: Mapping[str, Any]) -> Position:
-        """Go on as `own` describes, but for the parameters, and return the position; its data is read inside a pass.
+        """Restore the state in `own`, except the parameters, and return the position; inside a pass its data is read.
 
-        Raises: DataError, MissingInputError: if the provider raised, a sample is wrong, or `own` is not what `describe`
-            returns.
+        Raises: DataError, MissingInputError: the provider raised, a sample is invalid, or `own` was not written by
+            `describe`.
         """
         with decoding(f"trainer {self._parts.flags.trainer_id}"):
             position = self._state.restore(own)
@@ -134,9 +134,9 @@ class CheckpointPolicy:
 
 
 class TrainerState:
-    """What one trainer needs to go on from a position, beside the parameters and the optimiser.
+    """One trainer's state for resuming from a position, besides the parameters and the optimizer.
 
-    Args: sums: what the log's lines show, by name.
+    Args: sums: the sums in log lines, by name.
     """
 
     def __init__(self, parts: Parts, sums: Mapping[str, Accumulator]) -> None:
@@ -145,11 +145,11 @@ class TrainerState:
         self._marked: tuple[int, dict[str, Any]] = (0, {})
 
     def mark(self) -> None:
-        """Remember the random numbers of this position."""
+        """Store the random states of this position."""
         self._marked = self._parts.stream.state, self._parts.network.carried()
 
     def describe(self, position: Position) -> dict[str, Any]:
-        """Return the state at a position, as JSON can hold it."""
+        """Return the state at a position, in a JSON-compatible form."""
         parts = self._parts
         stream, network = self._marked
         batches = position.batches if position.stage == INSIDE else None
@@ -182,7 +182,7 @@ class TrainerState:
         return position
 
     def restore(self, own: Mapping[str, Any]) -> Position:
-        """Take over a state that `describe` returned, and return its position."""
+        """Restore a state that `describe` returned, and return its position."""
         parts = self._parts
         position = read_position(own["place"])
         glog.info(f"going on {position.stage} pass {position.number}, of which {position.batches} batches are done")
@@ -196,7 +196,8 @@ class TrainerState:
             parts.test.resume(own["test"], parts.batch_size)
         if parts.train is not None and own["data"] is not None:
             parts.train.resume(own["data"], parts.batch_size)
-        if own["data"] is None or own["data"]["is_read"]:  # else the provider draws on from where the resume left it
+        # otherwise the provider continues from where the resume left it
+        if own["data"] is None or own["data"]["is_read"]:
             random_states.put_back(own["random"])
         parts.stream.state = operator.index(own["stream"])
         parts.network.carry_on(own["network"])

@@ -1,4 +1,4 @@
-"""Passes and batches: the training loop. Tests, saves and lines of the log come at the same moments as in v0.10.
+"""Passes and batches: the training loop. Tests, saves and log lines come at the same moments as in v0.10.
 
 Source: spec/trainer.md sections 2 and 3.
 """
@@ -34,12 +34,12 @@ CHECKPOINT_LIMIT_S = 15
 class Training:
     """The training job.
 
-    A signal ends it after the batch in hand, and the steps since the last save become a checkpoint; where no
-    checkpoints are made, trainer 0 saves inside the pass. With parameter servers and no checkpoints a signal ends it at
-    once, unless a step is under way.
+    A signal ends it after the current batch, and the steps since the last save are saved in a checkpoint. Without
+    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints a signal ends it at
+    once, unless a step is in progress.
 
     Raises (run): DataError: the provider raised, or a number is not finite.  LostPeerError, PeerUnreachableError: the
-        servers or other trainers are gone.  VolumeError: a save failed.  StoppedError: a signal came.
+        servers or other trainers are lost.  VolumeError: a save failed.  StoppedError: a signal arrived.
     """
 
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
@@ -47,7 +47,7 @@ class Training:
         self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
         self._breakdown = parts.reporter.breakdown
         self._position = Position(parts.flags.start_pass)
-        self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # the number behind that of the last pass
+        self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # the number after that of the last pass
         self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
         self._step = BatchStep(parts, updater, stopper, self._log)
         self._saves = Saves(parts, updater, stopper)
@@ -56,10 +56,10 @@ class Training:
             stopper.limit(CHECKPOINT_LIMIT_S if self._checkpoints.is_on else STEP_LIMIT_S)
 
     def resume(self, own: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint, of which the updater has the parameters; to be called before `run`.
+        """Resume from a checkpoint, whose parameters the updater has restored; to be called before `run`.
 
-        Args: own: what this trainer said of itself.
-        Raises: ConfigError: if it said nothing.  DataError, MissingInputError: as of a pass.
+        Args: own: this trainer's own state in the checkpoint.
+        Raises: ConfigError: there is no such state.  DataError, MissingInputError: see `run`.
         """
         if own is None or not self._checkpoints.is_on:
             raise ConfigError(
@@ -74,14 +74,14 @@ class Training:
             )
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: where training begins or goes on."""
+        """Return {pass, batch}: the position where training begins or resumes."""
         return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
         """Train all passes."""
         # with servers all trainers make a checkpoint together, after a step: a signal waits for such a moment
         is_held = self._checkpoints.is_on and not self._flags.local
-        with np.errstate(all="ignore"):  # a cost that is no number ends the run by name, without numpy's warnings
+        with np.errstate(all="ignore"):  # an error about an infinite cost ends the run, without numpy's warnings
             try:
                 with self._stopper.hold(is_held):
                     while self._position.number < self._end_pass:
@@ -118,7 +118,7 @@ class Training:
         reporter.show()
 
     def _start_pass(self, *, is_resumed: bool) -> None:
-        """Begin a pass, or go on inside it."""
+        """Begin a pass, or resume inside it."""
         self._breakdown.switch(EXCHANGE)
         self._updater.start_pass(self._position.batches)
         self._breakdown.switch(OTHER)
@@ -143,12 +143,13 @@ class Training:
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Train on a batch, and make the checkpoint that any trainer asked for after its step."""
+        """Train on a batch, and make the checkpoint that any trainer has requested for after its step."""
         position = self._position
         result = self._step.compute(slots, samples, position)
         with self._stopper:
             is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
-            self._checkpoints.leave_if_made()  # trainer 0 takes part in a further step after it wrote the checkpoint
+            # trainer 0 takes part in one more step after it has written the checkpoint
+            self._checkpoints.leave_if_made()
             position.count_batch()
             self._saves.unsaved_steps += 1
             self._log.count(position.batches, *result)
@@ -157,7 +158,7 @@ class Training:
                 self._make_checkpoint_inside()
 
     def _finish_batch(self) -> None:
-        """Do what is due after a step: lines of the log, tests and saves."""
+        """Perform what is due after a step: log lines, tests and saves."""
         position = self._position
         self._log.write_batch(position.number, position.batches, self._updater.rates)
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
@@ -189,11 +190,11 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
 
     def _test(self) -> None:
-        # a signal in the middle of the exchange would leave half of a decay, or averages in place of the values
+        # a signal during the exchange would leave half of a decay, or averages in place of the values
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:
-        """Make a checkpoint; trainer 0 leaves after the one that a signal waits for."""
+        """Make a checkpoint; trainer 0 ends after the one that a signal waits for."""
         if not self._checkpoints.is_on:
             return
         self._checkpoints.make(self._position, name)
@@ -206,7 +207,7 @@ class Training:
         self._make_checkpoint(self._position.name_inside())
 
     def _save_stopped(self) -> None:
-        """Save the steps since the last save, unless a step of the optimiser was cut in two."""
+        """Save the steps since the last save, unless an optimizer step was interrupted."""
         if not self._saves.unsaved_steps:
             return
         if self._step.is_open or not self._stopper.is_clean:

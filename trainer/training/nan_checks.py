@@ -1,4 +1,4 @@
-"""Numbers that are infinite or no numbers: where they come from, before they end up in a saved model."""
+"""Infinite and undefined numbers: their origin is reported, before they are saved in a model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from trainer.arrays.parameters import Parameter, ParameterTable
     from trainer.network.data_parallel import AnyNetwork
 
-CHECK_PERIOD = 16  # batches between two looks at gradients
-WINDOW = 65536  # elements of large parameters that are looked at each time
-SMALL = 4096  # elements up to which a parameter is looked at each time
+CHECK_PERIOD = 16  # batches between two checks of gradients
+WINDOW = 65536  # elements of large parameters in each check
+SMALL = 4096  # maximum elements of a parameter that is always checked completely
 
 
 class GradientCheck:
-    """Looks at the gradients of small parameters, and in turns at pieces of the large ones.
+    """Check the gradients of small parameters, and in turn pieces of the large ones.
 
-    Every number that is not finite shows up in the next cost at the latest; this finds most of them a batch earlier,
-    for less than 1 % of a batch.
+    The next cost reveals every number that is not finite; this check finds most of them one batch earlier, for less
+    than 1 % of the time of a batch.
     """
 
     def __init__(self, table: ParameterTable) -> None:
@@ -36,7 +36,7 @@ class GradientCheck:
         self._position = self._batches = 0
 
     def find(self) -> str:
-        """Return the name of a parameter whose gradient is not finite, as far as was looked in this batch, or ""."""
+        """Return the name of a parameter with a non-finite gradient among those checked in this batch, or ""."""
         self._batches += 1
         if self._batches % CHECK_PERIOD:
             return ""
@@ -53,7 +53,7 @@ class GradientCheck:
 
 
 def describe_source(network: AnyNetwork) -> str:
-    """Return which layer's output is the first of the last batch with a number that is not finite, and its inputs."""
+    """Describe the first layer output of the last batch with a number that is not finite, and its inputs."""
     for replica, layer in itertools.product(network.replicas, network.config.layers):
         output = replica.outputs.get(layer.name)
         if output is None or output.value is None or is_finite(output.value):
@@ -74,7 +74,7 @@ def describe_source(network: AnyNetwork) -> str:
 
 
 def describe_users(network: AnyNetwork, parameter: str) -> str:
-    """Return the layers that a parameter belongs to, with the ranges of their inputs."""
+    """Describe the layers that use a parameter, with the ranges of their inputs."""
     users = [
         layer
         for layer in network.config.layers
@@ -99,7 +99,7 @@ def find_bad_value(table: ParameterTable) -> str:
 
 
 def describe_range(argument: Argument) -> str:
-    """Return the range of an argument's finite numbers, and how many are not finite."""
+    """Describe the range of an argument's finite numbers, and how many are not finite."""
     if argument.value is not None:
         return _spell_range(argument.value.reshape(-1))
     if argument.ids is not None:

@@ -1,4 +1,4 @@
-"""What a job of training, testing or checking works with."""
+"""The parts that a job of training, testing or checking uses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from trainer.telemetry.reporter import Reporter
 
 
 class TrainingSession(Protocol):
-    """A job that trains, or times training."""
+    """A job that trains, or measures training."""
 
     def run(self) -> None:
-        """Do it to its end."""
+        """Run the job to its end."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a job works with.
+    """The parts of a job.
 
     Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
-        pass directories.  train, test: the data sources; None where the config names no such data.
-        averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
-        the tables; None where trainer 0 saves them.  reporter: tells the owner how far the run is.
-        begin: makes room for this run's passes; called at every batch and save, of which the first call counts.
+        pass directories.  train, test: the data sources; None if the config has no such data.
+        averages: whether the optimizer averages the values of its steps.  save_tables: lets the parameter servers save
+        the tables; None if trainer 0 saves them.  reporter: reports the progress.
+        begin: makes room for this run's passes; called at every batch and save, only the first call has an effect.
     """
 
     flags: Values
@@ -56,13 +56,13 @@ class Parts:
         return Path(self.save_dir) / name
 
     def shown_directory(self, name: str) -> str:
-        """Return that path as the log shows it: with `./` before a plain name."""
+        """Return that path in the form of the log: with `./` before a plain name."""
         return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
 
     def training_data(self) -> BatchSource:
         """Return the training data.
 
-        Raises: ConfigError: if the config has none.
+        Raises: ConfigError: the config has none.
         """
         if self.train is None:
             raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")

@@ -1,7 +1,7 @@
-"""The position of training: the pass, the batches of it that are done, and what was saved inside it.
+"""The position of training: the pass, its completed batches, and the saves inside it.
 
-A position lies between two batches, right after a step. The tests and saves that are due there come after it, and they
-come again when training goes on from there. For this reason a checkpoint changes nothing in a run, whenever it is made.
+A position lies between two batches, right after a step. Tests and saves that are due there come after the position, and
+are repeated when training resumes from it. A checkpoint therefore changes nothing in a run, whenever it is made.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
 
 @dataclass
 class Position:
-    """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are done.
+    """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are complete.
 
-    `saves` and `checkpoints` count what was made inside the pass. `is_due` says that the lines, tests and saves of the
-    last batch are still to come; AFTER the pass those of the pass are.
+    `saves` and `checkpoints` count those made inside the pass. `is_due`: the log lines, tests and saves of the last
+    batch are still to come; AFTER a pass, those of the pass.
     """
 
     number: int
@@ -32,7 +32,7 @@ class Position:
     is_due: bool = False
 
     def count_batch(self) -> None:
-        """Count a batch whose step is done."""
+        """Count a batch whose step is complete."""
         self.batches += 1
         self.is_due = True
 
@@ -43,7 +43,7 @@ class Position:
         self.is_due = False
 
     def where(self) -> str:
-        """Return which batch is in hand, as messages name it; there batches count from 1."""
+        """Return the name of the current batch for messages, in which batches count from 1."""
         return f"batch {self.batches + 1} of pass {self.number}"
 
     def name_inside(self) -> str:
@@ -56,9 +56,9 @@ class Position:
 
 
 def read_position(record: Mapping[str, Any]) -> Position:
-    """Return the position that a checkpoint stores.
+    """Return the position in a checkpoint.
 
-    Raises: TypeError, ValueError: if the record is none.
+    Raises: TypeError, ValueError: the record is invalid.
     """
     position = Position(**record)
     counts = (position.number, position.batches, position.saves, position.checkpoints)

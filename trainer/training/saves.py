@@ -17,7 +17,7 @@ from trainer.updaters.local import Updater
 class Saves:
     """The saves of one run.
 
-    Attributes: unsaved_steps: since the last save or checkpoint.
+    Attributes: unsaved_steps: number of steps since the last save or checkpoint.
     """
 
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
@@ -27,9 +27,9 @@ class Saves:
     def save(self, name: str, position: Position) -> None:
         """Save on trainer 0, to a directory of this name.
 
-        Nothing may be logged between the line of a test and the line of the save that follows it.
+        No line may be logged between the line of a test and the line of the save that follows it.
 
-        Raises: DataError: if a value is not finite.  VolumeError: if it cannot be written.
+        Raises: DataError: a value is not finite.  VolumeError: it cannot be written.
         """
         if self._parts.flags.trainer_id != 0:
             return
@@ -37,13 +37,13 @@ class Saves:
             self.write(name, position)
 
     def write(self, name: str, position: Position) -> None:
-        """Save the values that the table has now.
+        """Save the present values of the table.
 
-        Raises: as `save`.
+        Raises: see `save`.
         """
         parts, breakdown = self._parts, self._parts.reporter.breakdown
         check_values(parts, position)
-        parts.begin()  # the batches may all be those of other trainers
+        parts.begin()  # all batches may have been those of other trainers
         glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
         before = breakdown.switch(SAVE)
         save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
@@ -60,14 +60,14 @@ class Saves:
             self.save(pass_name(position.number), position)
         elif position.batches:
             self.save(pass_name(position.number, position.saves + 1), position)
-        else:  # these steps are of the pass before, which was not due to be saved
+        else:  # these steps belong to the previous pass, which was not due to be saved
             self.save(pass_name(position.number - 1), position)
 
 
 def check_values(parts: Parts, position: Position) -> None:
-    """Return if all values are finite.
+    """Check that all values are finite.
 
-    Raises: DataError: naming a parameter whose values are not.
+    Raises: DataError: the text names a parameter with other values.
     """
     wrong = nan_checks.find_bad_value(parts.table)
     if wrong:

@@ -1,4 +1,4 @@
-"""When a signal ends the program: at once, or after work that must not be cut in two."""
+"""When a signal ends the program: at once, or after work that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from runtime.errors import StoppedError, stopped_by
 
 
 class Stopper:
-    """Raises StoppedError for SIGTERM and SIGINT, inside a `with` block only at its end.
+    """Raise StoppedError for SIGTERM and SIGINT; inside a `with` block only at its end.
 
-    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends what a first signal is still waiting for; then `is_clean`
-    is False.
+    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends what a first signal still waits for; then `is_clean` is
+    False.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Stopper:
         self._deadline_s = 0
 
     def install(self) -> None:
-        """Take the signals of this process."""
+        """Install the signal handlers of this process."""
         signal.signal(signal.SIGALRM, self._handle)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
@@ -35,11 +35,11 @@ class Stopper:
         return self._waiting is not None
 
     def ignore_limit(self) -> None:
-        """Wait for the end of the block for which a signal waits now, however long that takes."""
+        """Remove the time limit of the block for which a signal waits now."""
         signal.alarm(0)
 
     def leave(self) -> None:
-        """Return if no signal waits for the end of a block, else do not wait any longer.
+        """Raise StoppedError if a signal waits for the end of a block.
 
         Raises: StoppedError.
         """
@@ -47,16 +47,16 @@ class Stopper:
             raise self._take(self._waiting)
 
     def limit(self, seconds: int) -> None:
-        """Wait for the end of a block no longer than this after a signal; 0: as long as it takes."""
+        """Limit the time for which a signal waits for the end of a block; 0: no limit."""
         self._deadline_s = seconds
 
     def hold(self, is_wanted: bool) -> AbstractContextManager[None]:
-        """Return a block behind which a signal waits, or, if none is wanted, one that does nothing."""
+        """Return a block at whose end a signal takes effect, or, if not wanted, a block without effect."""
         return self if is_wanted else nullcontext()
 
     @contextmanager
     def hold_at_ends(self, context: AbstractContextManager[None]) -> Iterator[None]:
-        """Enter and leave `context` without a signal in between; the block itself may be ended by one."""
+        """Enter and leave `context` without interruption by a signal; the block itself may be interrupted."""
         with ExitStack() as stack:
             with self:
                 stack.enter_context(context)
@@ -86,21 +86,21 @@ class Stopper:
         raise self._take(self._waiting or stopped_by(number))
 
     def _take(self, error: StoppedError) -> StoppedError:
-        """Let nothing disturb the leaving: a signal in the middle of it would leave connections half closed."""
+        """Ignore further signals while the program ends: an interruption would leave connections half closed."""
         ignore_signals()
         self._waiting = None
         return error
 
 
 def ignore_signals() -> None:
-    """Let no further signal disturb what leaves."""
+    """Ignore further signals while the program ends."""
     signal.alarm(0)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ignore)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing; of SIG_IGN the interpreter complains when the signal has arrived already."""
+    """Do nothing; with SIG_IGN the interpreter complains about a signal that has arrived already."""
 
 
-STOPPER = Stopper()  # signals are the process's, so there is one
+STOPPER = Stopper()  # signals belong to the process, so there is one

@@ -1,4 +1,4 @@
-"""Tests: all test data forward, with costs and evaluators added up; and the test job, which tests saved models.
+"""Tests: run all test data forward, and add up costs and evaluators; and the test job, which tests saved models.
 
 Source: spec/trainer.md sections 3.7 and 7.2.
 """
@@ -33,7 +33,7 @@ from trainer.telemetry.training_log import TrainingLog
 from trainer.training import nan_checks
 from trainer.training.parts import Parts
 
-WAIT_S = 60.0  # seconds between two looks for a pass that does not exist yet
+WAIT_S = 60.0  # seconds between two checks for a pass that does not exist yet
 
 
 def evaluate(
@@ -46,12 +46,12 @@ def evaluate(
     with_cost: bool = True,
     shows_layers: bool = False,
 ) -> Accumulator:
-    """Run all test data through the network and return what was measured.
+    """Run all test data through the network and return the result.
 
     Args: each_batch: called with the number of batches so far and the result so far.
         with_cost: False counts every cost as 0 (the network is for prediction).
         shows_layers: whether the statistics of every layer are logged.
-    Raises: DataError: if there is no sample, the provider raised, or a cost is not finite.
+    Raises: DataError: there is no sample, the provider raised, or a cost is not finite.
     """
     result = Accumulator(evaluators)
     source.start_pass()
@@ -68,7 +68,7 @@ def evaluate(
         if not math.isfinite(cost):
             raise DataError(
                 f"the cost of layer {network.find_bad_cost()} is {cost:g} in batch {batches} of the test: "
-                f"{nan_checks.describe_source(network)}; a look at the test data and the model may help"
+                f"{nan_checks.describe_source(network)}; check the test data and the model"
             )
         result.add(cost, samples, measure(network, evaluators))
         if each_batch is not None:
@@ -85,9 +85,9 @@ def run_test(
     values: contextlib.AbstractContextManager[None],
     each_batch: Callable[[int, Accumulator], None] | None = None,
 ) -> None:
-    """Test the model of a job that trains and log the result; do nothing when the config has no test data.
+    """Test the model of a training job and log the result; do nothing if the config has no test data.
 
-    Args: values: inside it the parameters have the values to be tested.  each_batch: see `evaluate`.
+    Args: values: inside it the parameters have the values to test.  each_batch: see `evaluate`.
     """
     if parts.test is None:
         return
@@ -106,7 +106,7 @@ def run_test(
 
 
 def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
-    """Return what each evaluator makes of the last batch: of its shares, one after the other, added up."""
+    """Return the result of each evaluator for the last batch: the sum over its parts."""
     measures = [_measure_replica(replica, evaluators) for replica in network.replicas]
     if len(measures) == 1:
         return measures[0]
@@ -126,7 +126,7 @@ def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[
 
 @dataclass(frozen=True)
 class TestedModel:
-    """One model to test; that of a pass must have the mark of a complete one."""
+    """A model to test; the directory of a pass must have the mark of a complete one."""
 
     number: int
     path: str
@@ -181,7 +181,7 @@ class Testing:
             file.close()
 
     def _arriving(self) -> Iterator[TestedModel]:
-        """Yield the models; with --test_wait each when it is there, however long that takes."""
+        """Yield the models; with --test_wait wait for each without a limit."""
         for model in self._models:
             while self._flags.test_wait and model.is_pass and not is_complete(model.path):
                 glog.info(f"Waiting for parameters of pass {model.number}")
@@ -193,7 +193,7 @@ class Testing:
 def list_models(parts: Parts) -> list[TestedModel]:
     """Return the models to test.
 
-    Raises: UsageError: if no model is named.  MissingInputError: if the model list is missing or empty.
+    Raises: UsageError: no model is given.  MissingInputError: the model list is missing or empty.
     """
     flags = parts.flags
     if flags.model_list:

@@ -1,4 +1,4 @@
-"""The time job: how long batches take, after ten that warm up, and where the time goes.
+"""The time job: it measures the duration of batches, after ten warm-up batches, and its parts.
 
 Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10, whose builds with timers print such tables.
 """
@@ -25,15 +25,15 @@ from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
 WARM_UP_BATCHES = 10
-TIMED_BATCHES = 100  # batches that --test_period=0 times; v0.10 timed none
-TIMED_S = 20.0  # seconds that these batches may take; at least one batch is timed
+TIMED_BATCHES = 100  # number of batches for --test_period=0; v0.10 measured none
+TIMED_S = 20.0  # maximum seconds for these batches; at least one batch is measured
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 
 class Timing:
     """The time job: `--test_period` training batches of the same data, or of new data with --feed_data.
 
-    Raises (run): DataError: if the data has not even one full batch, or a number is not finite.
+    Raises (run): DataError: the data does not have one full batch, or a number is not finite.
     """
 
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
@@ -46,11 +46,11 @@ class Timing:
             stopper.limit(STEP_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: where training begins."""
+        """Return {pass, batch}: the position where training begins."""
         return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
-        """Train and log the tables of times; nothing is tested or saved."""
+        """Train and log the tables of times; test and save nothing."""
         size = self._parts.batch_size
         with np.errstate(all="ignore"):
             self._updater.start_pass()
@@ -71,7 +71,7 @@ class Timing:
         self._updater.finish()
 
     def _time_batches(self, clock: Stopwatch, slots: Mapping[str, Argument], size: int) -> int:
-        """Train, and return how many batches that were."""
+        """Train, and return the number of batches."""
         wanted = self._flags.test_period
         end = time.perf_counter() + TIMED_S
         batches = 0
@@ -87,14 +87,14 @@ class Timing:
         return batches
 
     def _attach(self, clock: Stopwatch, layers: Stopwatch) -> None:
-        """Have the parts of a batch measured from now on."""
+        """Measure the parts of a batch from now on."""
         self._parts.network.time_layers(layers.measure)
         network: Any = Measured(self._parts.network, clock, {"forward": FORWARD, "backward": BACKWARD})
         updater: Any = Measured(self._updater, clock, {"step": UPDATE})
         self._step = BatchStep(replace(self._parts, network=network), updater, self._stopper, self._log)
 
     def _layer_table(self, layers: Stopwatch, batches: int) -> list[str]:
-        """Return a line for each layer, the slowest first: ms a batch, and the share of what all layers take."""
+        """Return a line for each layer, the slowest first: ms for a batch, and its share of the time of all layers."""
         rows: dict[str, dict[str, float]] = {}
         for name, times in layers.times.items():
             way, _, layer = name.partition(" ")
@@ -109,7 +109,7 @@ class Timing:
         return [*lines, "-" * 50]
 
     def _fetch(self, size: int) -> Mapping[str, Argument]:
-        """Return a full batch; behind the last one of the data the data begins anew."""
+        """Return a full batch; restart the data after its last batch."""
         for _ in range(2):
             batch = self._source.next_batch(size)
             if batch is not None and batch[1] == size:
@@ -128,7 +128,7 @@ class Timing:
 
 
 def summary_line(clock: Stopwatch, batches: int, size: int, elapsed: float) -> str:
-    """Return what most people want to know.
+    """Return the line with the most important numbers.
 
     Args: size: samples of a batch.  elapsed: seconds of all batches.
     """

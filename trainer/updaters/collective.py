@@ -1,8 +1,8 @@
-"""Steps by all-reduce: every trainer has the whole optimiser, and adds up the gradients of all trainers.
+"""Steps by all-reduce: every trainer has the whole optimizer, and adds the gradients of all trainers.
 
-All trainers add in the order of their ranks, as the parameter servers do, and so all of them, and a job with servers,
-get the same values. What is said beside the gradients of a step is added up, too: the samples, who asks for a
-checkpoint, and who has a batch. A trainer whose data end before the others' takes part with zeros until nobody has any.
+All trainers add in the order of their ranks, as the parameter servers do. Therefore all of them, and a job with
+servers, compute the same values. Further numbers of a step are added too: the samples, the trainers that request a
+checkpoint, and those with a batch. A trainer whose data end earlier takes part with zeros until no trainer has a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trainer.updaters.optimizer_settings import Sending, has_sparse_rows
 
 
 class StepTotals(NamedTuple):
-    """What all trainers have in a step. `wanting`: trainers that ask for a checkpoint.  active: that have a batch."""
+    """The sums over all trainers in a step. `wanting`: trainers that request a checkpoint.  active: with a batch."""
 
     samples: int
     wanting: int
@@ -39,9 +39,9 @@ class StepTotals(NamedTuple):
 
 
 class CollectiveUpdater:
-    """The optimiser of every trainer of a job without servers. `operations.init` has been called.
+    """The optimizer of every trainer of a job without servers. `operations.init` must have been called.
 
-    Raises: ConfigError: parameters have sparse updates; rows travel between trainers and servers only.
+    Raises: ConfigError: parameters have sparse updates, which need servers.
         HorovodInternalError (all but the constructor): a trainer is lost.
     """
 
@@ -56,13 +56,13 @@ class CollectiveUpdater:
             raise ConfigError("settings: is_async=True does not go with --collective; train with parameter servers")
         self._table = table
         self._local = LocalUpdater(table, optimization, pool=pool, per_parameter=True)
-        # not in the table's place: it knows which of its gradients this trainer has touched
+        # not in place of the table, which knows which of its gradients this trainer has touched
         self._sums: Array = np.zeros_like(table.peek_gradients())
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Take the values of trainer 0, or go on from its checkpoint.
+        """Take the values of trainer 0, or resume from its checkpoint.
 
-        Raises: ConfigError: if the checkpoint does not fit this job.
+        Raises: ConfigError: the checkpoint does not fit this job.
         """
         rank = operations.rank()
         if rank == 0 and restored is not None and len(restored.services) != 1:
@@ -88,7 +88,7 @@ class CollectiveUpdater:
         return own
 
     def check(self) -> None:
-        """Return at once: a lost trainer is noticed in the next step."""
+        """Return at once: a lost trainer is detected in the next step."""
 
     def start_pass(self, batch: int = 0) -> None:
         """Wait for all trainers."""
@@ -98,13 +98,13 @@ class CollectiveUpdater:
         """Return at once: all values are in this process."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Return None: gradients are added up after the backward pass."""
+        """Return None: gradients are added after the backward pass."""
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Make one step with the gradients of all trainers; return whether any asked for a checkpoint.
+        """Take one step with the gradients of all trainers; return whether any has requested a checkpoint.
 
-        A trainer whose data have ended can make none, so that one which is asked for then is not made.
+        A trainer whose data have ended cannot make one, so a checkpoint that is requested then is not made.
         """
         self._local.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), 1))
@@ -122,7 +122,7 @@ class CollectiveUpdater:
         self._local.finish_pass()
 
     def _add_up(self, gradients: Array, own: StepTotals) -> StepTotals:
-        """Add up the gradients of all trainers, and what they say beside them."""
+        """Add the gradients of all trainers, and the further numbers of the step."""
         if gradients is not self._sums:
             self._sums[:] = gradients
         sums = operations.allreduce_async_(self._sums, name="gradients", op=operations.Sum)
@@ -131,32 +131,32 @@ class CollectiveUpdater:
         return StepTotals(*operations.synchronize(counts).tolist())
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job, on trainer 0; the others only say of themselves what is to be kept."""
+        """Return the state of the job in trainer 0; the others only send their own state."""
         trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
         return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Have the averages in the place of the values, where the config says so."""
+        """Put the averages in place of the values, if the config says so."""
         with self._local.averaged():
             yield
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate that each element had in the last step, if the method has such rates."""
+        """Return the rate of each element in the last step, if the method has separate rates."""
         return self._local.rates(parameter)
 
     def finish(self) -> None:
-        """Leave when all trainers have come to their end."""
+        """Leave when all trainers have ended their training."""
         operations.barrier()
         operations.shutdown()
 
     def abort(self, reason: str) -> None:
-        """Leave; the others notice it in their next step."""
+        """Leave; the other trainers detect it in their next step."""
         operations.shutdown()
 
 
 class CollectiveTrainers:
-    """Makes the updater of a job whose trainers are the workers of `paddle elastic run`.
+    """Create the updater of a job whose trainers are the workers of `paddle elastic run`.
 
     Attributes: updater: its class.
     """
@@ -175,7 +175,7 @@ class CollectiveTrainers:
     ) -> Updater:
         """Return the updater.
 
-        Raises: ConfigError: the config asks for what needs parameter servers.
+        Raises: ConfigError: the config needs parameter servers.
         """
         if sending != Sending():
             raise ConfigError(
@@ -190,9 +190,9 @@ class CollectiveTrainers:
 
 
 def join_workers(flags: Values) -> bool:
-    """Join the job that the environment describes; its rank and size become those of the trainer.
+    """Join the job in the environment; its rank and size become those of the trainer.
 
-    Returns: whether the workers of the job may come and go.
+    Returns: whether the workers of the job may join and leave.
     Raises: ConfigError, PeerUnreachableError, HorovodInternalError: it cannot be joined.
     """
     operations.init()

@@ -1,9 +1,9 @@
-"""Steps in this process, and what they changed goes to the parameter servers (num_batches_per_send_parameter over 1).
+"""Several steps in this process, whose changes are then sent to the servers (num_batches_per_send_parameter over 1).
 
-    average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
-    elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
+average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
+elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
 
-with rate = delta_add_rate / trainers, so that the servers' values, the centre, move by the mean of the changes.
+with rate = delta_add_rate / trainers, so that the servers' values, the center, move by the mean of the changes.
 
 Source: RemoteParameterUpdater.cpp of v0.10.
 """
@@ -33,13 +33,13 @@ from trainer.updaters.optimizer_settings import Sending
 if TYPE_CHECKING:
     from pserver.client.client import Client
 
-OWN_STATE = "optimiser"  # what the updater adds to what a trainer says of itself in a checkpoint
-MOST_DECAY = 0.1  # largest decay that the servers may apply in one exchange
+OWN_STATE = "optimiser"  # key of the updater's state in a trainer's own state of a checkpoint
+MOST_DECAY = 0.1  # maximum decay that the servers apply in one exchange
 
 
 @dataclass
 class StepsSinceExchange:
-    """What this trainer has done since the servers last heard of it."""
+    """The steps of this trainer since its last exchange with the servers."""
 
     batches: int = 0
     samples: int = 0
@@ -47,13 +47,13 @@ class StepsSinceExchange:
 
 
 class DeltaUpdater:
-    """An optimiser of this trainer's own; every few batches the servers gather its steps.
+    """A separate optimizer in each trainer; every few batches the servers collect the changes.
 
-    The averages of `average_window` are the servers'. A checkpoint waits for the next exchange; for it the trainers
-    leave the state of their own optimisers with the servers.
+    The averages of `average_window` are on the servers. A checkpoint waits for the next exchange; the trainers then
+    store the state of their own optimizers on the servers.
 
     Args: trainers: their number.  is_first: whether this is trainer 0.
-    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class DeltaUpdater:
         self._served = served, replace(optimization, learning_method=DELTA, delta_add_rate=sending.rate)
         self._averages = bool(optimization.average_window)
         self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
-        self._base = np.empty_like(table.values)  # the values as of the last exchange
+        self._base = np.empty_like(table.values)  # the values of the last exchange
         self._delta = np.empty_like(table.values)
         self._kept: Array | None = None  # the trainer's values while the table has the servers' between two passes
         self._since = StepsSinceExchange()
         self._is_in_pass = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
+        """Join every server; trainer 0 sends its values, or a checkpoint, and the others receive them."""
         pruning = self._local.pruning
         pruning.start()
         self._client.join(*self._served)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            pruning.start()  # pruned again, because all trainers now have the values of trainer 0
+            pruning.start()  # pruned again, because all trainers have the values of trainer 0 now
         else:
             with decoding("an optimiser"):
                 pruning.go_on(own.get(MASKS, {}))
@@ -99,7 +99,7 @@ class DeltaUpdater:
         return own
 
     def _go_on(self, described: dict[str, Any] | None) -> None:
-        """Go on from the state that was left; own values wait until the pass begins."""
+        """Restore the stored state; this trainer's own values are restored when the pass begins."""
         if described is None:
             return
         centre = self._table.values.copy()
@@ -114,7 +114,7 @@ class DeltaUpdater:
         self._table.values[:] = centre
 
     def _leave_state(self) -> dict[str, Any]:
-        """Leave the state of this trainer's optimiser with the servers, and return what describes it."""
+        """Store the state of this trainer's optimizer on the servers, and return its description."""
         part = self._local.take()
         arrays = dict(part.arrays)
         if self._kept is not None:
@@ -125,11 +125,11 @@ class DeltaUpdater:
         return {OWN_STATE: {"counters": part.counters, "arrays": listed, "bytes": len(data)}}
 
     def check(self) -> None:
-        """Raise the error of the heartbeat, if it has found one."""
+        """Raise the error that the heartbeat has found, if any."""
         self._client.check()
 
     def start_pass(self, batch: int = 0) -> None:
-        """Wait for all trainers, and go on from this trainer's own values where it has such."""
+        """Wait for all trainers, and continue from this trainer's own values if it has any."""
         self._client.start_pass(batch)
         self._is_in_pass = True
         if self._kept is not None:
@@ -144,7 +144,7 @@ class DeltaUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Make a step here; speak with the servers when it is time."""
+        """Take a step here; exchange with the servers when it is due."""
         self._local.step(samples)
         self._since.batches += 1
         self._since.samples += samples
@@ -155,7 +155,7 @@ class DeltaUpdater:
         return self._exchange(checkpoint)
 
     def _exchange(self, checkpoint: bool = False) -> bool:
-        """Give the servers what the steps since the last exchange changed; return whether a checkpoint is due."""
+        """Send the changes since the last exchange to the servers; return whether a checkpoint is due."""
         values, delta, samples = self._table.values, self._delta, self._since.samples
         self._since.batches = self._since.samples = 0
         if not self._sending.is_elastic:
@@ -171,16 +171,16 @@ class DeltaUpdater:
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
+        """Let trainer 0 collect every trainer's own state, and the state of the servers."""
         return self._client.gather_checkpoint({**self._with_masks(own), **self._leave_state()})
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """Give the servers the last steps, wait for the other trainers, and take the servers' values."""
+        """Send the last changes to the servers, wait for the other trainers, and take the servers' values."""
         described = own and self._with_masks(own)
         is_due = bool(self._since.batches) and self._exchange()
         if (
             described and not self._is_first
-            # after the end of trainer 0's pass no trainer writes a checkpoint that another one asks for
+            # after the end of trainer 0's pass no trainer writes a checkpoint that another one requests
         ):
             described = {**described, **self._leave_state()}
             if is_due:
@@ -197,7 +197,7 @@ class DeltaUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Take the servers' averages, or inside a pass their values where this trainer's are its own."""
+        """Use the servers' averages, or inside a pass the servers' values if this trainer has its own."""
         if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
             yield
             return
@@ -209,7 +209,7 @@ class DeltaUpdater:
             self._table.values[:] = raw
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate that each element had in the last step of this trainer, if the method has such rates."""
+        """Return the rate of each element in this trainer's last step, if the method has separate rates."""
         return self._local.rates(parameter)
 
     def finish(self) -> None:
@@ -226,11 +226,11 @@ def share_decay(
 ) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
     """Return the parameters' settings for the trainers' own steps, and for the servers.
 
-    A parameter whose num_batches_regularization is num_batches_per_send_parameter decays on the servers, once in each
-    exchange, at its rate times `sending.rate`, batches and, where the exchanges are synchronous, trainers; but not with
-    elastic averages. All others decay in the trainers' steps. Nothing is clipped on the servers.
+    A parameter whose num_batches_regularization equals num_batches_per_send_parameter decays on the servers, once in
+    each exchange, at its rate times `sending.rate`, batches and, for synchronous exchanges, trainers; but not with
+    elastic averages. All others decay in the trainers' steps. Servers do not clip.
 
-    Raises: ConfigError: if the servers' decay is over MOST_DECAY; if it goes with momentum.
+    Raises: ConfigError: the servers' decay is above MOST_DECAY, or is combined with momentum.
     """
     own, served = [], []
     for p in parameters:
@@ -243,7 +243,7 @@ def share_decay(
             gradient_clipping_threshold=0.0,
         )
         if not p.is_static and p.num_batches_regularization > 1:
-            separate_decay(p)  # refuses momentum
+            separate_decay(p)  # it refuses momentum
         decays = bool(p.decay_rate or p.decay_rate_l1) and not p.is_static
         if sending.is_elastic or not decays or p.num_batches_regularization != sending.batches_per_send:
             own.append(p)

@@ -1,4 +1,4 @@
-"""From gradients to new values: what every updater does, and the one that is an optimiser in this process."""
+"""The interface of updaters, which compute new values from gradients, and the updater in this process."""
 
 from __future__ import annotations
 
@@ -19,78 +19,78 @@ from trainer.network.network import OnFinal
 from trainer.updaters.optimizer_settings import has_sparse_rows, refuse_l1
 from trainer.updaters.pruning import Pruning
 
-MASKS = "pruned"  # what an updater adds to what a trainer says of itself in a checkpoint
+MASKS = "pruned"  # key of the updater's masks in a trainer's own state of a checkpoint
 
 
 class Updater(Protocol):
-    """Changes the table's values by its gradients, in place."""
+    """Change the table's values with its gradients, in place."""
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prepare for the first pass, with the values that the table has now; trainer 0's win.
+        """Prepare for the first pass, with the present values of the table; trainer 0's values replace the others'.
 
-        Args: restored: trainer 0's, to go on from a checkpoint.
-        Returns: what this trainer said of itself in that checkpoint; None without one.
+        Args: restored: trainer 0's checkpoint to resume from.
+        Returns: this trainer's own state in that checkpoint; None without one.
         """
 
     def check(self) -> None:
-        """Return if the others are still there, as far as is known; never waits.
+        """Check that no loss of a peer is known; never blocks.
 
-        Raises: LostPeerError: naming the lost peer.
+        Raises: LostPeerError: the text names the lost peer.
         """
 
     def start_pass(self, batch: int = 0) -> None:
-        """Begin a pass, or go on in it after `batch` batches; waits for the other trainers."""
+        """Begin a pass, or continue in it after `batch` batches; wait for the other trainers."""
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Get ready what the forward pass of a batch needs, and only it."""
+        """Prepare what only the forward pass of this batch needs."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Begin the step of a batch of `samples` samples, before its backward pass.
 
-        Returns: what the backward pass may call as the gradients get complete, if that is of any use.
+        Returns: a function for the backward pass to call as gradients become complete, or None.
         """
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Make one step with the gradients of a batch of `samples` samples.
+        """Take one step with the gradients of a batch of `samples` samples.
 
-        Args: checkpoint: whether this trainer asks for a checkpoint after this batch.
-        Returns: whether any trainer did; then all call `gather_checkpoint`.
+        Args: checkpoint: whether this trainer requests a checkpoint after this batch.
+        Returns: whether any trainer has; then all call `gather_checkpoint`.
         """
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job, on trainer 0; the others only say of themselves what is to be kept.
+        """Return the state of the job in trainer 0; the others only send their own state.
 
-        Args: own: what this trainer needs to go on from here; JSON can hold it.
+        Args: own: this trainer's state for resuming from here, JSON-compatible.
         """
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """End a pass; waits for the other trainers, and takes the values that all of them made.
+        """End a pass; wait for the other trainers, and take the common values.
 
-        Args: own: as for `gather_checkpoint`, for the checkpoints that others ask for before they end the pass.
+        Args: own: see `gather_checkpoint`; for checkpoints that others request before they end the pass.
         """
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Within it the table has the values to test and to save: averaged where the config says so."""
+        """Inside it the table has the values to test and to save: averaged if the config says so."""
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate that each element of a parameter had in the last step, if the method has such rates."""
+        """Return the rate of each element of a parameter in the last step, if the method has separate rates."""
 
     def finish(self) -> None:
         """Leave after the last pass."""
 
     def abort(self, reason: str) -> None:
-        """Leave because of an error, and tell the others why."""
+        """Leave because of an error, and tell the others the reason."""
 
 
 class LocalUpdater:
     """The optimiser in this process.
 
-    As in the legacy, without sparse parameters it is one for all, which neither clips gradients nor knows L1; with
-    any, every parameter has one of its own, which does.
+    As in the legacy, without sparse parameters there is one optimizer for all parameters, without clipping and L1. With
+    sparse parameters every parameter has its own optimizer, which supports both.
 
-    Args: parameters: the settings that count, where they are not the table's own.  per_parameter: every parameter has
-        an optimiser of its own, as on the parameter servers.
-    Raises: ConfigError: if the settings of a parameter do not go together, or not with the method.
+    Args: parameters: the settings to use, if they differ from the table's.  per_parameter: every parameter has its own
+        optimizer, as on the parameter servers.
+    Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class LocalUpdater:
         self._shard.work_on(table.values)
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prune the first values, or go on from a checkpoint.
+        """Prune the initial values, or resume from a checkpoint.
 
-        Raises: ConfigError: if the checkpoint does not fit this job.
+        Raises: ConfigError: the checkpoint does not fit this job.
         """
         if restored is None:
             self.pruning.start()
@@ -146,13 +146,13 @@ class LocalUpdater:
         return own
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values, whose arrays change with the next step."""
+        """Return the state of the optimizer with the values; its arrays change with the next step."""
         return snapshot.take(self._shard)
 
     def put_back(self, part: Part) -> None:
-        """Go on from such a state.
+        """Restore such a state.
 
-        Raises: ConfigError: if it does not fit this job.
+        Raises: ConfigError: it does not fit this job.
         """
         snapshot.put_back(self._shard, part)
 
@@ -170,9 +170,9 @@ class LocalUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Make one optimiser step, and return `checkpoint`: no other trainer can ask for one."""
+        """Take one optimizer step, and return `checkpoint`: no other trainer can request one."""
         self.pruning.mask_gradients()
-        gradients = self._table.gradients  # read before the rows: a table without gradients has no touched rows
+        gradients = self._table.gradients  # read before the rows, because a table without gradients has no touched rows
         touched = {
             number: rows
             for number, parameter in self._with_rows.items()
@@ -182,20 +182,20 @@ class LocalUpdater:
         return checkpoint
 
     def apply(self, gradients: Array, samples: int) -> None:
-        """Make one optimiser step with gradients that are not the table's, of `samples` samples."""
+        """Take one optimizer step with gradients of `samples` samples that are not the table's."""
         self._shard.step(gradients, samples, {})
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of this trainer and of its optimiser, whose arrays change with the next step."""
+        """Return the state of this trainer and of its optimizer; its arrays change with the next step."""
         return CheckpointState([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """Apply the decay that is still due, and count the pass."""
+        """Apply the decay that is due, and count the pass."""
         self._shard.finish_pass()
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Apply the decay that is still due; average where the config says so."""
+        """Apply the decay that is due; average if the config says so."""
         self._shard.apply_average()
         try:
             yield
@@ -203,7 +203,7 @@ class LocalUpdater:
             self._shard.restore()
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """Return the rate that each element had in the last step, if the method has such rates."""
+        """Return the rate of each element in the last step, if the method has separate rates."""
         start = self._offsets.get(parameter.name)
         return None if start is None else self._shard.rates(start, start + parameter.size)
 

@@ -1,4 +1,4 @@
-"""From settings() to what the optimiser and the servers are told."""
+"""The settings of optimizer and servers, read from the config's settings()."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ AVERAGE, ELASTIC_AVERAGE = "average", "elastic_average"
 
 @dataclass(frozen=True)
 class Sending:
-    """How often a trainer speaks with the servers.
+    """How often a trainer exchanges data with the servers.
 
-    `batches_per_send` over 1: the trainer takes steps of its own, and sends what they changed; the servers add
-    `rate` times that, and `is_elastic` says whether the trainer goes on from its own values or from theirs.
-    `batches_per_get`: it takes the values after this number of gradients.
-    `shrink`: by how much the values of tables with L1 are nearer to zero here than on the servers.
+    `batches_per_send` over 1: the trainer takes its own steps, and sends their changes; the servers add `rate` times
+    the changes. `is_elastic`: the trainer then continues from its own values and not from theirs. `batches_per_get`: it
+    fetches the values after this number of gradients. `shrink`: by how much the values of tables with L1 are nearer to
+    zero here than on the servers.
     """
 
     batches_per_send: int = 1
@@ -36,9 +36,9 @@ def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
 
 
 def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
-    """Return if a single optimiser for all parameters can do their decay.
+    """Check that a single optimizer for all parameters can do their decay.
 
-    Raises: ConfigError: naming the parameter.
+    Raises: ConfigError: it cannot; the text names the parameter.
     """
     for p in parameters:
         if p.decay_rate_l1 and not p.is_static:
@@ -49,9 +49,9 @@ def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
 
 
 def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimization:
-    """Return the settings that the optimiser needs.
+    """Return the settings that the optimizer needs.
 
-    Raises: ConfigError: naming the setting that is not supported yet, or impossible.
+    Raises: ConfigError: a setting is unsupported or invalid; the text names it.
     """
     if not config.HasField("batch_size"):
         raise ConfigError("the config does not call settings(batch_size=..., learning_rate=...)")
@@ -91,9 +91,9 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
 
 
 def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
-    """Return how often the trainers are to speak with the servers.
+    """Return how often the trainers exchange data with the servers.
 
-    Raises: ConfigError: naming the setting that is impossible.
+    Raises: ConfigError: a setting is invalid; the text names it.
     """
     send, get = config.num_batches_per_send_parameter, config.num_batches_per_get_parameter
     for name, value in (("send", send), ("get", get)):
@@ -117,9 +117,9 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
 
 
 def refuse_own_steps(config: OptimizationConfig) -> None:
-    """Return if the trainers take no steps of their own, which a job with a master cannot have.
+    """Check that the trainers take no steps of their own, which a job with a master does not support.
 
-    Raises: ConfigError: naming the setting.
+    Raises: ConfigError: the text names the setting.
     """
     for name, value in (
         ("num_batches_per_send_parameter", config.num_batches_per_send_parameter),
@@ -132,7 +132,7 @@ def refuse_own_steps(config: OptimizationConfig) -> None:
 
 
 def list_missing(config: OptimizationConfig, sending: Sending) -> list[str]:
-    """Return a sentence for each setting that has no effect in this kind of training."""
+    """Return a sentence for each setting without effect in this kind of training."""
     if not config.shrink_parameter_value or sending.shrink:
         return []
     return [
@@ -149,9 +149,9 @@ def list_oddities(
     algorithm: str = "sgd",
     sending: Sending | None = None,
 ) -> list[str]:
-    """Return a sentence for each setting that has no effect, because it had none in the legacy either.
+    """Return a sentence for each setting without effect, because it had none in the legacy.
 
-    And one for a setting that had none in the legacy, and has one here.
+    Also return one for a setting that had no effect in the legacy and has one here.
     """
     sending = sending or Sending()
     takes_own_steps = sending.batches_per_send > 1
@@ -173,7 +173,8 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
-    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:  # tables do
+    # sparse services do count passes
+    if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(
             f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes for dense "
             "parameters in asynchronous training, as in the original; their first rate stays"

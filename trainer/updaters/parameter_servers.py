@@ -1,4 +1,4 @@
-"""The parameter servers of a job, as a trainer sees them: connections, the updater that uses them, an own server."""
+"""The parameter servers of a job from the trainer's view: connections, updaters, and a server of its own."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from trainer.updaters.own_server import OwnServer
 from trainer.updaters.remote import RemoteUpdater
 from trainer.updaters.tables import SPARSE_PORTS, RemoteTables, TablesUpdater
 
-# seconds. Source: the trainer may be started by hand before the servers are
+# seconds. Source: a user may start the trainer before the servers
 CONNECT_TIMEOUT_S = 60.0
 
 
 class ParameterServers:
-    """Makes the updater of a job that trains with parameter servers."""
+    """Create the updater of a job that trains with parameter servers."""
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
@@ -38,20 +38,20 @@ class ParameterServers:
 
     @property
     def save_tables(self) -> SaveTables | None:
-        """What lets the servers save the tables; None where trainer 0 saves them."""
+        """The function by which the servers save the tables; None if trainer 0 saves them."""
         return None if self._saved_by_servers is None else self._saved_by_servers.save
 
     def load_tables(self, model: str) -> None:
-        """Let the servers load the tables of a model, if they are those that load and save them."""
+        """Let the servers load the tables of a model, if they load and save tables."""
         if self._saved_by_servers is not None and self._flags.trainer_id == 0:
             self._saved_by_servers.load(model)
 
     def make_updater(
         self, model: ModelConfig, table: ParameterTable, optimization: Optimization, sending: Sending, pool: ThreadPool
     ) -> Updater:
-        """Return the updater that the config asks for; it is not connected yet.
+        """Return the updater for the config; it is not connected yet.
 
-        Raises: ConfigError: if the servers have no ports for tables, or cannot do what the config says of them.
+        Raises: ConfigError: the servers have no ports for tables, or do not support the config.
         """
         flags = self._flags
         if flags.start_pserver:
@@ -77,7 +77,7 @@ class ParameterServers:
         client: Client,
         pool: ThreadPool,
     ) -> RemoteUpdater | DeltaUpdater:
-        """Return the updater of parameters that are no tables."""
+        """Return the updater of the parameters other than tables."""
         if sending.batches_per_send == 1:
             return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)
         return DeltaUpdater(
@@ -104,7 +104,7 @@ class ParameterServers:
             "own_addresses": own,
             "source": own[0] if len(own) == 1 else "",
             "peer_timeout": job.peer_timeout,
-            # the launcher has waited for the servers already: one that is silent now is lost
+            # the launcher has already waited for the servers, so a silent one is lost
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 
@@ -129,6 +129,6 @@ class ParameterServers:
         return RemoteTables(model, table, optimization, rows, shrink=sending.shrink)
 
     def end(self) -> None:
-        """Wait for the server that this trainer started."""
+        """Wait for the server that this trainer has started."""
         if self._own_server is not None:
             self._own_server.end()

@@ -1,9 +1,9 @@
-"""Which rows of its tables a batch will use, known from its slots before the forward pass.
+"""Find the rows of tables that a batch uses from its slots, before the forward pass.
 
-Parameters with sparse_update whose rows lie on parameter servers are fetched by these rows, and only these rows hold
-the servers' values while the batch is computed. So every layer that uses such a parameter must take its rows from a
-data layer: a table projection from ids, a fully connected layer or projection from a sparse slot; inside of recurrent
-groups, too, where the input of a step is a data layer of the enclosing network.
+Only the rows of a batch are fetched for parameters with sparse_update on parameter servers, and only these rows have
+the servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a data
+layer: a table projection from ids, or a fully connected layer or projection from a sparse slot. Inside recurrent groups
+the input of a step must be a data layer of the enclosing network.
 
 Source: spec/distributed.md 3.12; GradientMachine::prefetch of v0.10.
 """
@@ -26,7 +26,7 @@ _ADVICE = "leave sparse_update out of its ParamAttr"
 
 @dataclass(frozen=True)
 class _Use:
-    """A parameter's use by a layer that takes its rows from a slot."""
+    """The use of a parameter by a layer that takes its rows from a slot."""
 
     parameter: Parameter
     layer: str
@@ -39,7 +39,7 @@ class _Use:
         return self.parameter.size // self.parameter.row_width
 
     def find(self, batch: Mapping[str, Argument]) -> Ids:
-        """Return the rows in question, in any order, repeatedly, -1 for none.
+        """Return the used rows, in any order and with repetitions, -1 for none.
 
         Raises: ConfigError: the slot is of another kind.  DataError: a row is not in the table.
         """
@@ -62,9 +62,9 @@ class _Use:
 
 
 class RowFinder:
-    """Finds the rows of some parameters.
+    """Find the rows of some parameters.
 
-    Raises: ConfigError: naming a layer for which the rows of such a parameter cannot be known before.
+    Raises: ConfigError: a layer's rows of such a parameter cannot be known in advance; the text names the layer.
     """
 
     def __init__(self, config: ModelConfig, parameters: Sequence[Parameter]) -> None:
@@ -72,7 +72,7 @@ class RowFinder:
         self._uses = _find_uses(config, {one.name: one for one in parameters})
 
     def find(self, batch: Mapping[str, Argument]) -> list[RowIds]:
-        """Return for each parameter the numbers of the rows that a batch uses, rising.
+        """Return for each parameter the numbers of the rows that a batch uses, ascending.
 
         Raises: ConfigError: a slot is not of the kind that its layer needs.  DataError: a row is not in the table.
         """
@@ -81,7 +81,7 @@ class RowFinder:
     def _find_rows(self, parameter: Parameter, batch: Mapping[str, Argument]) -> RowIds:
         given: dict[tuple[str, bool], Ids] = {}
         for use in self._uses:
-            # no layer reads a slot that is not in the batch
+            # slots that are not in the batch are read by no layer
             if use.parameter is parameter and use.slot in batch and (use.slot, use.takes_ids) not in given:
                 given[use.slot, use.takes_ids] = use.find(batch)
         ids = list(given.values())
@@ -89,7 +89,7 @@ class RowFinder:
 
 
 def sort_rows(ids: Ids, parameter: Parameter) -> RowIds:
-    """Return the rows of a parameter that occur among the ids, rising, without those below zero."""
+    """Return the rows of a parameter among the ids, ascending, without negative ones."""
     if ids.size and ids.min() < 0:
         ids = ids[ids >= 0]
     return list_distinct(ids.astype(np.uint32), parameter.size // parameter.row_width).astype(np.uint32)
@@ -132,7 +132,7 @@ def _refuse_whole(parameters: Collection[str], name: str, user: str) -> None:
 
 
 def _find_givers(config: ModelConfig) -> dict[str, str]:
-    """Return for the agents in groups that stand for a layer outside, the same at every step or row by row, which."""
+    """Return the outside layers that agents in groups represent, for the same input at every step or row by row."""
     found = {}
     for record in config.sub_models:
         found.update({link.link_name: link.layer_name for link in record.in_links})
@@ -143,9 +143,9 @@ def _find_givers(config: ModelConfig) -> dict[str, str]:
 
 
 def _trace(name: str, given: Mapping[str, str], layers: Mapping[str, LayerConfig]) -> str:
-    """Return the layer whose rows come in under this name.
+    """Return the layer whose rows enter under this name.
 
-    Raises: ConfigError: if it is not in the config.
+    Raises: ConfigError: it is not in the config.
     """
     while name in given and given[name] != name:
         name = given[name]

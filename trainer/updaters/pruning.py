@@ -1,4 +1,4 @@
-"""Static pruning: the smallest first values of a parameter become zero and stay zero.
+"""Static pruning: the smallest initial values of a parameter become zero and stay zero.
 
 Source: ParameterUpdaterHook.cpp of v0.11, the hook of `HookAttr('pruning', sparsity_ratio)`.
 """
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 class Pruning:
     """The masks of the parameters with a pruning hook.
 
-    Raises: ConfigError: if a hook is of another type, or its ratio impossible.
+    Raises: ConfigError: a hook is of another type, or its ratio is invalid.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -30,31 +30,31 @@ class Pruning:
         self._masks: dict[str, Mask] = {}
 
     def start(self) -> None:
-        """Choose what is kept by the values as they are now, and make the others zero."""
+        """Choose the kept values from the present values, and set the others to zero."""
         for parameter in self._pruned:
             mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
             self._masks[parameter.name] = mask
             parameter.value[~mask] = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the masks, as JSON can hold them."""
+        """Return the masks in a JSON-compatible form."""
         return {name: encode_array(np.packbits(mask)) for name, mask in self._masks.items()}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Keep what another run chose: by the values of now it would be another choice, where kept ones became zero."""
+        """Restore another run's masks: from the present values the choice could differ if kept values became zero."""
         for parameter in self._pruned:
             bits = np.unpackbits(decode_array(state[parameter.name]), count=parameter.size)
             self._masks[parameter.name] = bits.astype(np.bool_)
 
     def mask_gradients(self) -> None:
-        """Make the gradients of pruned values zero."""
+        """Set the gradients of pruned values to zero."""
         for parameter in self._pruned:
             if not parameter.is_static:
                 parameter.gradient[~self._masks[parameter.name]] = 0
 
 
 def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
-    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes, of equal ones the first."""
+    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes; of equal ones the first."""
     kept = int(values.size * (1 - sparsity_ratio))
     mask: Mask = np.zeros(values.size, np.bool_)
     mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True

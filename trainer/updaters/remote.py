@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class RemoteUpdater:
-    """The parameter servers: pushes the gradients, waits for the step of all trainers, pulls the new values.
+    """Push the gradients to the parameter servers, wait for the step of all trainers, and pull the new values.
 
-    Args: batches_per_get: after how many gradients the values come back. Checkpoints wait for that, too: there the
-        values of the trainers are those of the servers.
-    Raises: ConfigError: if the settings of a parameter do not go together, or the servers cannot do them.
+    Args: batches_per_get: number of gradients after which values are pulled. Checkpoints wait for that too, because the
+        values of trainers and servers are then equal.
+    Raises: ConfigError: the settings of a parameter are inconsistent, or the servers do not support them.
     """
 
     def __init__(
@@ -43,26 +43,26 @@ class RemoteUpdater:
         parameters = [parameter.spec() for parameter in table]
         find_parameter_groups(
             parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # raises here what the servers would refuse
+        )  # raises errors here that the servers would report
         self._pruning = Pruning(table)
         self._has_begun = False
-        self._period, self._pushed = batches_per_get, 0  # gradients since values came
+        self._period, self._pushed = batches_per_get, 0  # number of gradients since the last pull
         self._wants_checkpoint = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 gives its values, or a checkpoint, and the others take them."""
+        """Join every server; trainer 0 sends its values, or a checkpoint, and the others receive them."""
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            self._pruning.start()  # pruned again, because all trainers now have the values of trainer 0
+            self._pruning.start()  # pruned again, because all trainers have the values of trainer 0 now
         else:
             with decoding("masks"):
                 self._pruning.go_on(own.get(MASKS, {}))
         return own
 
     def check(self) -> None:
-        """Ask the heartbeat."""
+        """Raise the error that the heartbeat has found, if any."""
         self._client.check()
 
     def start_pass(self, batch: int = 0) -> None:
@@ -71,10 +71,10 @@ class RemoteUpdater:
         self._pushed = 0
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """All is here, since the last step."""
+        """Return at once: all values are here since the last step."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
+        """Push gradients as they become complete, layer by layer; pruned ones wait for their masks."""
         if self._pruning.state() or self._pushed + 1 < self._period:
             return None
         self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
@@ -87,14 +87,14 @@ class RemoteUpdater:
         return push
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push the gradients that are not on their way yet, and pull the values."""
+        """Push the remaining gradients, and pull the values."""
         self._pruning.mask_gradients()
         gradients, values = self._table.gradients, self._table.values
         self._wants_checkpoint |= checkpoint
         self._pushed += 1
         if self._pushed < self._period:
             is_due = self._client.push(gradients, samples)
-            if is_due:  # another trainer asked, at another place of its own
+            if is_due:  # another trainer has requested it at its own position
                 self._client.fetch_values(values)
                 self._pushed = 0
             return is_due
@@ -106,7 +106,7 @@ class RemoteUpdater:
         return self._client.finish_push(checkpoint=checkpoint)
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect what every trainer says of itself, and the state of the servers."""
+        """Let trainer 0 collect every trainer's own state, and the state of the servers."""
         return self._client.gather_checkpoint(self._with_masks(own))
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
@@ -118,7 +118,7 @@ class RemoteUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Take the averages from the servers where the config says so."""
+        """Fetch the averages from the servers if the config says so."""
         if not self._optimization.average_window:
             yield
             return
@@ -130,7 +130,7 @@ class RemoteUpdater:
             self._table.values[:] = raw
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """They are on the servers."""
+        """Return None: the rates are on the servers."""
         return None
 
     def finish(self) -> None:

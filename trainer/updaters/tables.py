@@ -1,8 +1,7 @@
-"""Tables whose rows lie on the sparse services of the parameter servers: the rows of a batch come before it and their
-gradients go after it.
+"""Tables on the sparse services of the parameter servers: a batch's rows are fetched before it.
 
-The trainer has the whole table in its address space, but only the rows of the batch in hand, and all of them for a
-test or a save, hold the servers' values.
+Their gradients are pushed after it. The trainer has the whole table in its address space, but only the rows of the
+current batch, and all of them for a test or a save, have the servers' values.
 
 Source: spec/distributed.md 3.12; SparseRemoteParameterUpdater of v0.10.
 """
@@ -39,13 +38,13 @@ SPARSE_PORTS = (
 
 
 class TableRows:
-    """The tables of a trainer, and their rows that the batch in hand uses.
+    """The tables of a trainer, and their rows in the current batch.
 
     Attributes: size: number of elements of all tables.  values: all tables, one after the other.  rows: of each table,
-        rising.  specs: the tables, for the servers.
+        ascending.  specs: the tables, for the servers.
 
-    Raises: ConfigError: naming a layer for which the rows of a table cannot be known before, or a setting that tables
-        on servers cannot have.
+    Raises: ConfigError: a layer's rows of a table cannot be known in advance, or a setting is unsupported for tables on
+        servers.
     """
 
     def __init__(self, config: ModelConfig, table: ParameterTable, optimization: Optimization) -> None:
@@ -58,12 +57,12 @@ class TableRows:
         self.specs = [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
         make_table_groups(
             self.specs, optimization, is_asynchronous=optimization.is_asynchronous
-        )  # raises here what the servers would refuse
+        )  # raises errors here that the servers would report
 
     def find(self, slots: Mapping[str, Argument]) -> None:
         """Find the rows that a batch uses.
 
-        Raises: ConfigError, DataError: as of `RowFinder.find`.
+        Raises: ConfigError, DataError: see `RowFinder.find`.
         """
         self.rows = self._finder.find(slots)
 
@@ -72,7 +71,7 @@ class TableRows:
         return [_matrix(one, one.value) for one in self._parameters]
 
     def shrink(self, threshold: float, *, only_rows: bool) -> None:
-        """Pull the values of tables with L1, or those of the batch's rows, to zero: `shrink_parameter_value`.
+        """Move the values of tables with L1, or those of the batch's rows, towards zero: `shrink_parameter_value`.
 
         Source: SparseRemoteParameterUpdater::getParametersRemote of v0.10.
         """
@@ -89,10 +88,10 @@ class TableRows:
 
 
 class RemoteTables:
-    """The tables of a trainer, and the sparse services that they lie on.
+    """The tables of a trainer, and their sparse services.
 
-    Args: shrink: by how much the rows of tables with L1 get nearer to zero whenever they are fetched.
-    Raises: as `TableRows`.
+    Args: shrink: by how much the rows of tables with L1 move towards zero whenever they are fetched.
+    Raises: see `TableRows`.
     """
 
     def __init__(
@@ -110,9 +109,9 @@ class RemoteTables:
         self._optimization, self._client = optimization, client
 
     def connect(self, restored: CheckpointState | None = None) -> Any:
-        """Join every sparse service; trainer 0 gives its rows, or a checkpoint.
+        """Join every sparse service; trainer 0 sends its rows, or a checkpoint.
 
-        Raises: PeerUnreachableError: a server is not there, or has no such port.
+        Raises: PeerUnreachableError: a server is not reachable, or has no such port.
         """
         try:
             self._client.join(self._tables.specs, self._optimization)
@@ -121,9 +120,9 @@ class RemoteTables:
         return self._client.initialise(self._tables.values, restored)
 
     def pull(self, slots: Mapping[str, Argument]) -> None:
-        """Get the rows that a batch uses.
+        """Fetch the rows that a batch uses.
 
-        Raises: ConfigError, DataError: as of `RowFinder.find`.
+        Raises: ConfigError, DataError: see `RowFinder.find`.
         """
         self._tables.find(slots)
         self._client.pull(self._tables.rows, self._tables.list_values())
@@ -131,25 +130,25 @@ class RemoteTables:
             self._tables.shrink(self._shrink, only_rows=True)
 
     def begin_push(self, samples: int) -> None:
-        """Send the gradients of the rows that were pulled."""
+        """Push the gradients of the fetched rows."""
         self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
 
     def fetch(self) -> None:
-        """Get all rows, averaged where the config says so."""
+        """Fetch all rows, averaged if the config says so."""
         self._client.fetch(self._tables.values)
         if self._shrink > 0:
             self._tables.shrink(self._shrink, only_rows=False)
 
     @property
     def client(self) -> SparseClient:
-        """The connection, for what is only handed on."""
+        """The connection, for calls that are only forwarded."""
         return self._client
 
 
 class TablesUpdater:
-    """Parameter servers with tables: the dense parameters and the tables at the same time, as an `Updater`.
+    """Parameter servers with tables: exchange dense parameters and tables at the same time, as an `Updater`.
 
-    Args: dense: of the parameters that are no tables (`DenseParameters`), maybe of none.
+    Args: dense: of the parameters other than tables (`DenseParameters`), possibly none.
         dense_services: the number of its services.
     """
 
@@ -157,13 +156,13 @@ class TablesUpdater:
         self._dense, self._tables, self._client, self._dense_services = dense, tables, tables.client, dense_services
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every service; trainer 0 gives its values, or a checkpoint.
+        """Join every service; trainer 0 sends its values, or a checkpoint.
 
-        Raises: ConfigError: the checkpoint is of servers with other ports.
+        Raises: ConfigError: the checkpoint belongs to servers with other ports.
         """
         first = rest = None
         if restored is not None:
-            # every server has as many ports of each kind, however many servers there were
+            # every server has the same numbers of ports, for any number of servers
             dense, total = self._dense_services, self._dense_services + self._client.count_services()
             count, left = divmod(len(restored.services) * dense, total)
             if left:
@@ -178,7 +177,7 @@ class TablesUpdater:
         return own
 
     def check(self) -> None:
-        """Ask the heartbeats."""
+        """Raise the error that a heartbeat has found, if any."""
         self._dense.check()
         self._client.check()
 
@@ -188,25 +187,25 @@ class TablesUpdater:
         self._client.start_pass(batch)
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Get the rows that a batch uses."""
+        """Fetch the rows that a batch uses."""
         self._tables.pull(slots)
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push the gradients of what are no tables as they get complete."""
+        """Push the dense gradients as they become complete."""
         push = self._dense.begin_step(samples)
         if push is None:
             return None
         return lambda start: push(max(start - self._tables.size, 0))
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push all gradients, and pull the values of what are no tables."""
+        """Push all gradients, and pull the dense values."""
         self._tables.begin_push(samples)
         is_due = self._dense.step(samples, checkpoint)
         self._client.finish_push_rows()
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect what every trainer says of itself, and the state of all services."""
+        """Let trainer 0 collect every trainer's own state, and the state of all services."""
         dense, tables = self._dense.gather_checkpoint(own), self._client.gather_checkpoint(None)
         if dense is None or tables is None:
             return None
@@ -220,13 +219,13 @@ class TablesUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Take all rows from the servers; the rows of the next batch come with its prefetch."""
+        """Fetch all rows from the servers; the rows of the next batch are fetched with it."""
         with self._dense.averaged():
             self._tables.fetch()
             yield
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """They are on the servers."""
+        """Return None: the rates are on the servers."""
         return None
 
     def finish(self) -> None:

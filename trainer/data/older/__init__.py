@@ -1,1 +1,1 @@
-"""Data of the oldest configs: files of fixed forms instead of the user's code, and several sources at once."""
+"""Data of the oldest configs: files of fixed formats instead of user code, and several sources at once."""

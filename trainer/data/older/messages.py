@@ -1,6 +1,6 @@
-"""ProtoData: files of messages, a header and then samples, each behind its length; a name in .gz is compressed.
+"""ProtoData: files of messages, a header and then samples, each with its length in front; *.gz is compressed.
 
-The length of everything is checked before it is read, so that a damaged file is an error and no exhausted memory.
+Every length is checked before reading, so that a damaged file causes an error instead of exhausting the memory.
 
 Source: proto/DataFormat.proto and gserver/dataproviders/ProtoDataProvider.cpp of v0.10.
 """
@@ -23,8 +23,8 @@ from trainer.data.checks import SampleError
 from trainer.data.input_types import DataType, InputType, SequenceType
 
 Readable = BufferedReader | gzip.GzipFile
-MESSAGE_BYTES = 1 << 28  # bytes of a message: a sample of 64 million numbers
-VARINT_BYTES = 5  # of a length below 2^32
+MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: a sample of 64 million numbers
+VARINT_BYTES = 5  # maximum bytes of a length below 2^32
 _KINDS = {
     SlotDef.VECTOR_DENSE: DataType.Dense,
     SlotDef.VECTOR_SPARSE_NON_VALUE: DataType.SparseNonValue,
@@ -40,8 +40,8 @@ _OF_IDS = (SlotDef.INDEX, SlotDef.VAR_MDIM_INDEX)
 def read_messages(path: str) -> Iterator[bytes]:
     """Yield the messages of a file.
 
-    Raises: DataError: a length is missing, too large, or longer than what is left, or the file is no whole gzip file.
-        OSError: as of reading a file.
+    Raises: DataError: a length is missing, too large, or exceeds the rest of the file, or the file is not a complete
+        gzip file.  OSError: an error of reading.
     """
     with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
         try:
@@ -76,7 +76,7 @@ def _read_length(file: Readable, path: str, number: int) -> int | None:
 def read_header(path: str) -> DataHeader:
     """Return the header of a file.
 
-    Raises: DataError: the file has none, or one with slots that numbers cannot be made of.
+    Raises: DataError: the file has none, or its slots are not usable.
     """
     header = DataHeader()
     try:
@@ -94,7 +94,7 @@ def read_header(path: str) -> DataHeader:
 
 
 def require_header(path: str, header: DataHeader) -> None:
-    """Return if a file has the same slots as the first one.
+    """Check that a file has the same slots as the first one.
 
     Raises: DataError: it has others.
     """
@@ -103,9 +103,9 @@ def require_header(path: str, header: DataHeader) -> None:
 
 
 def read_samples(path: str) -> Iterator[DataSample]:
-    """Yield the samples behind the header.
+    """Yield the samples after the header.
 
-    Raises: DataError: as of `read_messages`, and where a message is no sample.
+    Raises: DataError: see `read_messages`; or a message is not a sample.
     """
     for number, message in enumerate(read_messages(path)):
         if not number:
@@ -118,15 +118,16 @@ def read_samples(path: str) -> Iterator[DataSample]:
         yield sample
 
 
-# ----- Samples as providers give them -----
+# ----- Samples in the form of a provider's -----
 
 
 def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[InputType]:
-    """Return the type of each slot of a file; its first sample tells the dimensions of grids.
+    """Return the type of each slot of a file; its first sample determines the dimensions of grids.
 
-    Args: in_sequences: whether samples make up sequences (some do not begin one).  is_each_sequence: type
-        proto_sequence: each sample is a sequence, whose sparse vector is a list of ids and all else one item.
-    Raises: DataError: as of `read_header`; a slot on a grid is empty in the first sample.
+    Args: in_sequences: whether consecutive samples form sequences (not every sample begins one).  is_each_sequence:
+        type
+        proto_sequence: each sample is a sequence, of ids for a sparse vector, and of one item otherwise.
+    Raises: DataError: see `read_header`; or a slot on a grid is empty in the first sample.
     """
     first = next(read_samples(path), DataSample())
     grids = {SlotDef.VAR_MDIM_DENSE: iter(first.vector_slots), SlotDef.VAR_MDIM_INDEX: iter(first.var_id_slots)}
@@ -149,14 +150,14 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
 
 
 def has_sequences(path: str) -> bool:
-    """Return whether a file's samples make up sequences: some sample does not begin one."""
+    """Return whether samples of a file form sequences: not every sample begins one."""
     return any(not sample.is_beginning for sample in read_samples(path))
 
 
 def make_sample(sample: DataSample, header: DataHeader) -> list[Any]:
     """Return a sample's slots.
 
-    Raises: SampleError: it has not the header's slots.
+    Raises: SampleError: it does not have the header's slots.
     """
     ids, vectors, grids = iter(sample.id_slots), iter(sample.vector_slots), iter(sample.var_id_slots)
     try:
@@ -189,7 +190,7 @@ def _make_slot(vector: VectorSlot, slot: SlotDef) -> Any:
 
 
 def join_sequences(samples: Iterator[list[Any]], beginnings: Iterator[bool]) -> Iterator[list[list[Any]]]:
-    """Yield sequences of consecutive samples, slot by slot; one begins where `beginnings` says so."""
+    """Yield sequences of consecutive samples, slot by slot; a sequence begins where `beginnings` is true."""
     gathered: list[list[Any]] = []
     for sample, begins in zip(samples, beginnings, strict=False):
         if begins and gathered:

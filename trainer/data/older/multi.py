@@ -1,4 +1,4 @@
-"""MultiData: several sources at once, each of which gives its share of every batch.
+"""MultiData: several sources at once; each provides its share of every batch.
 
 Source: gserver/dataproviders/MultiDataProvider.cpp of v0.10.
 """
@@ -20,8 +20,8 @@ KIND = "multi"
 class SharedSource:
     """One of several sources.
 
-    Attributes: ratio: its share of a batch, against those of the others.  is_main: whether its end is that of the pass;
-        another one begins anew.  begun: number of batches of the pass before it was begun for the last time.
+    Attributes: ratio: its share of a batch, relative to the others'.  is_main: whether its end is the end of the pass;
+        other sources restart.  begun: number of batches of the pass before its last start.
     """
 
     source: DataSource
@@ -33,9 +33,9 @@ class SharedSource:
 class MultiSource:
     """Batches with the samples of several sources, whose slots have different names.
 
-    In a test a source that has ended gives no more samples, and the last one ends the test.
+    In a test a source that has ended gives no more samples, and the last end is the end of the test.
 
-    Raises: ConfigError: no source is a main one, or a share is not over 0.
+    Raises: ConfigError: there is no main source, or a share is not above 0.
     """
 
     def __init__(self, parts: Sequence[SharedSource], *, is_train: bool) -> None:
@@ -59,7 +59,7 @@ class MultiSource:
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of `size` units of all sources together, and its units, or None at the end of the pass.
 
-        Raises: as of a source.
+        Raises: see DataSource.
         """
         slots: dict[str, Argument] = {}
         units = 0
@@ -81,12 +81,12 @@ class MultiSource:
         return (slots, units) if units else None
 
     def track(self) -> None:
-        """Remember from now on what `position` needs."""
+        """Store from now on what `position` needs."""
         for part in self._parts:
             part.source.track()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return what another process needs to go on from here, as of a source."""
+        """Return the state with which another process can continue from here, see DataSource."""
         parts = [
             part.source.position(None if batches is None else max(0, batches - part.begun)) for part in self._parts
         ]
@@ -94,7 +94,7 @@ class MultiSource:
         return {"parts": parts, "begun": begun, "batches": batches, "is_read": all(one["is_read"] for one in parts)}
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Go on where `position` was taken; `size` is that of the batches."""
+        """Continue from a `position`; `size` is the batch size."""
         for part, one, begun in zip(self._parts, position["parts"], position["begun"], strict=True):
             part.source.resume(one, self._share(part, size))
             part.begun = begun

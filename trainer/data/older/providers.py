@@ -1,6 +1,6 @@
-"""SimpleData and ProtoData as providers: what PyDataProvider2 does with a generator, it does with these files, too.
+"""SimpleData and ProtoData as providers: files take the place of a generator in PyDataProvider2.
 
-v0.10 shuffled the samples of a pass with a generator of its own; here they are picked as those of other providers.
+v0.10 shuffled the samples of a pass with a separate generator; here they are picked like those of other providers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OF_MESSAGES = {  # whether each sample is a sequence
 
 
 def is_of_files(kind: str) -> bool:
-    """Return whether data of this type are files of a fixed form."""
+    """Return whether data of this type are files of a fixed format."""
     return kind == SIMPLE or kind in OF_MESSAGES
 
 
@@ -32,12 +32,12 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
     """Return the provider of some files.
 
     Raises: ConfigError: the config lacks what the type needs, or the list names no file.  MissingInputError: the first
-        file, whose header tells the slots, is not there.  DataError: it is no such file.
+        file, whose header defines the slots, does not exist.  DataError: it has another format.
     """
     if not entries:
         raise ConfigError(f"the list {config.files} of {config.type} data names no file; write one into each line")
     if config.type == SIMPLE:
-        dim = config.feat_dim * (2 * config.context_len + 1)  # a window of frames, side by side
+        dim = config.feat_dim * (2 * config.context_len + 1)  # a window of neighboring frames
 
         def read_text(_settings: Any, path: str) -> Iterator[Any]:
             yield from text.read_lines(path, dim)
@@ -51,7 +51,7 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
 def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool) -> type[DataProvider]:
     if not Path(entries[0]).is_file():
         raise MissingInputError(
-            f"the file {entries[0]}, the first one of the list of ProtoData, is not in {Path.cwd()}; mend the list"
+            f"the file {entries[0]}, the first one of the list of ProtoData, is not in {Path.cwd()}; correct the list"
         )
     header = messages.read_header(entries[0])
     joins = not is_each_sequence and any(map(messages.has_sequences, entries))
@@ -64,10 +64,10 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
         rows: Iterator[Any] = (messages.make_sample(one, header) for one in messages.read_samples(path))
         if joins:
             rows = messages.join_sequences(rows, (one.is_beginning for one in messages.read_samples(path)))
-        yield from (row[0] for row in rows) if len(slots) == 1 else rows  # of a single slot the bare value is a sample
+        yield from (row[0] for row in rows) if len(slots) == 1 else rows  # for a single slot the bare value is a sample
 
     options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}
-    if joins:  # v0.10 fills a batch with frames, and takes a sequence that is longer alone
+    if joins:  # v0.10 fills a batch with frames, and takes a longer sequence alone
         options |= {"calc_batch_size": lambda sample: len(sample[0]), "can_over_batch_size": False}
     made = provider(**options)(read)
     made.takes_longer_alone = joins
@@ -75,6 +75,6 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
 
 
 def _name(made: type[DataProvider], name: str) -> type[DataProvider]:
-    """Give the class the name by which messages call the provider."""
+    """Set the class's name, by which messages refer to the provider."""
     made.__name__ = name
     return made

@@ -1,4 +1,4 @@
-"""SimpleData: text files with a label and the same number of numbers in every line.
+"""SimpleData: text files with a label and the same number of values in every line.
 
 Source: gserver/dataproviders/DataProvider.cpp (SimpleDataProvider) of v0.10.
 """
@@ -12,14 +12,14 @@ from runtime.errors import ConfigError
 from trainer.data.checks import SampleError
 from trainer.data.input_types import InputType, dense_slot, index_slot
 
-LINE_BYTES = 1 << 24  # bytes of a line; more is no text of numbers
-MOST_LABELS = (1 << 31) - 1  # labels are whole numbers of any size, as in v0.10
+LINE_BYTES = 1 << 24  # maximum bytes of a line
+MOST_LABELS = (1 << 31) - 1  # labels are integers of any size, as in v0.10
 
 
 def slots_of(dim: int) -> list[InputType]:
     """Return the slots: the numbers, then the label.
 
-    Raises: ConfigError: if there are no numbers.
+    Raises: ConfigError: there are no numbers.
     """
     if dim < 1:
         raise ConfigError("SimpleData has no feat_dim; give how many numbers are in a line behind the label")
@@ -29,7 +29,7 @@ def slots_of(dim: int) -> list[InputType]:
 def read_lines(path: str, dim: int) -> Iterator[tuple[list[float], int]]:
     """Yield the numbers and the label of each line: `label number number ...`.
 
-    Raises: SampleError: naming the line that has another form.  OSError: if the file cannot be read.
+    Raises: SampleError: the text names a line of another form.  OSError: the file cannot be read.
     """
     with Path(path).open(errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), ""), 1):

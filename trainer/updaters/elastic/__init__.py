@@ -1,8 +1,8 @@
-"""Parameter servers of an elastic job, for a trainer that a master gives tasks to.
+"""Parameter servers of an elastic job, for a trainer whose tasks a master assigns.
 
-errors         what the training loop does something about
-views          who takes part in synchronous rounds, as the master says
-first_values   one trainer gives the first values, whichever it is
-servers        finds the servers in the registry, joins them, and joins them again when one was lost
-updater        the `Updater` over them
+errors         errors that the training loop handles
+views          the members of synchronous rounds, from the master
+first_values   any one trainer sends the initial values
+servers        finds the servers in the registry, joins them, and joins again after a loss
+updater        the `Updater` for them
 """

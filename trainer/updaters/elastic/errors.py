@@ -1,4 +1,4 @@
-"""What the loop that trains tasks does something about."""
+"""Errors that the loop of tasks handles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from runtime.errors import PaddleError
 
 
 class TaskTakenError(PaddleError):
-    """The master counts this trainer among those without a task: the batch in hand is dropped.
+    """The master does not count this trainer among those with a task: the current batch is dropped.
 
-    The loop gives the task back, in case that the master has not heard of it, and asks for the next one.
+    The loop returns the task, in case the master does not know yet, and requests the next one.
     """
 
     exit_code = 75

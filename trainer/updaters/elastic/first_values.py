@@ -1,7 +1,7 @@
-"""One trainer gives the servers their first values: the one that claims the lock, and when it dies the next one.
+"""One trainer sends the initial values to the servers: the holder of a lock, and after its loss the next holder.
 
-The lock is a claim in the registry. Its holder sends its values to all servers, which keep values that they have; then
-it says so with another key, which is refused when the lock is no longer its own. Another trainer waits for that key.
+The lock is a claim in the registry. Its holder sends its values to all servers; servers with values ignore them. Then
+it writes another key through the claim, which fails if it has lost the lock. The other trainers wait for that key.
 
 Source: spec/distributed.md 5.6; the Go client of v0.11, which waited for ever for a holder that had died.
 """
@@ -22,8 +22,8 @@ from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.errors import ConfigError, LeaseLostError, PeerUnreachableError, VolumeError
 
 INIT = "init/"
-LOOK_S = 1.0  # between two looks for the lock
-NOTE_S = 10.0  # between two lines that name what is waited for
+LOOK_S = 1.0  # seconds between two attempts to take the lock
+NOTE_S = 10.0  # seconds between two log lines about the wait
 LEAST_RENEWAL_S = 0.05
 
 
@@ -35,12 +35,12 @@ def agree_on_first_values(
     patience: float,
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Return when all servers have their first values; give them, if no other trainer does.
+    """Wait until all servers have initial values; send them, if no other trainer does.
 
     Args: name: of this trainer.  digest: of its model.  give: sends the values to all servers.
-        patience: seconds to wait for another trainer.  look: called every second of that; may raise.
-    Raises: ConfigError: the values are of another model.  PeerUnreachableError: no trainer has given values in time.
-        Whatever `give` raises.
+        patience: maximum seconds to wait for another trainer.  look: called every second of the wait; may raise.
+    Raises: ConfigError: the values belong to another model.  PeerUnreachableError: no trainer has sent values in time.
+        Errors of `give`.
     """
     began = time.monotonic()
     due = began + NOTE_S
@@ -68,7 +68,7 @@ def agree_on_first_values(
 
 
 def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:
-    """Give the values as the holder of the lock, unless another holder has just done that."""
+    """Send the values as the holder of the lock, unless another holder has just done so."""
     try:
         with _renewing(claim):
             if INIT_DONE in registry.read(INIT):
@@ -84,7 +84,7 @@ def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callab
 
 @contextmanager
 def _renewing(claim: Claim) -> Iterator[None]:
-    """Hold a claim, from a thread, until the end of the block."""
+    """Renew a claim, in a thread, until the end of the block."""
     is_over = threading.Event()
 
     def renew() -> None:
@@ -92,7 +92,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
             try:
                 claim.renew()
             except LeaseLostError:
-                return  # what is written through the claim finds it, too
+                return  # the write through the claim fails too
             except (PeerUnreachableError, VolumeError) as exc:
                 glog.warning(f"the lock of the first values cannot be renewed now: {exc}")
 
@@ -106,9 +106,9 @@ def _renewing(claim: Claim) -> Iterator[None]:
 
 
 def _check_model(done: Entry, name: str, digest: str) -> None:
-    """Return if the servers' values are of this model.
+    """Check that the servers' values belong to this model.
 
-    Raises: ConfigError.
+    Raises: ConfigError: they do not.
     """
     by = theirs = None
     with contextlib.suppress(BoundedJsonError):

@@ -1,4 +1,4 @@
-"""The parameter servers of an elastic job: found in the registry, joined, and joined again when one was lost."""
+"""The parameter servers of an elastic job: found in the registry, joined, and joined again after a loss."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer.updaters.elastic.first_values import agree_on_first_values
 from trainer.updaters.elastic.views import MasterViews, ViewSource
 from trainer.updaters.tables import SPARSE_PORTS
 
-NOTE_S = 10.0  # between two lines that name what is waited for
-LOOK_S = 1.0  # between two looks for servers, or trials to join them
-RECORDS_S = 0.5  # between two looks whether the servers that are being joined are still those of the registry
-LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after which the servers are joined again
+NOTE_S = 10.0  # seconds between two log lines about the wait
+LOOK_S = 1.0  # seconds between two reads for servers, or attempts to join them
+RECORDS_S = 0.5  # seconds between two checks whether the registry still lists the servers that are being joined
+LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors the servers are joined again
 
 _Result = TypeVar("_Result")
 
@@ -32,13 +32,13 @@ def _do_nothing() -> None:
 
 @dataclass(frozen=True)
 class ElasticMembership:
-    """What this trainer is in the job.
+    """This trainer's membership in the job.
 
-    master: gives its number, and the views of synchronous rounds.  uid, incarnation: as the master knows it.
-    own_addresses, source, peer_timeout: as of `ClientOptions`.
-    patience: seconds to wait for servers, for the first values, and for the master.
-    look: called every second while something of these is waited for; what it raises ends the waiting.
-    begin: called before this trainer gives the first values, if it is the one that does.
+    master: provides its number, and the views of synchronous rounds.  uid, incarnation: its identity for the master.
+    own_addresses, source, peer_timeout: see `ClientOptions`.
+    patience: maximum seconds to wait for servers, for initial values, and for the master.
+    look: called every second during these waits; an error in it ends the wait.
+    begin: called before this trainer sends the initial values, if it does.
     """
 
     master: ViewSource
@@ -60,9 +60,9 @@ class ElasticMembership:
 
 
 class ElasticServers:
-    """All servers of a job. `run` does something with them, again and again until none is lost meanwhile.
+    """All servers of a job. `run` executes an action with them, and repeats it until no server is lost meanwhile.
 
-    Attributes: services: as they are joined; None before that, and from when one was lost until the next `run`.
+    Attributes: services: the joined services; None before, and after a loss until the next `run`.
     """
 
     def __init__(self, registry: Registry, membership: ElasticMembership) -> None:
@@ -75,11 +75,11 @@ class ElasticServers:
     # ----- Joining -----
 
     def connect(self, model: ElasticModel, values: Array, tables: Array) -> None:
-        """Join all servers; give them the first values, or take theirs. Tables are not fetched.
+        """Join all servers; send them initial values, or take theirs. Tables are not fetched.
 
         Shapes: values, tables: all dense parameters, all tables.
         Raises: ConfigError: the servers have values of another model, or no ports for tables.
-            PeerUnreachableError: not all servers are there in time.  TaskTakenError: the job is over.
+            PeerUnreachableError: not all servers are present in time.  TaskTakenError: the job is over.
         """
         self._model = model
         me, digest = self._membership, model.digest()
@@ -95,10 +95,10 @@ class ElasticServers:
         self.run(begin)
 
     def run(self, action: Callable[[JoinedServices], _Result]) -> _Result:
-        """Return what an action does with the joined servers; join them again, and repeat it, when one is lost.
+        """Return the result of an action with the joined servers; after a loss join again, and repeat it.
 
-        Raises: PeerUnreachableError, LostPeerError: they are not all there within the patience.
-            TaskTakenError: the job is over.  Whatever else the action raises.
+        Raises: PeerUnreachableError, LostPeerError: they are not all present within the patience.
+            TaskTakenError: the job is over.  Other errors of the action.
         """
         deadline = float("inf")
         while True:
@@ -112,12 +112,12 @@ class ElasticServers:
                 self.lose(exc)
                 if time.monotonic() >= deadline:
                     raise
-                if time.monotonic() - began < LOOK_S:  # servers that fail at once are not asked without a pause
+                if time.monotonic() - began < LOOK_S:  # pause before the next attempt if the servers fail at once
                     self._pause()
 
     def lose(self, error: PaddleError) -> None:
         """Close all connections, because a server is lost."""
-        glog.warning(f"{error}; this trainer waits until all parameter servers are there, and goes on")
+        glog.warning(f"{error}; this trainer waits until all parameter servers are present, and continues")
         self.drop()
 
     def drop(self) -> None:
@@ -143,13 +143,13 @@ class ElasticServers:
     # -----
 
     def _tell_view(self) -> None:
-        """Let the servers hear of a new view, in the thread that has heard of it."""
+        """Send a new view to the servers, in the thread that has received it."""
         services, model = self.services, self._model
         if services is not None and model is not None and not model.optimization.is_asynchronous:
             services.tell_view()
 
     def _join(self, deadline: float) -> JoinedServices:
-        """Wait until all servers are in the registry and let this trainer in."""
+        """Wait until all servers are in the registry and accept this trainer."""
         began = time.monotonic()
         due = began + NOTE_S
         while True:
@@ -171,7 +171,7 @@ class ElasticServers:
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:
-        """Return what is missing, "" if nothing is, and the servers that are there.
+        """Return which servers are missing, or "", and the present servers.
 
         Raises: TaskTakenError: the job is over.
         """
@@ -204,7 +204,7 @@ class ElasticServers:
         )
 
     def _refuse(self, records: list[ServerRecord]) -> PaddleError | None:
-        """Return that the servers which are being joined are no longer those of the registry."""
+        """Return an error if the registry does not list the servers that are being joined any more."""
         now = time.monotonic()
         if now - self._looked < RECORDS_S:
             return None
@@ -219,7 +219,7 @@ class ElasticServers:
         )
 
     def _pause(self) -> None:
-        """Wait a little, or until something changes in the registry."""
+        """Wait briefly, or until a change in the registry."""
         self._membership.look()
         began = time.monotonic()
         try:
@@ -229,9 +229,9 @@ class ElasticServers:
 
 
 def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
-    """Return if the servers have the same number of ports, and ports for tables if there are any.
+    """Check that the servers have the same number of ports, and ports for tables if there are tables.
 
-    Raises: ConfigError.
+    Raises: ConfigError: they do not.
     """
     first = records[0]
     for one in records:

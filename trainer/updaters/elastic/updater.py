@@ -1,4 +1,4 @@
-"""Steps on the parameter servers of an elastic job, whatever of it is lost meanwhile."""
+"""Steps on the parameter servers of an elastic job, which continue after the loss of servers or trainers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from trainer.updaters.tables import TableRows
 class ElasticUpdater:
     """The parameter servers of an elastic job, as an `Updater`.
 
-    `prefetch` begins a batch; then come `begin_step` and `step`. Each of them waits as long as a server is lost, and
-    goes on from where it was. `set_pass` comes before the first batch of a pass. `finish_pass` is called only by a
-    trainer that tests or saves after a pass.
+    `prefetch` begins a batch; `begin_step` and `step` follow. Each of them waits while a server is lost, and then
+    continues. `set_pass` is called before the first batch of a pass. Only a trainer that tests or saves after a pass
+    calls `finish_pass`.
 
-    Raises: ConfigError: as of `RemoteUpdater` and `TableRows`.
-        TaskTakenError (prefetch, step): this trainer is no longer among those that train, the batch is dropped.
-        PeerUnreachableError, LostPeerError: not all servers are there within the patience.
+    Raises: ConfigError: see `RemoteUpdater` and `TableRows`.
+        TaskTakenError (prefetch, step): this trainer is no longer among those that train; the batch is dropped.
+        PeerUnreachableError, LostPeerError: not all servers are present within the patience.
     """
 
     def __init__(
@@ -45,33 +45,33 @@ class ElasticUpdater:
         parameters = [parameter.spec() for parameter in self._table]
         find_parameter_groups(
             parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # raises here what the servers would refuse
+        )  # raises errors here that the servers would report
         self._model = ElasticModel(parameters, self._tables.specs if self._tables else [], optimization)
         self._servers = servers
         self._pruning = Pruning(self._table)
         self._pushes: Pushes = CountedPushes() if optimization.is_asynchronous else AgreedPushes(servers.views)
-        self._begun: JoinedServices | None = None  # where the push of the batch in hand has begun
+        self._begun: JoinedServices | None = None  # services on which the push of the current batch has begun
         self._over = 0  # all passes before this one are over
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server, and take their values; give them the first ones, if no other trainer does.
+        """Join every server, and take their values; send initial ones, if no other trainer does.
 
-        Raises: ConfigError: also for a checkpoint: those of an elastic job are the servers' own.
+        Raises: ConfigError: also for a checkpoint, because the servers of an elastic job have their own.
             TaskTakenError: the job is over.
         """
         if restored is not None:
-            raise ConfigError("a job with a master goes on by itself; leave --resume_from out")
+            raise ConfigError("a job with a master resumes by itself; leave --resume_from out")
         self._pruning.start()
         tables = self._table.values[:0] if self._tables is None else self._tables.values
         self._servers.connect(self._model, self._table.values, tables)
-        self._pruning.start()  # pruned again, because all trainers now have the values of one
+        self._pruning.start()  # pruned again, because all trainers have the values of one trainer now
         return None
 
     def check(self) -> None:
-        """Return at once: the next step joins servers that are lost."""
+        """Return at once: the next step joins lost servers again."""
 
     def set_pass(self, number: int) -> None:
-        """Take note that the batches to come are of a pass."""
+        """Set the pass of the next batches."""
         self._pushes.pass_number = self._over = number
 
     def start_pass(self, batch: int = 0) -> None:
@@ -80,9 +80,10 @@ class ElasticUpdater:
     # ----- A batch -----
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Begin a batch: enter a new view, and get the rows that it uses."""
+        """Begin a batch: enter a new view, and fetch the rows that it uses."""
         if self._begun is not None:
-            self._servers.drop()  # the batch before ended in its backward pass: what has not left of it must not leave
+            # the previous batch failed in its backward pass: the rest of its gradient must not be sent
+            self._servers.drop()
         self._begun = None
         self._pushes.open()
         if self._tables is not None:
@@ -95,7 +96,7 @@ class ElasticUpdater:
             services.pull(self._tables.rows, self._tables.list_values())
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they get complete, layer by layer; pruned ones wait for their masks."""
+        """Push gradients as they become complete, layer by layer; pruned ones wait for their masks."""
         services = self._servers.services
         if services is None or self._pruning.state():
             return None
@@ -113,7 +114,7 @@ class ElasticUpdater:
         return push
 
     def _attempt(self, services: JoinedServices, action: Any) -> bool:
-        """Return whether an action could be done; `step` does it again otherwise."""
+        """Return whether an action succeeded; otherwise `step` repeats it."""
         try:
             action()
         except EpochChangedError:
@@ -124,7 +125,7 @@ class ElasticUpdater:
         return True
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push the gradients that are not on their way yet, and return when they count and the values are here."""
+        """Push the remaining gradients, and wait until they count and the values are received."""
         self._pruning.mask_gradients()
         batch = self._make_batch(self._table.gradients, samples)
 
@@ -135,7 +136,7 @@ class ElasticUpdater:
         try:
             self._servers.run(finish)
         except TaskTakenError:
-            self._servers.drop()  # what has not left yet of this gradient must not leave when the next one is there
+            self._servers.drop()  # the rest of this gradient must not be sent when the next one is computed
             raise
         return False
 
@@ -147,7 +148,7 @@ class ElasticUpdater:
     # ----- After a pass -----
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Refuse.
+        """Raise an error: a job with a master makes no checkpoints here.
 
         Raises: ConfigError.
         """
@@ -156,13 +157,13 @@ class ElasticUpdater:
         )
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """Take the values that all trainers have made, after the master has said that the pass is over."""
+        """Fetch the values of all trainers, after the master has reported the end of the pass."""
         self._over = self._pushes.pass_number + 1
         self._servers.run(lambda services: services.fetch(self._table.values, self._over))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Take the averages from the servers where the config says so, and all rows of tables."""
+        """Fetch the averages from the servers if the config says so, and all rows of tables."""
         is_averaged = self._model.optimization.average_window > 0
         raw = self._table.values.copy() if is_averaged else None
         self._servers.run(lambda services: self._fetch_to_test(services, is_averaged=is_averaged))
@@ -179,7 +180,7 @@ class ElasticUpdater:
             services.fetch_tables(self._tables.values, self._over, averaged=is_averaged)
 
     def rates(self, parameter: Parameter) -> Array | None:
-        """They are on the servers."""
+        """Return None: the rates are on the servers."""
         return None
 
     # ----- Leaving -----

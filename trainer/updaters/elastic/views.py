@@ -1,4 +1,4 @@
-"""Who takes part in synchronous rounds: what the master has said last."""
+"""The members of synchronous rounds, from the master's messages."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from runtime import glog
 from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
-GRACE_S = 5.0  # from a task to a view that has this trainer: both come from the master, in any order
-LOOK_S = 0.5  # between two looks at the clock
-NOTE_S = 10.0  # between two lines that name what is waited for
+GRACE_S = 5.0  # seconds from a task to a view with this trainer: the master sends both, in any order
+LOOK_S = 0.5  # seconds between two checks of the clock
+NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 class KnownView(Protocol):
-    """A view, as the master's client has it."""
+    """A view, in the form of the master's client."""
 
     @property
     def epoch(self) -> int:
-        """It grows from view to view; 0: none has come."""
+        """It grows from view to view; 0: no view has arrived."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of the trainers that have a task, rising."""
+        """The numbers of the trainers with a task, ascending."""
 
 
 class ViewSource(Protocol):
-    """What gives the views: a `MasterClient`."""
+    """The source of views: a `MasterClient`."""
 
     @property
     def number(self) -> int:
@@ -41,15 +41,15 @@ class ViewSource(Protocol):
         """The newest view."""
 
     def on_view(self, callback: Callable[[Any], None]) -> None:
-        """Call something when there is a newer one."""
+        """Call the callback with each newer view."""
 
 
 class MasterViews:
-    """The newest view, and the wait for one.
+    """The newest view, and the wait for a newer one.
 
-    Args: patience: seconds that the master may be away.  clock: in seconds.
-        look: called several times a second of the wait; may raise.
-        tell: called when there is a newer view, by the thread that has heard of it.
+    Args: patience: maximum seconds without a master.  clock: in seconds.
+        look: called several times a second during the wait; may raise.
+        tell: called when there is a newer view, by the thread that has received it.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class MasterViews:
         return MembershipView(view.epoch, view.members)
 
     def wait(self, epoch: int) -> MembershipView:
-        """Return a view of at least this epoch that this trainer is a member of, as soon as there is one.
+        """Wait for a view of at least this epoch that contains this trainer, and return it.
 
-        Raises: TaskTakenError: this trainer is in no view.  PeerUnreachableError: the master names no such epoch.
+        Raises: TaskTakenError: this trainer is in no view.  PeerUnreachableError: the master sends no such epoch.
         """
         number, began = self._source.number, self._clock()
         due = began + NOTE_S
