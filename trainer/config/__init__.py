@@ -1,10 +1,10 @@
-"""The config language: a script becomes a TrainerConfig message, and nothing else.
+"""The config language: it turns a configuration script into a TrainerConfig message.
 
     from trainer.config import parse_config
     config = parse_config("trainer_config.py", "dict_file=./data/dict.txt")
 
-One module per kind of name (`layers/`, `activations`, `attrs`, `optimizers`, `evaluators`, ...) registers what users
-can call in `names`. `state.Parse` is what one parse has built so far.
+Each module registers the names of one kind (`layers/`, `activations`, `attrs`, `optimizers`, `evaluators`, ...) with
+`names`. `state.Parse` holds the state of one parse.
 """
 
 from trainer.config.older_form import as_v0_10

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def v1_names() -> dict[str, Any]:
-    """Return what a config finds without an import, but for `Import`, which knows the importing file."""
+    """Return the names that a configuration has without an import, except `Import`, which needs the importing file."""
     return v1_settings.obsolete_settings() | dict(built("v1"))
 
 

@@ -1,4 +1,4 @@
-"""define_py_data_sources2 and its elders: which provider delivers the training data and which the test data.
+"""define_py_data_sources2 and its predecessors: which provider delivers the training data and which the test data.
 
 Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
 """
@@ -24,8 +24,8 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
     Args:
         train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
             list of entries is written to train.list or test.list in the working directory.
-        module, obj, args: one for both, or a pair of list or tuple for training and testing.
-        args: keyword arguments of the provider's init_hook; anything that pickles. A text is taken for a finished
+        module, obj, args: one value for both, or a list or tuple of two values, for training and testing.
+        args: keyword arguments of the provider's init_hook; any picklable objects. A string is used unchanged as a
             pickle.
     """
     _define_both("py2", train_list, test_list, module, obj, args)
@@ -63,7 +63,7 @@ def _list_file(argument: str, entries: Any) -> str:
     name = argument.replace("_", ".")
     lines = [to_text(argument, entry) for entry in to_list(entries)]
     try:
-        # the legacy wrote the entries without separators, so that two of them became one
+        # the legacy wrote the entries without separators, which merged two entries into one
         Path(name).write_text("".join(line if line.endswith("\n") else line + "\n" for line in lines))
     except OSError as error:
         raise VolumeError(f"the entries of {argument} cannot be written to {name}: {error}") from error
@@ -78,7 +78,7 @@ def pack_args(args: Any) -> str:
         return args
     try:
         return pickle.dumps(args, protocol=0).decode("latin-1")
-    except Exception as error:  # whatever __reduce__ of the user's objects may raise
+    except Exception as error:  # __reduce__ of the user's objects can raise any exception
         raise wrong("args", args, f"it must be something that pickles ({error})") from error
 
 
@@ -100,7 +100,7 @@ def define_py_data_source(
     is_async: bool = False,
     data_cls: Callable[..., DataConfig_pb2.DataConfig] | None = PyData,
 ) -> None:
-    """Name one provider: `cls` is TrainData or TestData, `data_cls` PyData, or None for a provider of type py2."""
+    """Name one provider: `cls` is TrainData or TestData, `data_cls` is PyData, or None for a provider of type py2."""
     fields: dict[str, Any] = {
         "files": _list_file("test_list" if cls is TestData else "train_list", file_list),
         "async_load_data": bool(is_async),
@@ -117,5 +117,5 @@ def define_py_data_source(
 def define_py_data_sources(
     train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None, train_async: bool = False
 ) -> None:
-    """Name providers of the oldest kind, type py; else as define_py_data_sources2."""
+    """Name providers of the oldest type, py; otherwise the same as define_py_data_sources2."""
     _define_both("py", train_list, test_list, module, obj, args, bool(train_async))

@@ -1,7 +1,7 @@
-"""A config as v0.10 printed it. Ours is that of the legacy's last version, which says more.
+"""The form of a configuration that v0.10 printed. The config language writes the form of the legacy's last version.
 
-The two mean the same to the engine. Fields that v0.10 did not have yet are taken out, at the values that it used. It
-handed height and width on from layer to layer, and the later version does so for a few types only.
+Both forms mean the same to the engine. The conversion removes fields that v0.10 does not have, if they have the values
+that v0.10 used. v0.10 passed height and width on from layer to layer; the later version does so for a few types only.
 
 Source: legacy config_parser.py of v0.10; the specification's section 19.
 """
@@ -13,7 +13,7 @@ from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
-# layers without an activation, which v0.10 called "linear"
+# layers without an activation; v0.10 called it "linear"
 _LINEAR = frozenset({"average", "max", "seqlastins", "seqreshape"})
 # type of layer -> fields of later versions
 _LATER_FIELDS = {
@@ -32,7 +32,7 @@ _LATER_FIELDS = {
 def as_v0_10(
     config: TrainerConfig_pb2.TrainerConfig, marks: OlderMarks | None = None
 ) -> TrainerConfig_pb2.TrainerConfig:
-    """Return a copy of a config as v0.10 wrote it; marks: what its script says besides the message."""
+    """Return a copy of a configuration in v0.10's form; marks: facts of the script that are not in the message."""
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
     marks = marks or OlderMarks()
@@ -44,9 +44,10 @@ def as_v0_10(
     _flatten_slopes(older.model_config)
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
-        if layer.name in marks.subtracted:  # v0.10 added the number, and computed so; the trainer here subtracts it
+        # v0.10 added the number, also in its computation; the trainer here subtracts it
+        if layer.name in marks.subtracted:
             layer.intercept = 0.0 - layer.intercept
-    # there it was the default of parameters only
+    # in v0.10 it was only a default of parameters
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
 
@@ -71,7 +72,7 @@ def _hand_on_maps(model: ModelConfig_pb2.ModelConfig) -> None:
 
 
 def _flatten_slopes(model: ModelConfig_pb2.ModelConfig) -> None:
-    """Take the shape from the parameters of prelu layers: v0.10 wrote their number of values alone."""
+    """Take the shape from the parameters of prelu layers: v0.10 wrote only their number of values."""
     slopes = {entry.input_parameter_name for layer in model.layers if layer.type == "prelu" for entry in layer.inputs}
     for parameter in model.parameters:
         if parameter.name in slopes:

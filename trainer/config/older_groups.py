@@ -1,7 +1,7 @@
-"""Recurrent groups as v0.10 printed them.
+"""The form of recurrent groups that v0.10 printed.
 
-Every link and memory said whether it is of sub-sequences or of whole sequences, in the types of its agents, too. A
-StaticInput X was a memory `__X_memory__` that a mixed layer copied from its own delay agent; in the later form it is a
+Each link and memory states, also in the types of its agents, whether it has sub-sequences or whole sequences. A
+StaticInput X is a memory `__X_memory__` that a mixed layer copies from its own delay agent; in the later form it is a
 memory of itself.
 
 Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; the specification's sections 12 and 19.
@@ -18,7 +18,7 @@ from trainer.config.building.state import OlderMarks
 
 
 def rewrite_groups(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> None:
-    """Give the recurrent groups of a network v0.10's form."""
+    """Convert the recurrent groups of a network to v0.10's form."""
     _say_sequences(model, marks)
     copies = _rename_agents(model, marks)
     _add_copies(model, copies)
@@ -36,7 +36,8 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
                 layers[link.link_name].type = "sequence_scatter_agent"
         for link in group.out_links:
             link.has_subseq = link.layer_name in marks.nested
-            if link.has_subseq and layers[link.link_name].type == "gather_agent":  # a generator's result is data
+            # a generator's result is a data layer
+            if link.has_subseq and layers[link.link_name].type == "gather_agent":
                 layers[link.link_name].type = "sequence_gather_agent"
         for memory in group.memories:
             memory.is_sequence = memory.link_name in marks.whole
@@ -45,10 +46,10 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
 
 
 def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> dict[str, str]:
-    """Call the agents of static inputs as v0.10 did; return for each the name of the layer that copies it."""
+    """Rename the agents of static inputs as in v0.10; return for each agent the name of the layer that copies it."""
     names: dict[str, str] = {}
     copies: dict[str, str] = {}
-    for group in model.sub_models:  # outer groups come first
+    for group in model.sub_models:  # outer groups come before inner groups
         for memory in group.memories:
             if memory.link_name in marks.static:
                 source = names.get(memory.boot_layer_name, memory.boot_layer_name).partition("@")[0]
@@ -84,7 +85,7 @@ def _replace(listed: RepeatedScalarFieldContainer[str], names: Mapping[str, str]
 
 
 def _add_copies(model: ModelConfig_pb2.ModelConfig, copies: Mapping[str, str]) -> None:
-    """Put behind every agent of a static input the mixed layer that copies it."""
+    """Insert after each agent of a static input the mixed layer that copies it."""
     if not copies:
         return
     longer = ModelConfig_pb2.ModelConfig()

@@ -1,7 +1,7 @@
-"""Messages as the text that the legacy printed: Python 2's protobuf, byte for byte.
+"""Messages in the text format that the legacy printed: byte for byte as Python 2's protobuf.
 
-Two-space indent, fields in ascending number, floats with 12 significant digits (`25.0`, `1e-06`), quotes and bytes
-outside of ASCII escaped.
+The format has an indent of two spaces, fields in ascending number, and floats with 12 significant digits (`25.0`,
+`1e-06`); quotes and bytes outside ASCII are escaped.
 """
 
 import struct
@@ -48,17 +48,17 @@ def _scalar(kind: int, value: Any) -> str:
 
 
 def _as_given(value: float) -> float:
-    """Return the shortest number that single precision holds as this value: 0.45 for 0.449999988079."""
+    """Return the shortest number with the same single-precision value: 0.45 for 0.449999988079."""
     candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
     return next((near for near in candidates if struct.pack("f", near) == struct.pack("f", value)), value)
 
 
 def format_float(value: float) -> str:
-    """Return a float as Python 2's str() wrote it."""
+    """Return a float in the format of Python 2's str()."""
     text = f"{value:.12g}"
     return text if any(character in text for character in ".en") else text + ".0"
 
 
 def escape(text: str) -> str:
-    """Return the UTF-8 bytes of a text with quotes, control characters and everything outside of ASCII escaped."""
+    """Return the UTF-8 bytes of a text with quotes, control characters and bytes outside ASCII escaped."""
     return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode())

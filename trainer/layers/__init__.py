@@ -1,4 +1,4 @@
-"""The layers that compute, one module a family; `find_layer` looks a LayerConfig's type up.
+"""The layers that compute. Each family is a module; `find_layer` selects by a LayerConfig's type.
 
 To add a layer, in this order:
 
@@ -77,13 +77,13 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
-INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys()  # types that no config may name: the network makes them
+INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys()  # internal types of the network, which no config may name
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:
-    """Return the class that computes a layer: that of its type, or one that is faster for this case of it.
+    """Return the class that computes a layer: the class of its type, or a faster one for this special case.
 
-    Raises: ConfigError: naming the type that is not supported yet, and those that are.
+    Raises: ConfigError: the type is not supported; the text lists the supported ones.
     """
     if config.type == "mixed":
         for special in (embedding.EmbeddingLayer, fc.FullyConnectedLayer):

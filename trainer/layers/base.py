@@ -1,4 +1,4 @@
-"""What a layer is: built from its LayerConfig, it computes its output and the gradients of its inputs."""
+"""The base of layers: made from a LayerConfig, a layer computes its output and the gradients of its inputs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from trainer.arrays.rng import Stream
 class Layer:
     """One layer of the network.
 
-    A subclass overrides `forward` and, unless nothing flows back through it, `backward`; what the network does around
-    them (activation, dropout, error clipping) is not its business. Between the two calls a layer may keep what it
-    needs of the forward pass.
+    A subclass overrides `forward` and, unless it has no gradient, `backward`. The network handles activation, dropout
+    and error clipping. Between the two calls a layer may store data of the forward pass.
 
-    Attributes: is_training: False in tests.  stream: draws random numbers in training; None otherwise, and where
-        gradients are checked.
+    Attributes: is_training: False in tests.  stream: random stream in training; None otherwise, and in gradient checks.
     """
 
     is_cost: ClassVar[bool] = False
-    takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, backward is never called
-    takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input whose rows repeat
-    applies_coeff: ClassVar[bool] = False  # True: a cost whose gradients are scaled by `coeff` already
-    applies_activation: ClassVar[bool] = False  # True: its output has gone through `active_type` already
+    takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, so `backward` is never called
+    takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input with repeated rows
+    applies_coeff: ClassVar[bool] = False  # True: a cost that scales its gradients by `coeff` itself
+    applies_activation: ClassVar[bool] = False  # True: it applies `active_type` to its output itself
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config
@@ -37,11 +35,12 @@ class Layer:
             parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
-        self.input_configs: list[LayerConfig] = []  # configs of the inputs' layers; the network sets it once
-        self.may_repeat = False  # whether all that read its output take repeats; the network sets it once
-        self.is_training = False  # the network sets these two before `forward`
+        self.input_configs: list[LayerConfig] = []  # configs of the input layers; set once by the network
+        self.may_repeat = False  # whether all readers of its output have `takes_repeats`; set once by the network
+        self.is_training = False  # the network sets this and `stream` before `forward`
         self.stream: Stream | None = None
-        self.extra_gradients: dict[str, Array] = {}  # and this before `backward`: gradients of the output's extras
+        # set by the network before `backward`: gradients of the output's extras
+        self.extra_gradients: dict[str, Array] = {}
 
     def __str__(self) -> str:
         return f"layer {self.name} ({self.config.type})"
@@ -51,26 +50,26 @@ class Layer:
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add to the gradients of the parameters and return those of the inputs, for which they are wanted.
+        """Add to the gradients of the parameters and return those of the inputs, if they are wanted.
 
         Args: gradient: of the output of the last forward pass, before the activation.
-            wanted: for each input, whether a gradient is of use.
-        Returns: for each input its gradient, a fresh array or the given one; None where it has none. For an input
-            whose rows repeat it may be that of the distinct rows.
+            wanted: for each input, whether its gradient is needed.
+        Returns: for each input its gradient, a new array or the given one; None if it has none. For an input with
+            repeated rows it may be the gradient of the distinct rows.
         """
         raise NotImplementedError
 
     def carried(self) -> Any:
-        """Return what it takes from batch to batch, but for parameters, as JSON can hold it; None: nothing."""
+        """Return the state besides parameters that it carries from batch to batch, JSON-compatible; None: no state."""
         return None
 
     def carry_on(self, state: Any) -> None:
-        """Go on from what another one took from batch to batch, which is not None."""
+        """Restore a state that another instance returned, which is not None."""
 
     def require_inputs(self, least: int, most: int) -> None:
-        """Return if the layer has `least` to `most` inputs.
+        """Check that the layer has `least` to `most` inputs.
 
-        Raises: ConfigError: naming the layer.
+        Raises: ConfigError: the text names the layer.
         """
         if not least <= len(self.config.inputs) <= most:
             raise ConfigError(f"{self} has {len(self.config.inputs)} inputs; it takes {least} to {most}")

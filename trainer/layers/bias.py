@@ -1,4 +1,4 @@
-"""The bias of a layer: one number per column, or one per block of as many columns (shared biases)."""
+"""The bias of a layer: one number for each column, or for each block of equally many columns (shared biases)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from trainer.layers.base import Layer
 
 
 class Bias:
-    """Adds a layer's bias, if it has one.
+    """Add a layer's bias, if it has one.
 
-    Raises: ConfigError: the bias does not go into the layer's size.
+    Raises: ConfigError: the size of the bias does not divide the layer's size.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -22,16 +22,16 @@ class Bias:
         self._block: int = layer.size // size if size else 1
 
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
-        """Return the rows plus the bias: in place if they are `is_fresh`, the layer's own."""
+        """Return the rows plus the bias; in place if `is_fresh`: the rows belong to the layer."""
         if self._parameter is None:
             return rows
         if not is_fresh or not rows.flags.c_contiguous:
-            rows = rows.copy()  # row by row, so that blocks of columns are a view
+            rows = rows.copy()  # in row-major order, so that blocks of columns are a view
         rows.reshape(len(rows), self._parameter.size, self._block)[...] += self._parameter.value[:, None]
         return rows
 
     def backward(self, gradient: Array) -> None:
-        """Add the gradient of the rows to that of the bias."""
+        """Add the gradient of the rows to the gradient of the bias."""
         if self._parameter is None or self._parameter.is_static:
             return
         sums = sum_columns(gradient)

@@ -1,4 +1,4 @@
-"""What a layer may ask of its parameters and inputs, said once, with messages that name the layer."""
+"""Common checks of a layer's parameters and inputs, with messages that name the layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.layers.base import Layer
 def require_weight(layer: Layer, position: int, size: int) -> Parameter:
     """Return the parameter of an input, which has `size` values.
 
-    Raises: ConfigError: if it is missing or has another size.
+    Raises: ConfigError: it is missing or has another size.
     """
     weight = layer.weights[position]
     if weight is None:
@@ -24,9 +24,9 @@ def require_weight(layer: Layer, position: int, size: int) -> Parameter:
 
 
 def require_bias(layer: Layer, size: int) -> Parameter | None:
-    """Return the bias, which has `size` values, or None where there is none.
+    """Return the bias, which has `size` values, or None if there is none.
 
-    Raises: ConfigError: if it has another size.
+    Raises: ConfigError: it has another size.
     """
     if layer.bias is not None and layer.bias.size != size:
         raise ConfigError(f"{layer}: bias {layer.bias.name} has {layer.bias.size} values; it takes {size}")
@@ -36,7 +36,7 @@ def require_bias(layer: Layer, size: int) -> Parameter | None:
 def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
     """Return the dense rows of an input, with `width` numbers each.
 
-    Raises: ConfigError: if it has ids, sparse rows or another width.
+    Raises: ConfigError: it has ids, sparse rows or another width.
     """
     if argument.value is None:
         raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
@@ -46,9 +46,9 @@ def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
 
 
 def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tuple[Array, Ids | None]:
-    """Return the dense rows of an input; where they repeat, the distinct ones, and which of them each row is.
+    """Return the dense rows of an input; if they repeat, the distinct rows, and the index of each row in them.
 
-    Raises: ConfigError: if it has ids, sparse rows or another width.
+    Raises: ConfigError: it has ids, sparse rows or another width.
     """
     if argument.distinct is None:
         return require_matrix(layer, argument, width), None
@@ -56,10 +56,10 @@ def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tup
 
 
 def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
-    """Return where the sequences of an input begin.
+    """Return the starts of the sequences of an input.
 
-    Args: position: which of the layer's inputs it is.
-    Raises: ConfigError: if the input has no sequences.
+    Args: position: of the input in the layer.
+    Raises: ConfigError: the input has no sequences.
     """
     if argument.starts is None:
         raise ConfigError(f"{layer} needs an input of sequences; {_describe_rows(layer, position)}")
@@ -67,7 +67,7 @@ def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
 
 
 def _describe_rows(layer: Layer, position: int) -> str:
-    """Return what an input without sequences is, and what to do about it."""
+    """Describe an input without sequences, and what to do about it."""
     source = layer.input_configs[position] if position < len(layer.input_configs) else None
     if source is None or source.type == "data":
         which = f" of data layer {source.name}" if source is not None else ""
@@ -79,9 +79,9 @@ def _describe_rows(layer: Layer, position: int) -> str:
 
 
 def require_sub_starts(layer: Layer, argument: Argument) -> Ids:
-    """Return where the sub-sequences of an input begin.
+    """Return the starts of the sub-sequences of an input.
 
-    Raises: ConfigError: if the input has no sub-sequences.
+    Raises: ConfigError: the input has no sub-sequences.
     """
     if argument.sub_starts is None or argument.starts is None:
         raise ConfigError(f"{layer} needs an input of sub-sequences; declare its data as a sub-sequence type")
@@ -91,7 +91,7 @@ def require_sub_starts(layer: Layer, argument: Argument) -> Ids:
 def require_rows(layer: Layer, argument: Argument) -> Array:
     """Return the dense rows of an input, of any width.
 
-    Raises: ConfigError: if it has ids or sparse rows.
+    Raises: ConfigError: it has ids or sparse rows.
     """
     if argument.value is None:
         raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
@@ -101,7 +101,7 @@ def require_rows(layer: Layer, argument: Argument) -> Array:
 def require_ids(layer: Layer, argument: Argument) -> Ids:
     """Return the ids of an input.
 
-    Raises: ConfigError: if it has none.
+    Raises: ConfigError: it has none.
     """
     if argument.ids is None:
         raise ConfigError(f"{layer} needs an input of ids; declare its data as integer_value")
@@ -109,9 +109,9 @@ def require_ids(layer: Layer, argument: Argument) -> Ids:
 
 
 def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
-    """Return if all inputs have as many rows.
+    """Check that all inputs have equally many rows.
 
-    Raises: DataError: if they do not.
+    Raises: DataError: they do not.
     """
     if len({len(one) for one in inputs}) > 1:
         raise DataError(f"{layer}: its inputs have {', '.join(str(len(one)) for one in inputs)} rows; they must agree")

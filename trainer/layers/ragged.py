@@ -1,8 +1,8 @@
 """Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding. Pure.
 
-`starts` holds the first row of each sequence and, last, the number of rows; a sequence may be empty. An argument whose
-sequences are divided further has `sub_starts` of the same form. A recurrent layer takes the rows in packed order: the
-first rows of all sequences, then the second ones, and so on.
+`starts` holds the first row of each sequence, and at the end the number of rows; a sequence may be empty. If the
+sequences have sub-sequences, `sub_starts` describes these in the same form. A recurrent layer takes the rows in packed
+order: the first rows of all sequences, then the second rows, and so on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainer.layers.workspace import Workspace
 
 
 def join_ranges(begins: Ids, lengths: Ids) -> Ids:
-    """Return begin, begin + 1, ... of each range, one range after the other.
+    """Return begin, begin + 1, ... for each range, one range after the other.
 
     Shapes: begins: (ranges,), lengths: (ranges,) -> (sum of lengths,).
     """
@@ -30,7 +30,7 @@ def join_ranges(begins: Ids, lengths: Ids) -> Ids:
 
 
 def starts_of(lengths: Ids) -> Ids:
-    """Return the first row of each sequence of these lengths, and the number of rows.
+    """Return the first row of each sequence, and the number of rows, from the lengths of the sequences.
 
     Shapes: lengths: (sequences,) -> (sequences + 1,).
     """
@@ -40,7 +40,7 @@ def starts_of(lengths: Ids) -> Ids:
 
 
 def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
-    """Return a matrix of zeros whose row places[i] is rows[i]; no place occurs twice.
+    """Return a matrix whose row places[i] is rows[i] and whose other rows are zero; the places are distinct.
 
     Shapes: rows: (rows, width), places: (rows,) -> (height, width).
     """
@@ -55,8 +55,8 @@ def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
 def take_ragged(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
     """Return some items of an argument, which are its rows or the sequences that `starts` describes.
 
-    Args: starts: of the sequences; None takes rows, and the result has no sequences.
-    Shapes: starts: (sequences + 1,), items: (taken,) the positions of the items in the result's order.
+    Args: starts: where the sequences begin; None takes rows, and the result has no sequences.
+    Shapes: starts: (sequences + 1,), items: (taken,), the positions of the items in the order of the result.
     """
     if starts is None:
         rows, result_starts = items, None
@@ -85,14 +85,14 @@ def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
 
 
 def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
-    """Return the first and the last row of consecutive items, the argument's sequences or else its rows."""
+    """Return the first row of consecutive items (sequences, or rows if there are none) and the row after the last."""
     if argument.starts is None:
         return begin, end
     return int(argument.starts[begin]), int(argument.starts[end])
 
 
 def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
-    """Return consecutive items of an argument, its sequences or else its rows, without copying values."""
+    """Return consecutive items (sequences, or rows if there are none) of an argument without copying values."""
     first, last = find_rows(argument, begin, end)
     sparse = argument.sparse
     return Argument(
@@ -104,7 +104,7 @@ def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
 
 
 def join_ragged(parts: Sequence[Argument]) -> Argument:
-    """Return the items of several arguments, at least one, which are all of the same kind, one after the other."""
+    """Return the items of several arguments of the same kind, one argument after the other; there is at least one."""
     values = [one.value for one in parts if one.value is not None]
     ids = [one.ids for one in parts if one.ids is not None]
     return Argument(
@@ -118,10 +118,10 @@ def join_ragged(parts: Sequence[Argument]) -> Argument:
 
 
 class PackedOrder:
-    """Packed order: the first frames of all sequences, then the second ones, ..., each from the longest sequence down.
+    """The frames of a batch in packed order: the first frames of all sequences, then the second frames, and so on.
 
-    So the frames of step t are the rows begins[t]:begins[t + 1] of a packed matrix, and those that belong to the
-    sequences which go on are the first ones of them: h[begins[t - 1]:][:live[t]] is the state before step t.
+    Sequences are ordered from the longest to the shortest, so the frames of step t are rows begins[t]:begins[t + 1] of
+    a packed matrix, and h[begins[t - 1]:][:live[t]] is the state before step t of the sequences that have a step t.
 
     Args: starts: where each sequence begins, and the end.  is_reversed: the first step is each sequence's last frame.
     Shapes: order: (sequences,) the longest first; live: (steps,) how many sequences have a frame at each step;
@@ -153,7 +153,7 @@ class PackedOrder:
 
     @cached_property
     def previous(self) -> Ids:
-        """The packed row of the frame before, for each packed row from the second step on."""
+        """The packed row of the previous frame, for each packed row from the second step on."""
         first = self.begins[min(1, self.steps)]
         previous: Ids = np.take(self.begins, self._step_of[first:] - 1) + self._place_in_step[first:]
         return previous
@@ -163,12 +163,12 @@ class PackedOrder:
         return slice(self.begins[step], self.begins[step + 1])
 
     def span_before(self, step: int) -> slice:
-        """Return the packed rows of the step before, of the sequences that go on to this one."""
+        """Return the packed rows of the previous step, for the sequences that have this step."""
         return slice(self.begins[step - 1], self.begins[step - 1] + self.live[step])
 
 
 class PackedInput:
-    """The dense input of a recurrent layer, in packed order; where its rows repeat, its distinct rows are enough.
+    """The dense input of a recurrent layer, in packed order; of repeated rows only the distinct rows are stored.
 
     Shapes: matrix: (any, width); rows: (frames,), the row of the matrix of each packed row.
     """
@@ -180,11 +180,11 @@ class PackedInput:
         self._repeats = index is not None
 
     def copy_step(self, step: int, result: Array, bias: Array | None = None, more: Array | None = None) -> None:
-        """Copy the rows of a step, plus a bias, plus more rows for the first of them."""
+        """Copy the rows of a step to `result`; add a bias, and add further rows to the first rows."""
         take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
 
     def gradient(self, packed: Array, kept: Workspace) -> Flowing:
-        """Return the input's gradient from the one in packed order; `kept` has the array for it."""
+        """Return the input's gradient from the gradient in packed order; `kept` holds the array for the result."""
         if self._repeats:
             return DistinctGradient(sum_repeated(packed, self.rows))
         result = kept.rows("gradient", len(packed), packed.shape[1], packed.dtype)

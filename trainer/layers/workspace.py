@@ -1,4 +1,4 @@
-"""Arrays that a layer keeps from batch to batch: fresh pages for a large array cost more than filling it."""
+"""Arrays that a layer reuses from batch to batch, because allocating a large array costs more than filling it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array
 
-_SPARE = 1.25  # a larger batch is seldom the largest one: ask for some more than it needs
+_SPARE = 1.25  # a larger batch is seldom the largest: allocate more than it needs
 
 
 class Workspace:
-    """Arrays by name; each grows with the largest batch so far."""
+    """Arrays by name; each grows to the largest batch so far."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}
 
     def rows(self, name: str, rows: int, columns: int, dtype: npt.DTypeLike) -> Array:
-        """Return a (rows, columns) array with numbers of before in it."""
+        """Return a (rows, columns) array with arbitrary content."""
         kept = self._kept.get(name)
         if kept is None or len(kept) < rows or kept.shape[1] != columns or kept.dtype != dtype:
             kept = np.empty((rows if kept is None else int(rows * _SPARE), columns), dtype)
@@ -40,7 +40,7 @@ class Buffer:
         self._memory: Array = np.empty(0, np.float32)
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """Return a contiguous array with any content, which the next call may hand out again."""
+        """Return a contiguous array with arbitrary content; the next call may return the same memory."""
         size = math.prod(shape)
         if self._memory.dtype != dtype or self._memory.size < size:
             self._memory = np.empty(size, dtype)

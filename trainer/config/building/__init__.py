@@ -1,1 +1,1 @@
-"""What the functions of the config language are made of: state of a parse, names, checks of arguments."""
+"""Base parts of the config language: the state of a parse, names, checks of arguments."""

@@ -1,4 +1,4 @@
-"""Activations: objects that carry the `active_type` of the message; what they compute is the network's affair."""
+"""Activations: objects that carry the `active_type` of the message; the network computes them."""
 
 from trainer.config.building.names import public
 
@@ -9,7 +9,7 @@ class BaseActivation:
 
     Args:
         name: the active_type.
-        support_hppl: whether lstmemory and grumemory may use it inside.
+        support_hppl: whether lstmemory and grumemory can use it as an inner activation.
     """
 
     def __init__(self, name: str, support_hppl: bool):

@@ -1,4 +1,4 @@
-"""Wrong use of the config language, and the checks of arguments that find it."""
+"""Errors for wrong use of the config language, and the checks of arguments that raise them."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -10,27 +10,27 @@ LARGEST = 2**63 - 1  # largest number that a message can hold
 
 
 class ArgumentError(ConfigError):
-    """A call of the language that cannot be meant; the innermost function puts its name before the message."""
+    """A call with wrong arguments; the innermost function puts its name before the message."""
 
     def __init__(self, message: str):
         super().__init__(message)
         self.function: str | None = None
 
     def enter(self, function: str) -> None:
-        """Say which call it was, unless a call inside this one did."""
+        """Add the name of the call to the message, unless an inner call has added its name."""
         if self.function is None:
             self.function = function
             self.args = (f"{function}: {self.args[0]}",)
 
 
 def wrong(argument: str, value: object, need: str) -> ArgumentError:
-    """Return the error for one argument: its name, its value and what it should be."""
+    """Return the error for an argument: its name, its value, and what the value should be."""
     text = repr(value)
     return ArgumentError(f"{argument} is {text if len(text) <= 80 else text[:77] + '...'}; {need}")
 
 
 def to_int(argument: str, value: Any) -> int:
-    """Return an integer: of any integer type, or a float without a fraction (`256 / 4` of a script for Python 2)."""
+    """Return an integer, from any integer type or from a float without a fraction (`256 / 4` in a Python 2 script)."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -51,14 +51,14 @@ def to_size(argument: str, value: Any) -> int:
 
 
 def to_float(argument: str, value: Any) -> float:
-    """Return a float; a text or a bool is refused."""
+    """Return a float; a string or a bool is an error."""
     if not is_number(value):
         raise wrong(argument, value, "it must be a number")
     return float(value)
 
 
 def to_text(argument: str, value: Any) -> str:
-    """Return a text."""
+    """Return a string."""
     if not isinstance(value, str):
         raise wrong(argument, value, "it must be a text")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
@@ -67,17 +67,17 @@ def to_text(argument: str, value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number, of numpy too, and neither bool nor text."""
+    """Return whether a value is a number (also of numpy), but not a bool or a string."""
     return hasattr(value, "__float__") and not isinstance(value, bool)
 
 
 def is_list(value: Any) -> bool:
-    """Return whether a value is a list, a tuple, or what a script's map() gave."""
+    """Return whether a value is a list, a tuple, or the result of a script's map()."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def to_list(value: Any) -> list[Any]:
-    """Return the items of a list, tuple or the like; anything else is a list of one."""
+    """Return the items of a list, tuple or the like; any other value becomes a list of one item."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict):
         return list(value)
     return [value]

@@ -16,7 +16,7 @@ from trainer.config.building.names import public
 
 @public("attrs", also="HookAttr")
 class HookAttribute:
-    """A hook on a parameter's update: 'pruning' (keeps the given share of weights at zero) or 'dpruning'."""
+    """A hook on the updates of a parameter: 'pruning' (keeps the given share of weights at zero) or 'dpruning'."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None):
         if sparsity_ratio is not None and not 0 <= to_float("sparsity_ratio", sparsity_ratio) <= 1:
@@ -34,7 +34,7 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
     if is_number(maximum) and is_number(minimum):
         if minimum >= maximum:
             raise ArgumentError(f"initial_min {minimum!r} must be less than initial_max {maximum!r}")
-        # two integers divided as in Python 2
+        # two integers are divided as in Python 2
         whole = isinstance(maximum, int) and isinstance(minimum, int)
         middle = (maximum + minimum) // 2 if whole else (maximum + minimum) / 2
         return {"initial_mean": middle, "initial_std": middle - minimum, "initial_strategy": 1}
@@ -51,7 +51,7 @@ _NO_INITIALIZER = (
 
 @public("attrs", also="ParamAttr")
 class ParameterAttribute:
-    """How a parameter is called, initialised and updated.
+    """The name of a parameter, and how it is initialised and updated.
 
     Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
     it is uniform. `is_static` parameters are not updated, so their rates are ignored; in a job, which has data sources,
@@ -95,14 +95,14 @@ class ParameterAttribute:
 
     @property
     def name(self) -> str | None:
-        """The parameter's own name, if it has one."""
+        """The parameter's own name, if given."""
         name = self.attr.get("parameter_name")
         return None if name is None else str(name)
 
 
 @public("attrs", also="ExtraAttr")
 class ExtraLayerAttribute:
-    """What any layer may have besides: clipping of the gradient that passes it, dropout, a device."""
+    """Optional attributes of any layer: clipping of the gradient that flows through it, dropout, a device."""
 
     def __init__(
         self, error_clipping_threshold: float | None = None, drop_rate: float | None = None, device: int | None = None
@@ -123,7 +123,7 @@ def _not_negative(argument: str, value: Any) -> float:
     return number
 
 
-# what a bias is where the user asks for one and says no more
+# a bias requested without further attributes
 ZERO_BIAS = ParameterAttribute(initial_std=0.0, initial_mean=0.0)
 
 
@@ -131,8 +131,8 @@ def to_bias(bias_attr: Any, *, default: bool) -> ParameterAttribute | None:
     """Return the attributes of a bias, or None for no bias.
 
     Args:
-        bias_attr: what the user gave: a ParamAttr, True, False, or None where he gave nothing.
-        default: whether nothing means a bias.
+        bias_attr: the user's argument: a ParamAttr, True, False, or None if not given.
+        default: whether the layer has a bias if the argument is not given.
     """
     if isinstance(bias_attr, ParameterAttribute):
         return bias_attr

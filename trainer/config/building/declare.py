@@ -1,4 +1,4 @@
-"""The decorator of every function that users call in a config."""
+"""The decorator of all functions that users call in a configuration."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from trainer.config.building.state import current
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # what protobuf says
+_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # the text of protobuf's error
 
 
 def helper(
     module: str, *, prefix: str | None = None, also: str | None = None, renamed: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a function of the language; give it its automatic name and its errors the name of the call.
+    """Register a function of the language; give it its automatic name, and put the name of the call into its errors.
 
     Args:
         module: the sub-module of trainer_config_helpers that it belongs to.
-        prefix: of the automatic name `__<prefix>_<n>__`; by default the function's name. Only functions with a `name`
-            argument that may be left out get one.
+        prefix: the prefix of the automatic name `__<prefix>_<n>__`, by default the function's name. Only functions with
+            an optional `name` argument get an automatic name.
         also: a second name for the same function.
-        renamed: what earlier versions called an argument -> its name.
+        renamed: the argument names of earlier versions, with their current names.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -41,7 +41,7 @@ def helper(
             given = {(renamed or {}).get(key, key): value for key, value in kwargs.items()}
             bound = _bind(function, signature, args, given)
             try:
-                parse = current()  # before the name: outside of a config nothing is to be counted
+                parse = current()  # fail before the name is counted, if there is no current parse
                 if optional_name and bound.arguments.get("name") is None:
                     bound.arguments["name"] = parse.auto_name(auto_prefix)
                 return function(*bound.args, **bound.kwargs)

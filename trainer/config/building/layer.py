@@ -1,4 +1,4 @@
-"""What layer functions are made of: `LayerOutput`, which users hold; `LayerBuilder`, which writes the message."""
+"""Base parts of the layer functions: `LayerOutput` for users, `LayerBuilder` for writing the message."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LINEAR = IdentityActivation()
 
 @public("layers")
 class LayerOutput:
-    """What a layer function returns and the next one takes.
+    """The result of a layer function, and an input of the next one.
 
     Attributes: name, full_name, layer_type, parents (the layers that outputs() walks through), activation, num_filters,
     img_norm_type, size, outputs, reverse; width, height and depth come from the message.
     """
 
-    absence = "this layer belongs to another config"  # why a layer may not be in the message
+    absence = "this layer belongs to another config"  # why a layer may be missing from the message
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class LayerOutput:
 
     @property
     def width(self) -> int:
-        """Width of the map in pixels, 0 where the layer has none."""
+        """Width of the map in pixels; 0 if the layer has no map."""
         return int(current().layers[self.full_name].width)
 
     @property
     def height(self) -> int:
-        """Height of the map in pixels, 0 where the layer has none."""
+        """Height of the map in pixels; 0 if the layer has no map."""
         return int(current().layers[self.full_name].height)
 
     @property
     def depth(self) -> int:
-        """Depth of the map, 1 where the layer has none."""
+        """Depth of the map; 1 if the layer has no depth."""
         return int(current().layers[self.full_name].depth)
 
     def __repr__(self) -> str:
@@ -91,9 +91,9 @@ _OPERATORS: dict[str, LayerOperator] = {}
 
 
 def register_operators(operators: Mapping[str, LayerOperator]) -> None:
-    """Set what `+`, `-`, `reversed -` and `*` of a layer do.
+    """Set the functions for the operators `+`, `-`, `-` with a number on the left, and `*` of a layer.
 
-    The operators are made of layer functions, which lie above this module: layer_math registers them.
+    layer_math registers them, because the operators call layer functions and these modules import this one.
     """
     _OPERATORS.update(operators)
 
@@ -116,19 +116,19 @@ def to_layers(argument: str, value: Any) -> list[LayerOutput]:
 
 
 def size_of(layer: LayerOutput) -> int:
-    """Return a layer's size, which a few layers do not have."""
+    """Return a layer's size; a few layers have none."""
     if not layer.size:
         raise ArgumentError(f"the layer {layer.name!r} has no size")
     return layer.size
 
 
 def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
-    """Return the message of a layer that is read here; inside of a recurrent group that of the group's own layer."""
+    """Return the message of an input layer; inside a recurrent group, the message of the group's agent for it."""
     return current().layers[input_name(layer)]
 
 
 def columns_of(layer: LayerOutput) -> int:
-    """Return the size in the message, which of a few layers is not what their `size` says."""
+    """Return the size in the message; a few layers have another `size` there than in the script."""
     columns = int(message_of(layer).size)
     if not columns:
         raise ArgumentError(f"the layer {layer.name!r} has no size")
@@ -136,7 +136,7 @@ def columns_of(layer: LayerOutput) -> int:
 
 
 def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) -> BaseActivation:
-    """Return an activation object: the user's, or the function's default where the user gave none."""
+    """Return an activation object: the user's, or the function's default if the user gave none."""
     if value is None:
         return default
     if not isinstance(value, BaseActivation):
@@ -154,10 +154,10 @@ def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
 
 
 def input_name(layer: LayerOutput) -> str:
-    """Return the name in the message of a layer that is read here.
+    """Return the name that an input layer has in the message.
 
-    Raises: ArgumentError: a layer from outside is read in a recurrent group without being an input of the group, or one
-        of the group's outside.
+    Raises: ArgumentError: if a layer from outside is read in a recurrent group without being the group's input, or a
+    layer of a group is read outside the group.
     """
     parse = current()
     name = parse.full_name(layer.name)
@@ -177,12 +177,12 @@ class LayerBuilder:
     """Writes one layer into the message of the current parse.
 
     Args:
-        name: the layer's.
+        name: the layer's name.
         kind: its type in the message.
-        size: number of columns of its result; 0 or None are not written.
+        size: number of columns of its result; 0 and None are not written.
         act: written as active_type.
         extra: the user's layer_attr.
-        supports: what of `extra` the layer can do: "D" drop_rate, "E" error_clipping_threshold.
+        supports: the attributes of `extra` that the layer supports: "D" drop_rate, "E" error_clipping_threshold.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class LayerBuilder:
         self.size = size
         self.act = act
         self.message = self.parse.add_layer(name, kind)
-        self.full_name = self.message.name  # parameters are called by it: inside of a group `name@group`
+        self.full_name = self.message.name  # the names of parameters contain it; inside a group `name@group`
         if size:
             self.message.size = size
         if act is not None:
@@ -223,16 +223,16 @@ class LayerBuilder:
                 setattr(self.message, key, value)
 
     def set_size(self, size: int) -> None:
-        """Write the number of columns where it was not known at first."""
+        """Write the number of columns, if it was not known at the beginning."""
         self.size = size
         self.message.size = size
 
     def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
-        """Append an input and return its message; inside of a recurrent group the name means the group's own layer."""
+        """Append an input and return its message; inside a recurrent group a name means the group's own layer."""
         return self.message.inputs.add(input_layer_name=input_name(layer))
 
     def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
-        """Give an input its parameter, called `_<layer>.w<index>` unless the attributes name it."""
+        """Give an input its parameter, called `_<layer>.w<index>` unless the attributes have a name."""
         name = attr.name or f"_{self.full_name}.w{index}"
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name
@@ -240,13 +240,13 @@ class LayerBuilder:
     def add_bias(
         self, bias_attr: Any, *, default: bool, size: int | None = None, dims: Sequence[int] | None = None
     ) -> None:
-        """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default wants one."""
+        """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default requests one."""
         attr = to_bias(bias_attr, default=default)
         size = self.size if size is None else size
         if attr is None or not size:
             return
         name = attr.name or f"_{self.full_name}.wbias"
-        if name not in self.parse.parameters:  # a shared bias is not checked, as it was not
+        if name not in self.parse.parameters:  # as in the legacy, a shared bias is not checked
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name
 
@@ -258,7 +258,7 @@ class LayerBuilder:
         activation: BaseActivation | None = None,
         num_filters: int | None = None,
     ) -> LayerOutput:
-        """Return what the user gets."""
+        """Return the LayerOutput for the user."""
         return LayerOutput(
             self.name,
             self.kind,

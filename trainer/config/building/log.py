@@ -1,4 +1,4 @@
-"""Lines of the log from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
+"""Log lines from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
 
 import logging
 
@@ -6,7 +6,7 @@ from runtime import glog
 
 
 class _Stderr(logging.Handler):
-    """Writes a record to the stderr of the moment, as one write."""
+    """Writes each record to the current sys.stderr in one write."""
 
     def emit(self, record: logging.LogRecord) -> None:
         glog.write(self.format(record) + "\n")
@@ -27,7 +27,7 @@ logger = _make_logger()
 
 
 def log(level: int, message: str, at: str) -> None:
-    """Write a line that carries the legacy's file and line (`networks.py:1482`), which people grep for."""
+    """Write a line with the legacy's file and line (`networks.py:1482`), for users who search for it."""
     if logger.isEnabledFor(level):
         file, _, line = at.partition(":")
         logger.handle(logger.makeRecord("paddle", level, file, int(line), message, (), None))

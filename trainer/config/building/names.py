@@ -1,4 +1,4 @@
-"""All public names of the legacy's config helpers; a module of the language registers what it defines with `public`."""
+"""All public names of the legacy's config helpers; a module of the language registers its definitions with `public`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 
-# functions that a config finds without an import
+# functions that a configuration has without an import
 _V1 = """
     Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
     Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
@@ -88,7 +88,7 @@ _built: dict[str, dict[str, Any]] = {}
 
 
 def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
-    """Register a function or class in this sub-module (a key of HELPERS, or "v1"), perhaps under a second name."""
+    """Register a function or class in this sub-module (a key of HELPERS, or "v1"), with an optional second name."""
 
     def register(thing: T) -> T:
         names = _built.setdefault(module, {})
@@ -101,18 +101,18 @@ def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
 
 
 def built(module: str) -> Mapping[str, Any]:
-    """Return what is registered for a sub-module: name -> function or class."""
+    """Return the names registered for a sub-module, with their functions or classes."""
     return _built.get(module, {})
 
 
 class UnknownName(AttributeError):
-    """A name that the legacy did not have either."""
+    """A name that the legacy does not have either."""
 
 
 def lookup(name: str) -> Any:
-    """Return the thing of this name.
+    """Return the function or class with this name.
 
-    Raises: UnknownName: the legacy had no such name.
+    Raises: UnknownName: if the legacy has no such name.
     """
     for module in HELPERS:
         if name in built(module):
@@ -121,7 +121,7 @@ def lookup(name: str) -> Any:
 
 
 def suggestion(name: str) -> str:
-    """Return `; did you mean 'fc_layer'?` for a name that resembles one of the language, else nothing."""
+    """Return `; did you mean 'fc_layer'?` if the name resembles a name of the language, else ""."""
     known = [*V1_NAMES, *(name for names in HELPERS.values() for name in names)]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]!r}?" if close else ""

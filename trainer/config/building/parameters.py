@@ -16,7 +16,7 @@ from trainer.config.building.attrs import HookAttribute
 from trainer.config.building.log import logger
 from trainer.config.building.state import Parse
 
-# copied as they are when the attribute has them
+# copied unchanged if the attribute has them
 _PLAIN_FIELDS = (
     "learning_rate",
     "decay_rate_l1",
@@ -28,7 +28,7 @@ _PLAIN_FIELDS = (
     "format",
     "need_compact",
 )
-# the attribute's own, or else the default of the moment
+# the attribute's value, or else the current default
 _DEFAULTED_FIELDS = (
     "initial_mean",
     "initial_std",
@@ -47,13 +47,13 @@ def add_parameter(
     """Add a parameter to the message; one of the same name and shape is shared.
 
     Args:
-        parse: where to.
+        parse: the current parse.
         name: the parameter's name.
         size: number of values.
-        dims: its shape; may be empty where the legacy gave none.
-        attr: the dictionary of a ParameterAttribute; anything absent falls back to the defaults of this moment.
-        device: of the layer that makes it.
-    Raises: ArgumentError: a shared parameter has another shape, or the attributes contradict each other.
+        dims: its shape; empty where the legacy has none.
+        attr: the dictionary of a ParameterAttribute; missing items take the current defaults.
+        device: the device of its layer.
+    Raises: ArgumentError: if a shared parameter has another shape, or the attributes contradict each other.
     """
     known = parse.parameters.get(name)
     if known is not None:

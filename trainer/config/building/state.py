@@ -1,6 +1,6 @@
-"""What one parse has built so far. Every parse begins with a fresh one, so that parsing twice gives equal messages.
+"""The state of one parse. Each parse begins with a new state, so parsing twice gives equal messages.
 
-A departure: the legacy kept its dictionary of settings from one parse to the next of the same process.
+This differs from the legacy, which kept its settings from one parse to the next in the same process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainer.config.building.argument_errors import ArgumentError
 
 @dataclass
 class ParameterDefaults:
-    """What a parameter gets where its own attributes say nothing; settings() and the default_* functions change it."""
+    """Default attributes of parameters; settings() and the default_* functions change them."""
 
     initial_mean: float = 0.0
     initial_std: float = 0.01
@@ -77,15 +77,15 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 @dataclass
 class OlderMarks:
-    """What v0.10 printed and the message of the later version does not show, by full names of layers.
+    """Facts that v0.10 printed and that the later version's message does not contain, by full names of layers.
 
     Attributes:
         nested: agents of inputs, and results, whose steps are sub-sequences.
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
-        subtracted: layers that subtract a number, as `layer - 0.5` makes them.
-        linear: sequence layers that Layer() made without an activation.
-        targets: for a group, the number of the input that its targetInlink names.
+        subtracted: layers that subtract a number, from `layer - 0.5`.
+        linear: sequence layers from Layer() without an activation.
+        targets: for a group, the index of the input that its targetInlink names.
     """
 
     nested: set[str] = field(default_factory=set)
@@ -98,7 +98,7 @@ class OlderMarks:
 
 @dataclass
 class Parse:
-    """The message in the making, and what the functions of the language have to remember."""
+    """The unfinished message, and the state that the functions of the language share."""
 
     args: Mapping[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
@@ -112,7 +112,8 @@ class Parse:
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
     marks: OlderMarks = field(default_factory=OlderMarks)
-    in_jobs: list[Callable[[], None]] = field(default_factory=list)  # what a config with data sources has otherwise
+    # changes that apply only to a configuration with data sources
+    in_jobs: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def model(self) -> ModelConfig_pb2.ModelConfig:
@@ -121,27 +122,27 @@ class Parse:
 
     @property
     def has_data(self) -> bool:
-        """Whether data sources are declared by now: then it is the config of a job."""
+        """Whether the configuration has data sources so far, so it is the configuration of a job."""
         return self.config.HasField("data_config") or self.config.HasField("test_data_config")
 
     @property
     def root(self) -> ModelConfig_pb2.SubModelConfig:
-        """The sub-model of all layers that are in no recurrent group."""
+        """The sub-model of all layers outside recurrent groups."""
         return self.model.sub_models[0]
 
     @property
     def sub_model(self) -> ModelConfig_pb2.SubModelConfig:
-        """The sub-model that new layers go to: the recurrent group in the making, or the root."""
+        """The sub-model that new layers go to: the open recurrent group, or the root."""
         return self.opened[-1] if self.opened else self.root
 
     def full_name(self, name: str) -> str:
-        """Return a layer's name in the message: `name@group` inside of a recurrent group."""
+        """Return a layer's name in the message: `name@group` inside a recurrent group."""
         if self.opened and (self.sub_model.is_recurrent_layer_group or self.suffix_all_sub_models):
             return f"{name}@{self.sub_model.name}"
         return name
 
     def outer_name(self, name: str) -> str:
-        """Return the name in the message of a layer of the enclosing model."""
+        """Return the name that a layer of the enclosing model has in the message."""
         return f"{name}@{self.opened[-2].name}" if len(self.opened) > 1 else name
 
     def auto_name(self, prefix: str) -> str:
@@ -151,7 +152,7 @@ class Parse:
         return f"__{prefix}_{number}__"
 
     def add_layer(self, name: str, kind: str) -> ModelConfig_pb2.LayerConfig:
-        """Return the new layer's message; raise ArgumentError when the name is taken."""
+        """Return the message of a new layer; raise ArgumentError if the name is taken."""
         if "@" in name:
             raise ArgumentError(f"the layer's name {name!r} has an @, which is for layers of recurrent groups")
         full_name = self.full_name(name)
@@ -167,7 +168,7 @@ _parses: list[Parse] = []
 
 
 def current() -> Parse:
-    """Return the parse that is going on; raise ArgumentError where a config function is called outside of a config."""
+    """Return the current parse; raise ArgumentError if a config function is called outside a configuration."""
     if not _parses:
         raise ArgumentError(
             "the config language works inside a config only; use paddle.trainer.config_parser.parse_config"
@@ -177,7 +178,7 @@ def current() -> Parse:
 
 @contextlib.contextmanager
 def parsing(parse: Parse) -> Iterator[Parse]:
-    """Make a parse the current one."""
+    """Set the current parse."""
     _parses.append(parse)
     try:
         yield parse

@@ -24,7 +24,7 @@ class GroupLink:
 
 
 def begin_sub_model(name: str) -> None:
-    """Open a sub-model; nested in another it is called `name@outer`."""
+    """Open a sub-model; a nested sub-model is called `name@outer`."""
     parse = current()
     full_name = f"{name}@{parse.opened[-1].name}" if parse.opened else name
     if any(sub_model.name == full_name for sub_model in parse.model.sub_models):
@@ -43,7 +43,7 @@ def end_sub_model(name: str) -> None:
 
 
 def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target: str | None = None) -> None:
-    """Open a recurrent group over sequences of the enclosing model; target names one of them, as targetInlink does."""
+    """Open a recurrent group over sequences of the enclosing model; target names one of them, like targetInlink."""
     parse = current()
     if parse.model.type != "recurrent_nn":
         raise ArgumentError(f"the model's type is {parse.model.type!r}; model_type('recurrent_nn') has to come first")
@@ -56,7 +56,7 @@ def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target
         if outer not in parse.layers:
             raise ArgumentError(f"the recurrent group {name!r} has the input {outer!r}, which does not exist")
         source = parse.layers[outer]
-        agent = LayerBuilder(link.name, "scatter_agent", size=source.size)  # stands for the input's row of the step
+        agent = LayerBuilder(link.name, "scatter_agent", size=source.size)  # stands for the input's row in the step
         if source.height and source.width:
             agent.message.height, agent.message.width = source.height, source.width
         parse.sub_model.in_links.add(layer_name=outer, link_name=agent.full_name)
@@ -73,7 +73,7 @@ def in_group(what: str) -> None:
 
 
 def add_result(link: GroupLink) -> None:
-    """Hand a layer of the group in the making to the enclosing model."""
+    """Make a layer of the open group available in the enclosing model."""
     parse = current()
     in_group("a result of a group")
     parse.sub_model.out_links.add(layer_name=parse.full_name(link.name), link_name=parse.outer_name(link.name))
@@ -82,7 +82,7 @@ def add_result(link: GroupLink) -> None:
 
 
 def set_generator(**fields: Any) -> None:
-    """Make the group in the making generate its own input."""
+    """Make the open group generate its own input."""
     parse = current()
     in_group("a generator")
     generator = parse.sub_model.generator
@@ -131,7 +131,7 @@ def add_memory(
     boot_bias_active_type: str = "",
     boot_with_const_id: int | None = None,
 ) -> str:
-    """Add what the layer `name` gave one step ago, and return the agent's name; see `memory` in groups.py."""
+    """Add a memory of the layer `name`, and return the agent's name; see `memory` in groups.py."""
     parse = current()
     in_group("memory()")
     if name is None and not memory_name:
@@ -160,7 +160,7 @@ def add_memory(
 
 
 def set_memory_input(memory_name: str, layer_name: str) -> None:
-    """Say which layer a memory without a name remembers."""
+    """Set the layer that a memory without a name remembers."""
     parse = current()
     agent = parse.full_name(memory_name)
     for message in parse.sub_model.memories:

@@ -1,1 +1,1 @@
-"""The config helpers of 2017: what a config imports from paddle.trainer_config_helpers."""
+"""The config helpers of 2017: the names in paddle.trainer_config_helpers."""

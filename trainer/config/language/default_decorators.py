@@ -1,4 +1,4 @@
-"""Decorators with which old scripts gave functions of their own the defaults of the language's.
+"""Decorators that give functions of old scripts the same default arguments as the functions of the language.
 
 Source: legacy trainer_config_helpers/default_decorators.py and utils.py.
 """
@@ -28,12 +28,12 @@ def wrap_param_default(
     default_factory: Callable[[Function], Any],
     not_set: Callable[[Any], bool] = _is_none,
 ) -> Decorator:
-    """Give arguments a default that is made in every call.
+    """Give arguments a default that is created at each call.
 
     Args:
-        param_names: the arguments; they are passed on by keyword.
-        default_factory: makes the default, from the function.
-        not_set: whether a value (None where none is given) is to be replaced.
+        param_names: the arguments; they are passed by keyword.
+        default_factory: creates the default from the function.
+        not_set: whether a value (None if not given) is to be replaced.
     """
 
     def decorate(function: Function) -> Function:
@@ -53,14 +53,14 @@ def wrap_param_default(
 
 
 def wrap_name_default(name_prefix: str | None = None, name_param: str = "name") -> Decorator:
-    """Give the argument `name` the automatic name `__<prefix>_<n>__`; the prefix is by default the function's name."""
+    """Give the argument `name` the automatic name `__<prefix>_<n>__`; the default prefix is the function's name."""
     return wrap_param_default([name_param], lambda function: current().auto_name(name_prefix or function.__name__))
 
 
 def wrap_param_attr_default(
     param_names: Sequence[str] | None = None, default_factory: Callable[[Function], Any] | None = None
 ) -> Decorator:
-    """Give the argument `param_attr`, or those named, a ParamAttr()."""
+    """Give the argument `param_attr`, or the named arguments, a ParamAttr()."""
     return wrap_param_default(param_names or ["param_attr"], default_factory or (lambda _: ParameterAttribute()))
 
 
@@ -69,7 +69,7 @@ def wrap_bias_attr_default(
     default_factory: Callable[[Function], Any] | None = None,
     has_bias: bool = True,
 ) -> Decorator:
-    """Give the argument `bias_attr`, or those named, a zero bias for True, and with has_bias also for None."""
+    """Give the argument `bias_attr`, or the named arguments, a zero bias for True, and with has_bias also for None."""
     return wrap_param_default(
         param_names or ["bias_attr"],
         default_factory or (lambda _: ZERO_BIAS),
@@ -78,12 +78,12 @@ def wrap_bias_attr_default(
 
 
 def wrap_act_default(param_names: Sequence[str] | None = None, act: BaseActivation | None = None) -> Decorator:
-    """Give the argument `act`, or those named, an activation, by default TanhActivation()."""
+    """Give the argument `act`, or the named arguments, an activation, by default TanhActivation()."""
     return wrap_param_default(param_names or ["act"], lambda _: TanhActivation() if act is None else act)
 
 
 def deprecated(instead: str) -> Decorator:
-    """Warn of a function when it is used, naming another one."""
+    """Log a warning when a function is used, and name its replacement."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)

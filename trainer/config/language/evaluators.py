@@ -1,4 +1,4 @@
-"""Evaluators: figures in the log beside the cost. They add nothing to the network.
+"""Evaluators: values in the log beside the cost. They do not change the network.
 
 Source: legacy trainer_config_helpers/evaluators.py; the specification's section 11.
 """

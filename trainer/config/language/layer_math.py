@@ -1,7 +1,7 @@
-"""Arithmetic of layers: `layer_math.exp(x)`, `x + y`, `2 * x`, made of other layers.
+"""Arithmetic of layers, such as `layer_math.exp(x)`, `x + y` and `2 * x`, which creates further layers.
 
-A number is added and multiplied by slope_intercept_layer; of two layers one may have size 1, which is then repeated,
-or scales the rows of the other. `x - number` subtracts, which v0.10 did not: it added the number.
+slope_intercept_layer adds a number and multiplies by it. One of two layers may have size 1; its value is then repeated,
+or scales the rows of the other. `x - number` subtracts; in v0.10 it added the number.
 
 Source: legacy trainer_config_helpers/layer_math.py; the specification's section 13.
 """

@@ -1,4 +1,4 @@
-"""settings(), optimisers, regularisation and model averaging: declarations, the arithmetic is in pserver.optim.
+"""settings(), optimisers, regularisation and model averaging: only declarations; pserver.optim computes the updates.
 
 Source: legacy trainer_config_helpers/optimizers.py; the specification's section 10.
 """
@@ -15,24 +15,24 @@ from trainer.config.building.state import Parse, current
 
 @public("optimizers")
 class Optimizer:
-    """What settings() can take: settings of its own, and defaults of the parameters that are made afterwards."""
+    """Base class of the objects that settings() accepts: they add settings, and defaults of later parameters."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
         raise ArgumentError(f"{type(self).__name__} has no settings; use one of the optimisers")
 
     def extra_settings(self, parse: Parse) -> None:
-        """Change the defaults of parameters."""
+        """Change the defaults of later parameters."""
 
 
 @public("optimizers")
 class BaseSGDOptimizer(Optimizer):
-    """An optimiser that makes one step per batch."""
+    """An optimiser that takes one step per batch."""
 
 
 @public("optimizers")
 class MomentumOptimizer(BaseSGDOptimizer):
-    """m <- momentum m - rate g; w <- w + m. Plain SGD is momentum 0; None leaves the parameters without the field."""
+    """m <- momentum m - rate g; w <- w + m. Plain SGD has momentum 0; None leaves the field of the parameters unset."""
 
     def __init__(self, momentum: float | None = None, sparse: bool = False):
         self.momentum = None if momentum is None else to_float("momentum", momentum)
@@ -43,7 +43,7 @@ class MomentumOptimizer(BaseSGDOptimizer):
         return {"learning_method": "sparse_momentum" if self.sparse else "momentum"}
 
     def extra_settings(self, parse: Parse) -> None:
-        """Make the momentum the default of parameters."""
+        """Make the momentum the default of later parameters."""
         parse.defaults.momentum = self.momentum
 
 
@@ -101,7 +101,7 @@ class _WindowedOptimizer(BaseSGDOptimizer):
 
 @public("optimizers")
 class RMSPropOptimizer(_WindowedOptimizer):
-    """Steps divided by the root of a decaying mean of squared gradients, less the square of their mean."""
+    """Steps divided by the root of a decaying variance: the mean of squared gradients minus the squared mean."""
 
     method = "rmsprop"
 
@@ -115,7 +115,7 @@ class DecayedAdaGradOptimizer(_WindowedOptimizer):
 
 @public("optimizers")
 class AdaDeltaOptimizer(_WindowedOptimizer):
-    """Steps of the size of a decaying mean of earlier steps."""
+    """Steps scaled by a decaying mean of earlier steps."""
 
     method = "adadelta"
 
@@ -129,12 +129,12 @@ class BaseRegularization:
         return {}
 
     def extra_settings(self, parse: Parse, algorithm: str) -> None:
-        """Change the defaults of parameters."""
+        """Change the defaults of later parameters."""
 
 
 @public("optimizers")
 class L2Regularization(BaseRegularization):
-    """Weight decay: the default of every parameter that is made afterwards, biases too."""
+    """Weight decay: the default of all later parameters, including biases."""
 
     def __init__(self, rate: float):
         self.decay_rate = to_float("rate", rate)
@@ -144,7 +144,7 @@ class L2Regularization(BaseRegularization):
         return {"l2weight": self.decay_rate} if algorithm == "owlqn" else {}
 
     def extra_settings(self, parse: Parse, algorithm: str) -> None:
-        """Make the rate the default of parameters."""
+        """Make the rate the default of later parameters."""
         if algorithm in ("sgd", "async_sgd"):
             parse.defaults.decay_rate = self.decay_rate
 
@@ -202,10 +202,9 @@ def settings(
 ) -> None:
     """Set how the network is trained.
 
-    average_window, max_average_window and do_average_in_cpu are v0.9's way to say model_average.
+    average_window, max_average_window and do_average_in_cpu are v0.9's form of model_average.
 
-    Momentum, L2 rate and clipping threshold are defaults of the parameters that are made afterwards, so call it before
-    the layers.
+    Momentum, L2 rate and clipping threshold are defaults of the parameters created later, so call it before the layers.
     """
     parse = current()
     method = _instance("learning_method", learning_method or MomentumOptimizer(), Optimizer)

@@ -1,4 +1,4 @@
-"""Poolings: objects that say which values of a sequence or of a map become one.
+"""Poolings: how the values of a sequence, or of a window of a map, are reduced to one.
 
 Source: legacy trainer_config_helpers/poolings.py; the specification's section 8.
 """
@@ -19,7 +19,7 @@ class BasePoolingType:
 
 @public("poolings")
 class MaxPooling(BasePoolingType):
-    """The maximum; with output_max_index the frame's number instead of its value (sequences only)."""
+    """The maximum; with output_max_index the index of its frame instead (sequences only)."""
 
     def __init__(self, output_max_index: bool | None = None):
         super().__init__("max")
@@ -28,7 +28,7 @@ class MaxPooling(BasePoolingType):
 
 @public("poolings")
 class AvgPooling(BasePoolingType):
-    """The mean, or by its strategy the sum, or the sum divided by the root of the number of values."""
+    """The mean, or by strategy the sum, or the sum divided by the root of the number of values."""
 
     STRATEGY_AVG = "average"
     STRATEGY_SUM = "sum"
@@ -57,7 +57,7 @@ class SquareRootNPooling(AvgPooling):
 
 @public("poolings")
 class MaxWithMaskPooling(BasePoolingType):
-    """The maximum of a window of a map, and where it was."""
+    """The maximum of a window of a map, and its place."""
 
     def __init__(self) -> None:
         super().__init__("max-pool-with-mask")

@@ -1,4 +1,4 @@
-"""From a config script to its message, and from whatever a script may raise to one clear error.
+"""Execution of a configuration script: it returns the message, or raises one clear error for any exception.
 
 Source: legacy config_parser.py, parse_config(); the specification's section 2.
 """
@@ -19,7 +19,7 @@ from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETT
 from trainer.config.scripts.python2 import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config.scripts.script_errors import explain
 
-# what `paddle train` passes to every config, and what the language asks for itself
+# arguments that `paddle train` passes to each configuration, and arguments that the language itself reads
 _KNOWN_ARGS = frozenset(
     [
         "trainer_id",
@@ -35,20 +35,20 @@ _KNOWN_ARGS = frozenset(
 
 
 def parse_config(config: str | Path | Callable[[], object], config_args: str = "") -> TrainerConfig_pb2.TrainerConfig:
-    """Execute a config script and return its message; see `run_config`."""
+    """Execute a configuration script and return its message; see `run_config`."""
     return run_config(config, config_args).config
 
 
 def run_config(config: str | Path | Callable[[], object], config_args: str = "") -> Parse:
-    """Execute a config script and return what it built; every call begins afresh.
+    """Execute a configuration script and return the finished parse; each call begins with a new state.
 
     Args:
-        config: the script's path, or a function to be called instead.
-        config_args: `a=1,b=x`, what get_config_arg finds; of a repeated name the last one counts.
+        config: the script's path, or a function to call instead.
+        config_args: `a=1,b=x`, the values for get_config_arg; the last value of a repeated name counts.
     Raises:
-        MissingInputError: there is no such script.
-        ConfigError: config_args is malformed, or the script uses the language wrongly or what is not supported yet.
-        DataError: the script raised something of its own.
+        MissingInputError: if there is no such script.
+        ConfigError: if config_args is malformed, or the script uses the language wrongly or uses an unsupported part.
+        DataError: if the script raises an exception of its own.
     """
     parse = Parse(args=parse_args(config_args))
     path = Path() if callable(config) else Path(config)
@@ -96,7 +96,7 @@ def parse_optimizer_config(
 
 @public("config_parser_utils")
 def reset_parser() -> None:
-    """Do nothing: every parse begins afresh."""
+    """Do nothing: each parse begins with a new state."""
 
 
 def parse_args(config_args: str) -> dict[str, str]:
@@ -123,9 +123,9 @@ def _read(path: Path) -> bytes:
 def _guard(run: Callable[[], object], title: str) -> None:
     try:
         run()
-    except (KeyboardInterrupt, StoppedError):  # a signal came while the script ran
+    except (KeyboardInterrupt, StoppedError):  # a signal arrived while the script ran
         raise
-    except BaseException as error:  # SystemExit, and whatever a script derives from it
+    except BaseException as error:  # includes SystemExit and exceptions that a script derives from BaseException
         explained = explain(error, title)
         if explained is None:
             raise
@@ -137,7 +137,7 @@ def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
 
 
 def _environment(path: Path) -> dict[str, Any]:
-    """Return what a script finds without an import."""
+    """Return the names that a script has without an import."""
     environment: dict[str, Any] = {"__name__": SCRIPT_NAME, "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
     environment.update(all_names.v1_names())
     environment["Import"] = _importer(path)
@@ -149,7 +149,7 @@ def _environment(path: Path) -> dict[str, Any]:
 
 def _importer(importing: Path) -> Callable[..., None]:
     def Import(config_file: str, local_args: dict[str, Any] | None = None) -> None:
-        """Execute another config, relative to the importing one's directory, and hand its names over in local_args."""
+        """Execute another configuration, given relative to the importing file, and add its names to local_args."""
         path = importing.parent / config_file
         if not Path(config_file).is_absolute():
             current().config.config_files.append(str(path))

@@ -1,13 +1,13 @@
-"""What configs and data providers written for Python 2 still find: names, modules, and their import path.
+"""Names, modules and the import path that configurations and data providers written for Python 2 need.
 
-Everything is given to the user's scripts only. A script, and every module that it imports from the working directory,
-from the config's directory or from one that `--python_path` or a script adds to `sys.path`, is executed with builtins
-of its own: the usual ones and `xrange, unicode, basestring, long, raw_input, reduce, cmp`, with `map`, `filter` and
-`zip` that give what both languages expect (`LazyList`). `cPickle` (which reads what Python 2 wrote), `cStringIO` and
-`__builtin__` can be imported and `sys.maxint` exists. The methods that Python 3 dropped (`iteritems`, `itervalues`,
-`iterkeys`, `has_key`, `next`) can be called; bytes, such as the lines of a file of gzip, are text to a method that is
-given a text; and a text file need not be UTF-8. Print statements and the `/` of integers stay with the user: a
-traceback names the line.
+Only the user's scripts get them. A script, and every module that it imports from the working directory, from the
+configuration's directory or from one that `--python_path` or a script adds to `sys.path`, runs with its own builtins:
+the usual ones and `xrange, unicode, basestring, long, raw_input, reduce, cmp`; `map`, `filter` and `zip` return a
+`LazyList`, which behaves as both languages expect. `cPickle` (which reads Python 2 pickles), `cStringIO` and
+`__builtin__` can be imported, and `sys.maxint` exists. Methods that Python 3 removed (`iteritems`, `itervalues`,
+`iterkeys`, `has_key`, `next`) can be called. If a method of bytes, such as a line of a gzip file, gets a text argument,
+the bytes count as text. A text file need not be UTF-8. Users must change print statements and the `/` of integers
+themselves: a traceback names the line.
 """
 
 import ast
@@ -27,15 +27,14 @@ from typing import IO, Any
 OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "recordio", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
-_BAD_BYTES = "surrogateescape"  # what is not UTF-8 in texts
+_BAD_BYTES = "surrogateescape"  # how bytes that are not UTF-8 are kept in strings
 _OUR_ROOT = Path(__file__).resolve().parents[3]
 
 
 class LazyList(Sequence[Any]):
-    """What `map`, `filter` and `zip` give a script: a list as in Python 2 that is filled when it is needed, as in
-    Python 3.
+    """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, filled on demand as in Python 3.
 
-    `next()` and endless sources work, and so do `len()`, indices, a second loop and the methods of lists.
+    `next()` and infinite sources work, and so do `len()`, indices, repeated loops and the methods of lists.
     """
 
     def __init__(self, items: Iterable[Any]):
@@ -105,8 +104,9 @@ def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
 
 
 def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
-    """Open a file; bytes of a text that are not UTF-8 (Latin-1 data) stay what they are, and equal to themselves."""
-    if "b" not in mode and len(arguments) < 3:  # of these the second is the encoding and the third what to do
+    """Open a file; bytes of a text file that are not UTF-8 (Latin-1 data) are preserved."""
+    # the second of these arguments is the encoding, the third the error handling
+    if "b" not in mode and len(arguments) < 3:
         options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
     opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
     return opened
@@ -116,7 +116,7 @@ def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-# what `thing.name(...)` means where the thing has no such method
+# the meaning of `thing.name(...)` in Python 2, for objects without such a method
 _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "has_key": lambda mapping, key: key in mapping,
     "iteritems": lambda mapping: iter(mapping.items()),
@@ -125,7 +125,7 @@ _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "next": next,
 }
 _CALL_METHOD = "__call_python_2_method__"
-# with bytes and a text, each of them is a TypeError in Python 3
+# Python 3 raises TypeError if these methods mix bytes and text
 _TEXT_METHOD_NAMES = """
     count endswith find index lstrip partition replace rfind rindex rpartition rsplit rstrip split startswith strip"""
 _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
@@ -133,7 +133,7 @@ _CALL_TEXT_METHOD = "__call_python_2_text_method__"
 
 
 def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method by a name of `_DROPPED_METHODS`: the thing's own, or else what it meant in Python 2."""
+    """Call a method by a name in `_DROPPED_METHODS`: the object's own method, or else its meaning in Python 2."""
     method = getattr(thing, name, None)
     has_it = name == "next" or isinstance(thing, Mapping)
     if method is None and has_it and not options:
@@ -142,7 +142,7 @@ def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> A
 
 
 def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method by a name of `_TEXT_METHODS`: bytes with a text as argument were one kind in Python 2."""
+    """Call a method by a name in `_TEXT_METHODS`; decode bytes if an argument is text, as Python 2 mixed both."""
     if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
         with contextlib.suppress(TypeError):
             return getattr(thing, name)(*arguments, **options)
@@ -151,7 +151,7 @@ def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any)
 
 
 class _MethodCalls(ast.NodeTransformer):
-    """Turns `thing.iteritems()` into a call of `_call_method`, and so on; everything keeps its line."""
+    """Replaces `thing.iteritems()` and the like by a call of `_call_method`; line numbers stay the same."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -167,12 +167,12 @@ class _MethodCalls(ast.NodeTransformer):
 
 
 def compile_script(text: Any, path: str) -> CodeType:
-    """Compile a config or a module of the user, for execution with `SCRIPT_BUILTINS`.
+    """Compile a configuration or a module of the user for execution with `SCRIPT_BUILTINS`.
 
-    Raises: SyntaxError: also for what was right in Python 2 only, such as a print statement.
+    Raises: SyntaxError: also for syntax that is valid in Python 2 only, such as a print statement.
     """
     tree = _MethodCalls().visit(ast.parse(text, path))
-    # dont_inherit: the future imports of this module are not the script's
+    # dont_inherit: this module's future imports do not apply to the script
     code: CodeType = compile(tree, path, "exec", dont_inherit=True)
     return code
 
@@ -202,7 +202,7 @@ def _string_module() -> ModuleType:
 
 
 def _pickle_module() -> ModuleType:
-    # the texts of a pickle of Python 2 are bytes: as Latin-1 every one of them can be read
+    # strings of a Python 2 pickle are bytes; decoding as Latin-1 always succeeds
     module = ModuleType("cPickle", "What Python 2 called cPickle.")
     vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
     vars(module).update(
@@ -215,7 +215,7 @@ cPickle = _pickle_module()
 
 
 def install_modules() -> None:
-    """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` exist in this process."""
+    """Make `cPickle`, `cStringIO`, `__builtin__` and `sys.maxint` available in this process."""
     sys.modules.setdefault("__builtin__", builtins)
     sys.modules.setdefault("cPickle", cPickle)
     if "cStringIO" not in sys.modules:
@@ -224,7 +224,7 @@ def install_modules() -> None:
 
 
 class ScriptLoader(importlib.machinery.SourceFileLoader):
-    """Executes a module of the user with `SCRIPT_BUILTINS`, and writes no byte code beside it (the job's volume)."""
+    """Executes a user's module with `SCRIPT_BUILTINS`; writes no byte code, to keep the job's volume clean."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module."""
@@ -232,13 +232,13 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the module's code, always compiled afresh."""
+        """Return the module's code, compiled at each call."""
         path = self.get_filename(fullname)
         return compile_script(self.get_data(path), path)
 
 
 class ScriptFinder:
-    """Finds modules as Python does and gives those of the user's directories to a `ScriptLoader`."""
+    """Finds modules as Python does, and loads modules from the user's directories with a `ScriptLoader`."""
 
     def __init__(self) -> None:
         self.directories: tuple[Path, ...] = ()
@@ -249,7 +249,7 @@ class ScriptFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's spec, or None when it is not the user's."""
+        """Return the module's spec, or None if the module is not the user's."""
         if fullname.partition(".")[0] in OUR_PACKAGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -262,9 +262,11 @@ class ScriptFinder:
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file lies in one of the user's directories, and neither ours nor of an installed package.
+        """Return whether a file lies in one of the user's directories and belongs neither to this project nor to a
+        package.
 
-        What came into `sys.path` since the first call of `enter` is the user's, too: by --python_path, or by a script.
+        Directories added to `sys.path` since the first call of `enter`, by --python_path or a script, are also the
+        user's.
         """
         if filename.startswith("<"):  # "<string>", "<frozen os>": code without a file
             return False
@@ -278,7 +280,7 @@ class ScriptFinder:
         return not any(part in _INSTALLED_PACKAGES for part in path.parts)
 
     def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
-        """Look for the user's modules in these directories, first of all and instead of the earlier ones."""
+        """Search for the user's modules in these directories, before all others and instead of the previous ones."""
         if self._path_before is None:
             self._path_before = frozenset(sys.path)
         for entry in self._added:
@@ -297,7 +299,7 @@ class ScriptFinder:
 
 
 def _position_of_path_finder() -> int:
-    # builtin and frozen modules keep their precedence over a file of the same name
+    # builtin and frozen modules take precedence over a file of the same name
     finders: list[Any] = sys.meta_path
     return finders.index(importlib.machinery.PathFinder) if importlib.machinery.PathFinder in finders else len(finders)
 
@@ -306,22 +308,23 @@ _finder = ScriptFinder()
 
 
 def use_directories(*directories: str | Path, forget: bool = False) -> None:
-    """Make the user's modules in these directories importable, with the names of Python 2.
+    """Make the user's modules in these directories importable, with the Python 2 names.
 
     Args:
-        directories: where configs and providers live; they come first in sys.path and replace those of an earlier call.
-        forget: import the user's modules anew when they are wanted again (a second parse sees what the first one saw).
+        directories: the directories of configurations and providers; they come first in sys.path and replace those of
+            the previous call.
+        forget: import the user's modules again when needed (so a second parse gives the same result as the first).
     """
     install_modules()
     _finder.enter((Path(directory) for directory in directories), forget=forget)
 
 
 def use_python_path(text: str) -> None:
-    """Make the user's modules in the working directory and in those of `a:b` importable."""
+    """Make the user's modules in the working directory and in the directories of `a:b` importable."""
     use_directories(Path.cwd())
     sys.path += filter(None, text.split(":"))
 
 
 def is_script_file(filename: str) -> bool:
-    """Return whether code of this file is the user's, by the directories of the last `use_directories`."""
+    """Return whether code in this file is the user's, according to the last `use_directories`."""
     return _finder.owns(filename)

@@ -1,4 +1,4 @@
-"""Whose mistake it was: an exception of a config script becomes one line that names the user's file and line."""
+"""Error messages for scripts: an exception becomes one line that names the user's file and line."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_sc
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 _MAIN_ONLY = "; it exists in the main config only, not in modules that it imports"
-_GO_BETWEENS = (helper.__module__, compile_script.__module__)  # on the way from a script to what it calls
+_GO_BETWEENS = (helper.__module__, compile_script.__module__)  # modules between a script and the function it calls
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
 class ScriptPlace:
-    """Where a script was: its line, and the function of ours that it was calling."""
+    """The line of a script, and the function of the language that it called."""
 
     where: str
     inside: str | None
 
 
 def explain(error: BaseException, title: str) -> PaddleError | None:
-    """Return the error to report, or None where the mistake is ours.
+    """Return the error to report, or None if the error is a bug of this project.
 
     Args:
-        error: what the script raised, with its traceback.
-        title: the script's name, for errors that no line of the user's caused.
+        error: the script's exception, with its traceback.
+        title: the script's name, for errors without a line of the user's.
     Returns: ConfigError for wrong use of the language, DataError for the script's own exceptions.
     """
     place = _find_place(error.__traceback__, title)
@@ -49,7 +49,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
-    if place.inside and not isinstance(error, RecursionError):  # which strikes anywhere below a script's endless call
+    if place.inside and not isinstance(error, RecursionError):  # a script's endless recursion can fail at any depth
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     return DataError(f"{place.where}: {text}")
@@ -73,19 +73,19 @@ def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
 
 
 def shown(filename: str) -> str:
-    """Return a file's name relative to the working directory where it lies below it."""
+    """Return a file's name, relative to the working directory if it lies below it."""
     path = Path(filename)
-    with contextlib.suppress(OSError, ValueError):  # the script removed the working directory; the file lies elsewhere
+    with contextlib.suppress(OSError, ValueError):  # the working directory was removed, or the file lies elsewhere
         return str(path.relative_to(Path.cwd()))
     return str(path)
 
 
 def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
-    """Return the message if a name or an argument of the language was refused, else nothing."""
+    """Return the message if the language rejected a name or an argument, else ""."""
     if isinstance(error, UnknownName):
         return str(error)
     if isinstance(error, NameError | ImportError) and place.inside:
-        return ""  # ours
+        return ""  # a bug of this project
     if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
         return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
     if isinstance(error, NameError) and error.name in V1_NAMES:

@@ -1,1 +1,1 @@
-"""The v1 form of configs, in which the oldest are written: Layer(type=...), Settings(...), TrainData(...)."""
+"""The v1 form of the oldest configurations: Layer(type=...), Settings(...), TrainData(...)."""

@@ -1,4 +1,4 @@
-"""Data sources in the words of the oldest configs: TrainData(PyData(...)), TestData(SimpleData(...)).
+"""Data sources in the oldest configurations: TrainData(PyData(...)), TestData(SimpleData(...)).
 
 Source: legacy config_parser.py; the specification's section 16.
 """
@@ -24,7 +24,7 @@ def data_config(
     is_main_data: bool = True,
     usage_ratio: float | None = None,
 ) -> DataConfig_pb2.DataConfig:
-    """Return the message of a data source with what all of them have."""
+    """Return the message of a data source with the fields common to all types."""
     ratio = current().usage_ratio if usage_ratio is None else to_float("usage_ratio", usage_ratio)
     if not 0 <= ratio <= 1:
         raise wrong("usage_ratio", usage_ratio, "it must lie in [0, 1]")
@@ -42,9 +42,9 @@ def data_config(
 
 
 def define(message: DataConfig_pb2.DataConfig, *, for_test: bool) -> None:
-    """Make this the source of the training or the test data.
+    """Make this the source of the training data or the test data.
 
-    Raises: ArgumentError: there is one already.
+    Raises: ArgumentError: if there already is one.
     """
     config = current().config
     field = "test_data_config" if for_test else "data_config"
@@ -106,7 +106,7 @@ def ProtoData(
     load_thread_num: int | None = None,
     **more: Any,
 ) -> DataConfig_pb2.DataConfig:
-    """Samples from files of messages."""
+    """Samples from files of protobuf messages."""
     kind = "proto" if type is None else to_text("type", type)
     message = data_config(kind, files, constant_slots=constant_slots, **more)
     _set_group(message, file_group_queue_capacity, load_file_count, load_thread_num)

@@ -1,4 +1,4 @@
-"""Sub-models, recurrent groups and memories in the words of the oldest configs.
+"""Sub-models, recurrent groups and memories in the oldest configurations.
 
 Source: legacy config_parser.py; the specification's sections 12 and 16.
 """
@@ -41,7 +41,7 @@ def _links(argument: str, links: Iterable[Any]) -> list[GroupLink]:
 
 @helper("v1")
 def Link(name: str, has_subseq: bool = False) -> GroupLink:
-    """Name an input or a result of a recurrent group; has_subseq is for v0.10's text alone: the data decide."""
+    """Name an input or a result of a recurrent group; has_subseq only changes v0.10's text, since the data decide."""
     return GroupLink(to_text("name", name), bool(has_subseq))
 
 
@@ -74,7 +74,7 @@ def RecurrentLayerGroupWithoutOutLinksBegin(
 
 @helper("v1")
 def RecurrentLayerGroupSetOutLink(link: Any) -> None:
-    """Hand a layer of the group to the enclosing model; it may be made later."""
+    """Make a layer of the group available in the enclosing model; the layer may be created later."""
     add_result(_links("link", [link])[0])
 
 
@@ -95,7 +95,7 @@ def RecurrentLayerGroupBegin(
     target_inlinkname: str = "",
     seq_reversed: bool = False,
 ) -> None:
-    """Open a recurrent group over these layers, which gives those."""
+    """Open a recurrent group over the in_links; the out_links are its results."""
     links = _links("in_links", in_links)
     begin_group(to_text("name", name), links, reverse=bool(seq_reversed), target=target_inlinkname)
     for link in _links("out_links", out_links):
@@ -127,7 +127,7 @@ def SubModelEnd(name: str | None = None) -> None:
 
 @helper("v1")
 def EnableSubmodelSuffix(flag: bool = True) -> None:
-    """Give layers of every sub-model the suffix @NAME, not only those of recurrent groups."""
+    """Give the layers of all sub-models the suffix @NAME, not only those of recurrent groups."""
     current().suffix_all_sub_models = bool(flag)
 
 
@@ -161,5 +161,5 @@ def Memory(
 
 @helper("v1")
 def SetMemoryInput(memory_name: str, layer_name: str) -> None:
-    """Say which layer a memory remembers."""
+    """Set the layer that a memory remembers."""
     set_memory_input(to_text("memory_name", memory_name), to_text("layer_name", layer_name))

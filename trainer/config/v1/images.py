@@ -1,4 +1,4 @@
-"""Layers of images by type: what Layer(...) says of them goes to the functions that newer configs call.
+"""Image layers by type: the arguments of Layer(...) are passed to the functions that newer configurations call.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -38,7 +38,7 @@ def _shape_of(declared: V1Layer, key: str) -> tuple[V1Input, Any]:
 
 
 def _rest(declared: V1Layer) -> dict[str, Any]:
-    """Take all options, to hand them to a function that refuses unknown ones."""
+    """Remove and return all options, to pass them to a function that rejects unknown ones."""
     rest = dict(declared.options)
     declared.options.clear()
     return rest
@@ -51,7 +51,7 @@ def _pooling_type(name: str) -> BasePoolingType:
 
 
 def _sides(shape: Any, *keys: str) -> dict[str, Any]:
-    """Return the arguments for x, y and z that the shape says."""
+    """Return the arguments for x, y and z in the shape."""
     named = {key + suffix: getattr(shape, key + suffix, None) for key in keys for suffix in ("", "_y", "_z")}
     return {key: value for key, value in named.items() if value is not None}
 

@@ -1,7 +1,7 @@
-"""What the oldest configs write inside of Layer(...): inputs, biases, projections, and the shapes of image layers.
+"""The arguments of Layer(...) in the oldest configurations: inputs, biases, projections, and shapes of image layers.
 
-Layers are named by texts. A parameter that says nothing is initialised by the default_* functions, not by its number of
-rows.
+Layers are given by name. A parameter without attributes is initialised by the default_* functions, not by its number
+of rows.
 
 Source: legacy config_parser.py; the specification's section 16.
 """
@@ -42,7 +42,7 @@ _NUMBERS = (
 
 
 class V1Attribute(ParameterAttribute):
-    """Attributes of a parameter under their names in the message; what is not given is left to the defaults."""
+    """Attributes of a parameter under their names in the message; missing attributes take the defaults."""
 
     def __init__(self, **given: Any):
         super().__init__(initial_std=0)
@@ -59,7 +59,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def layer_called(name: Any, argument: str = "input_layer_name") -> LayerOutput:
-    """Return an existing layer by its name: in a recurrent group that of the group."""
+    """Return an existing layer by its name; inside a recurrent group, the group's layer with this name."""
     parse = current()
     full_name = parse.full_name(to_text(argument, name))
     if full_name not in parse.layers:
@@ -116,7 +116,7 @@ def ParameterHook(type: str, sparsity_ratio: float | None = None) -> HookAttribu
 
 @helper("v1")
 def Parameter(name: str, size: int, device: int | None = None, dims: Any = (), **given: Any) -> None:
-    """Make a parameter; layers share it by its name."""
+    """Create a parameter; layers share it by its name."""
     shape = [to_int("dims", item) for item in to_list(dims)]
     add_parameter(current(), to_text("name", name), to_int("size", size), shape, V1Attribute(**given).attr, device)
 
@@ -148,7 +148,7 @@ class V1Layer:
 
 
 def to_v1_bias(bias: Any) -> Any:
-    """Return the attributes of a bias; True is one that says nothing, so that it is not zero at first."""
+    """Return the attributes of a bias; True gives a bias without attributes, so it does not begin with zeros."""
     if isinstance(bias, ParameterAttribute) or bias is False:
         return bias
     if bias is not True:
@@ -159,7 +159,7 @@ def to_v1_bias(bias: Any) -> Any:
 # --- shapes of image layers ------------------------------------------------------------------------------------------
 
 
-# class of a shape -> the argument of Input() that takes it
+# class of a shape -> the argument of Input() for it
 _SHAPES = {
     "BilinearInterp": "bilinear_interp",
     "BlockExpand": "block_expand",
@@ -178,7 +178,7 @@ _SHAPES = {
 
 
 def _shape(name: str, required: str, **optional: Any) -> None:
-    """Register a function that takes these arguments, by position too, and returns them as attributes."""
+    """Register a function that takes these arguments, also by position, and returns them as attributes."""
     needed = required.split()
     keys = (*needed, *optional)
 
@@ -249,7 +249,7 @@ def IdentityProjection(input_layer_name: str, **given: Any) -> ProjectionTerm:
 
 @helper("v1")
 def IdentityOffsetProjection(input_layer_name: str, offset: int, **given: Any) -> ProjectionTerm:
-    """Return columns of x from an offset on."""
+    """Return the columns of x from an offset on."""
     V1Attribute(**given)
     return projections.identity_projection(layer_called(input_layer_name), offset)
 
@@ -262,7 +262,7 @@ def DotMulProjection(input_layer_name: str, **given: Any) -> ProjectionTerm:
 
 @helper("v1")
 def ScalingProjection(input_layer_name: str, **given: Any) -> ProjectionTerm:
-    """Return x times one learnt number."""
+    """Return x times one trained number."""
     return projections.scaling_projection(layer_called(input_layer_name), V1Attribute(**given))
 
 
@@ -289,7 +289,7 @@ def _filters(conv: Any) -> dict[str, Any]:
 
 @helper("v1")
 def ConvProjection(input_layer_name: str, num_filters: int, conv_conf: Any, **given: Any) -> ProjectionTerm:
-    """Convolve a map with learnt filters."""
+    """Convolve a map with trained filters."""
     return projections.conv_projection(
         layer_called(input_layer_name),
         num_filters=num_filters,

@@ -1,4 +1,4 @@
-"""What each type of layer has in Layer(): its size, parameters, bias and fields.
+"""The properties of each layer type in Layer(): size, parameters, bias and fields.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -21,15 +21,15 @@ Dims = Callable[[V1Layer, int, int, int], list[int] | None]
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What a type of layer has.
+    """The properties of a layer type.
 
     Attributes:
-        size: None for none.
-        dims: of the parameter of each input.
-        bias: size of the bias by the layer's; None for types without one.
-        has_bias: whether it is there unless the user says otherwise.
-        fields: fields of the message that the user can give, with their defaults; those with None are left out.
-        weight: fields of every input's parameter, whatever the user gives.
+        size: None for no size.
+        dims: the shape of the parameter of each input.
+        bias: size of the bias by the layer's size; None for types without a bias.
+        has_bias: whether the layer has a bias by default.
+        fields: fields of the message that the user can give, with their defaults; fields with None are omitted.
+        weight: fields of the parameter of each input, whatever the user gives.
     """
 
     size: Callable[[V1Layer], int] | None = lambda declared: declared.columns()
@@ -57,7 +57,7 @@ def _sum(declared: V1Layer) -> int:
 
 
 def _weighted(declared: V1Layer) -> int:
-    """The last input of selective_fc selects columns, if it has such an input."""
+    """Return the number of inputs with a weight: the last input of selective_fc may select columns."""
     return len(declared.inputs) - bool(declared.options["has_selected_colums"])
 
 
@@ -86,7 +86,7 @@ def _only_first(dims: Callable[[V1Layer, int, int], list[int]]) -> Dims:
 
 def _classes(less: int) -> Dims:
     def dims(declared: V1Layer, _size: int, index: int, columns: int) -> list[int] | None:
-        # the label, and perhaps a weight, come last
+        # the label, and an optional weight, come last
         counted = len(declared.inputs) - (
             2 if declared.kind == "nce" and declared.columns(len(declared.inputs) - 1) == 1 else 1
         )

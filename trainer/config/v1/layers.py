@@ -1,6 +1,6 @@
-"""Layer(name=, type=, inputs=, ...): any layer of the message by its type, as the oldest configs declare them.
+"""Layer(name=, type=, inputs=, ...): any layer of the message by its type, for the oldest configurations.
 
-layer_kinds.py says what each type has. Layers of images go through the functions that newer configs call.
+layer_kinds.py describes the types. Image layers use the functions that newer configurations call.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -22,7 +22,7 @@ from trainer.config.v1 import images
 from trainer.config.v1.inputs import Input, V1Input, V1Layer, layer_called, to_v1_bias
 from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 
-# sequence layers whose activation v0.10's parser called "linear" where a config said nothing
+# sequence layers whose default activation v0.10's parser called "linear"
 _LINEAR = frozenset({"seqconcat", "subseq"})
 
 _STORED_SPARSELY = ("fc", "selective_fc")  # the types that read an input's format in v0.10; others pass it over
@@ -58,14 +58,14 @@ def Layer(
     """Add a layer of any type.
 
     Args:
-        name: the layer's.
-        type: as the message has it.
+        name: the layer's name.
+        type: the type in the message.
         inputs: names of layers, Input()s, or projections and operators.
-        size: where the type does not say it.
-        active_type: name of the activation; none unless given.
-        bias: True, False or a Bias(); the type decides unless given.
+        size: needed if the type does not determine it.
+        active_type: name of the activation; default none.
+        bias: True, False or a Bias(); the default depends on the type.
         device, drop_rate, coeff, error_clipping_threshold: fields of the message.
-        options: of the type.
+        options: arguments of the type.
     """
     read, terms = _to_inputs(inputs)
     kind = to_text("type", type)
@@ -76,7 +76,7 @@ def Layer(
     declared = V1Layer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
     if kind in BY_FUNCTION:
         layer = BY_FUNCTION[kind](declared)
-        if options:  # what the function did not take
+        if options:  # options that the function did not accept
             raise ArgumentError(f"type {kind!r} has no argument {min(options)!r}")
     elif kind in KINDS:
         layer = _by_table(declared, KINDS[kind])

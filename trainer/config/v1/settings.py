@@ -21,9 +21,9 @@ _FALSE = ("False", "0", "false")
 
 @helper("v1")
 def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
-    """Return an argument of --config_args, converted; the default where it is missing.
+    """Return an argument of --config_args, converted; the default if it is missing.
 
-    bool takes True, 1, true, False, 0 and false. For any other type the default is converted too, as the legacy did.
+    A bool can be True, 1, true, False, 0 or false. For any other type the default is converted too, as in the legacy.
     """
     current().asked.add(name)
     text = current().args.get(name)
@@ -48,7 +48,7 @@ def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
 
 @helper("v1")
 def Settings(**settings: Any) -> None:
-    """Set entries of the settings by name, as old configs do instead of settings()."""
+    """Set entries of the settings by name, as old configurations do instead of settings()."""
     parse = current()
     for key, value in settings.items():
         if key == "usage_ratio":
@@ -61,7 +61,7 @@ def Settings(**settings: Any) -> None:
 
 
 def _check_type(key: str, value: Any) -> None:
-    # here, not when the message is finished: now the line of the script is known
+    # checked here, because the line of the script is still known
     scratch = TrainerConfig_pb2.OptimizationConfig() if key in DEFAULT_SETTINGS else TrainerConfig_pb2.TrainerConfig()
     try:
         setattr(scratch, key, value)
@@ -71,13 +71,13 @@ def _check_type(key: str, value: Any) -> None:
 
 @helper("v1")
 def Inputs(*names: str) -> None:
-    """Name the input layers, also before they exist."""
+    """Name the input layers; they need not exist yet."""
     set_inputs(to_text("names", name) for name in names)
 
 
 @helper("v1")
 def Outputs(*names: str) -> None:
-    """Name the output layers, also before they exist."""
+    """Name the output layers; they need not exist yet."""
     set_outputs(to_text("names", name) for name in names)
 
 
@@ -89,30 +89,30 @@ def HasInputsSet() -> bool:
 
 @helper("v1")
 def model_type(name: str) -> None:
-    """Set the type of the model, `nn` unless said."""
+    """Set the type of the model; the default is `nn`."""
     current().model.type = to_text("name", name)
 
 
 @helper("v1")
 def cluster_config(**_ignored: Any) -> None:
-    """Do nothing: the arguments were for a scheduler of long ago."""
+    """Do nothing: the arguments were for a former scheduler."""
 
 
 @helper("v1")
 def default_initial_std(val: float) -> None:
-    """Set the standard deviation of parameters that are made afterwards and say nothing."""
+    """Set the default standard deviation of parameters created later."""
     current().defaults.initial_std = to_float("val", val)
 
 
 @helper("v1")
 def default_initial_mean(val: float) -> None:
-    """Set the mean of parameters that are made afterwards and say nothing."""
+    """Set the default mean of parameters created later."""
     current().defaults.initial_mean = to_float("val", val)
 
 
 @helper("v1")
 def default_initial_strategy(val: int) -> None:
-    """Set the distribution (0 normal, 1 uniform) of parameters that are made afterwards and say nothing."""
+    """Set the default distribution (0 normal, 1 uniform) of parameters created later."""
     if val not in (0, 1):
         raise wrong("val", val, "it must be 0 (normal) or 1 (uniform)")
     current().defaults.initial_strategy = val
@@ -120,43 +120,43 @@ def default_initial_strategy(val: int) -> None:
 
 @helper("v1")
 def default_initial_smart(val: bool) -> None:
-    """Set whether parameters that are made afterwards and say nothing are initialised by their number of rows."""
+    """Set whether parameters created later are by default initialised by their number of rows."""
     current().defaults.initial_smart = bool(val)
 
 
 @helper("v1")
 def default_momentum(val: float | None) -> None:
-    """Set the momentum of parameters that are made afterwards."""
+    """Set the default momentum of parameters created later."""
     current().defaults.momentum = None if val is None else to_float("val", val)
 
 
 @helper("v1")
 def default_decay_rate(val: float | None) -> None:
-    """Set the L2 rate of parameters that are made afterwards."""
+    """Set the default L2 rate of parameters created later."""
     current().defaults.decay_rate = None if val is None else to_float("val", val)
 
 
 @helper("v1")
 def default_num_batches_regularization(val: int | None) -> None:
-    """Set after how many batches parameters that are made afterwards are regularised."""
+    """Set after how many batches parameters created later are regularised by default."""
     current().defaults.num_batches_regularization = None if val is None else to_int("val", val)
 
 
 @helper("v1")
 def default_gradient_clipping_threshold(val: float | None) -> None:
-    """Set the clipping threshold of parameters that are made afterwards."""
+    """Set the default clipping threshold of parameters created later."""
     current().defaults.gradient_clipping_threshold = None if val is None else to_float("val", val)
 
 
 @helper("v1")
 def default_device(val: int | None) -> None:
-    """Set the device of layers and parameters that are made afterwards."""
+    """Set the default device of layers and parameters created later."""
     current().defaults.device = None if val is None else to_int("val", val)
 
 
 @helper("v1")
 def default_update_hooks(val: Any) -> None:
-    """Set the hooks of parameters that are made afterwards."""
+    """Set the default hooks of parameters created later."""
     current().defaults.update_hooks = val
 
 

@@ -1,1 +1,1 @@
-"""Layers that training makes smaller."""
+"""Cost layers, whose sum training minimises."""

@@ -1,4 +1,4 @@
-"""The cost of a beam search in several steps: the cross entropy of the right path among all that were found.
+"""The cost of a beam search in several steps: the cross entropy of the right path among all found paths.
 
 Source: gserver/layers/CrossEntropyOverBeam.cpp of PaddlePaddle 0.11.
 """
@@ -25,11 +25,11 @@ NO_CANDIDATE = -1  # fills the rest of a row of candidates
 class Expansion:
     """One step of the search for one sample.
 
-    Each row of candidates is of a list of scored items; the lists of a later step are those of the candidates of the
-    step before, one after the other.
+    Each row of candidates belongs to a list of scored items. The lists of a later step belong to the candidates of the
+    previous step, one after the other.
 
-    Attributes: first: the row of the first score among those of the batch.  bounds: where the lists begin among the
-        sample's scores, and the end.  candidates: (list, item) of each.  gold: the right item of the right list.
+    Attributes: first: the batch's row with the first score.  bounds: the starts of the lists in the sample's scores,
+        and the end.  candidates: (list, item) of each.  gold: the right item of the right list.
     """
 
     first: int
@@ -38,16 +38,16 @@ class Expansion:
     gold: int
 
     def row_of(self, number: int, item: int) -> int:
-        """Return the row, in the batch, of an item's score."""
+        """Return the batch's row with an item's score."""
         return self.first + self.bounds[number] + item
 
 
 def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
-    """Return the rows of each path's scores, one of each step, and which path is the right one.
+    """Return the rows of each path's scores, one for each step, and the index of the right path.
 
-    The steps end where the right item is no candidate; the right path is then one more, the last.
+    The steps end where the right item is not a candidate; the right path is then an additional path, the last one.
 
-    Raises: DataError: a list has no item of the right one's number.
+    Raises: DataError: a list does not contain the right item.
     """
     right: list[tuple[int, int]] = []  # list and item of the right path at each step
     number, place = 0, -1
@@ -81,10 +81,11 @@ class BeamCostLayer(Layer):
     """-ln of the right path's probability, which is the softmax of the sums of the paths' scores.
 
     Inputs, three for each step: the scores, (frames, 1), sequences in the first step and sequences of sub-sequences in
-    the later ones; the candidates, as of kmax_seq_score: (lists, beam size); the right items, ids, one a sample.
-    Output: (samples, 1).
+    the later ones; the candidates in the form of kmax_seq_score: (lists, beam size); the right items: ids, one for each
+    sample. Output: (samples, 1).
 
-    Raises (forward): DataError: the lists of a step are not the candidates of the step before, or lack the right item.
+    Raises (forward): DataError: the lists of a step are not the candidates of the previous step, or lack the right
+    item.
     """
 
     is_cost = True
@@ -94,8 +95,8 @@ class BeamCostLayer(Layer):
         self.require_inputs(3, 1 << 30)
         if len(config.inputs) % 3:
             raise ConfigError(f"{self} takes scores, candidates and the right items of each step")
-        self._shapes: list[int] = []  # rows of each step's scores
-        self._found: list[tuple[list[list[int]], Array]] = []  # of each sample: the paths, and the scores' gradients
+        self._shapes: list[int] = []  # number of rows of each step's scores
+        self._found: list[tuple[list[list[int]], Array]] = []  # for each sample: the paths, and the scores' gradients
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the costs."""
@@ -116,7 +117,7 @@ class BeamCostLayer(Layer):
         return Argument(value=costs)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return softmax - 1 for the right path and softmax for the others, at the scores of each."""
+        """Return softmax - 1 for the right path and softmax for the others, at the positions of their scores."""
         results: list[Array | None] = [None] * len(wanted)
         for position, rows in enumerate(self._shapes):
             results[3 * position] = np.zeros((rows, 1), gradient.dtype)
@@ -124,12 +125,12 @@ class BeamCostLayer(Layer):
             for path, slope in zip(paths, slopes, strict=True):
                 for position, row in enumerate(path):
                     result = results[3 * position]
-                    assert result is not None  # made above
+                    assert result is not None  # set above
                     result[row, 0] += slope * gradient[sample, 0]
         return [one if want else None for one, want in zip(results, wanted, strict=True)]
 
     def _find_bounds(self, scores: Argument, *, is_first: bool) -> tuple[Ids, Ids]:
-        """Return where the samples begin among the lists, and the lists among the scores."""
+        """Return the starts of the samples in the lists, and of the lists in the scores."""
         starts = require_starts(self, scores)
         if is_first:
             return np.arange(len(starts)), starts

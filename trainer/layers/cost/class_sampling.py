@@ -1,4 +1,4 @@
-"""Costs that look at few of many classes: noise-contrastive estimation (nce) and the hierarchical sigmoid (hsigmoid).
+"""Costs that use few of many classes: noise-contrastive estimation (nce) and the hierarchical sigmoid (hsigmoid).
 
 Both score pairs of a row and a class (or an inner node of the tree over the classes): the sum over the inputs of
 x_k . W_k[class], plus b[class].
@@ -25,11 +25,11 @@ from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.cost.sampling import AliasTable, SampleStream
 from trainer.layers.ragged import starts_of
 
-LIMIT = 40.0  # bound of the scores in the tree
+LIMIT = 40.0  # limit of the scores in the tree
 
 
 class ClassCost(Layer):
-    """A cost of pairs (row, class). Inputs: x_k, label, and what a subclass adds. W_k: (nodes, I_k), bias: (nodes,)."""
+    """A cost of pairs (row, class). Inputs: x_k, label, and those of a subclass. W_k: (nodes, I_k), bias: (nodes,)."""
 
     is_cost = True
 
@@ -48,7 +48,7 @@ class ClassCost(Layer):
         self._nodes = nodes
         self._node_bias = require_bias(self, nodes)
         self._inputs: list[Array] = []
-        self._rows: Ids  # row of each pair, rising
+        self._rows: Ids  # row of each pair, ascending
         self._classes: Ids  # class of each pair
 
     @property
@@ -57,7 +57,7 @@ class ClassCost(Layer):
         return len(self._weights)
 
     def score(self, inputs: Sequence[Argument], rows: Ids, classes: Ids) -> Array:
-        """Return the scores of pairs, (pairs,). `rows` rise."""
+        """Return the scores of pairs, (pairs,). `rows` are ascending."""
         self._rows, self._classes = rows, classes
         matrices = [self._matrix(weight) for weight in self._weights]
         self._inputs = [require_matrix(self, one, w.shape[1]) for one, w in zip(inputs, matrices, strict=False)]
@@ -69,7 +69,7 @@ class ClassCost(Layer):
         return scores
 
     def spread(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the parameters' gradients and return those of the inputs, from that of the scores, (pairs,)."""
+        """Add to the parameters' gradients; return the inputs' gradients, from the gradient of the scores, (pairs,)."""
         if self._node_bias is not None and not self._node_bias.is_static:
             self._node_bias.add_rows(self._classes, gradient[:, None])
         results: list[Array | None] = [None] * len(wanted)
@@ -87,7 +87,7 @@ class ClassCost(Layer):
     def require_labels(self, ids: Ids, upper: int) -> Ids:
         """Return the ids if they are in [0, upper).
 
-        Raises: DataError: naming one that is not.
+        Raises: DataError: the text contains one that is not.
         """
         wrong = find_bad_id(ids, upper)
         if wrong is not None:
@@ -96,11 +96,11 @@ class ClassCost(Layer):
 
 
 class NoiseContrastiveCost(ClassCost):
-    """Tells the label's class from `num_neg_samples` random ones: -ln(o / (o + b)) of it, -ln(b / (o + b)) of each.
+    """Distinguish the label's class from `num_neg_samples` random ones: -ln(o / (o + b)) and -ln(b / (o + b)) for each.
 
-    o is the score after the activation, b the number of samples times the class's share in the noise
-    (neg_sampling_dist, or one over the number of classes). The label is an id or, for several classes, a sparse row;
-    an optional last input weighs the rows.
+    o is the score after the activation, b the number of samples times the class's probability in the noise
+    (neg_sampling_dist, or one over the number of classes). The label is an id or, for several classes, a sparse row; an
+    optional last input contains weights of the rows.
     """
 
     applies_activation = True
@@ -147,7 +147,7 @@ class NoiseContrastiveCost(ClassCost):
         return self.spread(self._activation.backward(part, o, self._scores, None)[:, 0], wanted)
 
     def _choose(self, label: Argument) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
-        """Return row, class, and whether it is the label's, of all pairs: of a row first its labels, then noise."""
+        """Return row, class, and whether it is the label's, of all pairs: for each row first its labels, then noise."""
         if label.sparse is not None:
             lengths, labels = label.sparse.lengths, label.sparse.ids
         elif label.ids is not None:
@@ -168,12 +168,12 @@ class NoiseContrastiveCost(ClassCost):
         return self._samples.state
 
     def carry_on(self, state: Any) -> None:
-        """Draw on from a state."""
+        """Restore the state of the generator."""
         self._samples = SampleStream(state)
 
     def _draw(self, count: int) -> Ids:
         if self.is_training and self.stream is None:
-            self._samples = SampleStream()  # gradients are checked: the same samples every time
+            self._samples = SampleStream()  # a gradient check: the same samples every time
         if self._aliases is None:
             return self._samples.integers(count, self._nodes)
         return self._aliases.draw(self._samples, count)
@@ -182,9 +182,9 @@ class NoiseContrastiveCost(ClassCost):
 class HierarchicalSigmoidCost(ClassCost):
     """-ln of the product of sigmoids along the label's path in a binary tree over the classes.
 
-    The path of class c follows the bits of c + num_classes from the lowest up; the inner node at bit j is
-    (c + num_classes) >> (j + 1), less one. Where a path is shorter than the longest one, the missing nodes cost ln 2
-    each, as in the legacy.
+    The path of class c follows the bits of c + num_classes from the lowest up; the inner node at bit j is ((c +
+    num_classes) >> (j + 1)) - 1. If a path is shorter than the longest one, each missing node costs ln 2, as in the
+    legacy.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -214,7 +214,7 @@ class HierarchicalSigmoidCost(ClassCost):
         return inputs[0].with_value(sums)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of the inputs: sigmoid(score) - bit goes back from every node."""
+        """Return the gradients of the inputs; the gradient of each node's score is sigmoid(score) - bit."""
         part = np.exp(-np.logaddexp(0, -self._scores, dtype=self._scores.dtype)) - self._bits
         part *= gradient[:, 0].take(self._rows)
         return self.spread(part, wanted)

@@ -1,7 +1,7 @@
-"""Cost layers: one value per row, also of sequences; an optional third input weighs the rows.
+"""Cost layers: one value for each row, also in sequences; an optional third input contains weights of the rows.
 
-`coeff` is not here: the legacy multiplies the gradient only, and all of it that the prediction layer has gathered so
-far, so the network applies it.
+The network applies `coeff`, because the legacy multiplies only the gradient by it, including the gradient that the
+prediction layer has from other costs so far.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.layers.checks import require_rows, require_same_rows
 
 
 class CostLayer(Layer):
-    """Inputs: prediction, label [, weight (rows, 1)]. A subclass says what a row costs."""
+    """Inputs: prediction, label [, weight (rows, 1)]. A subclass defines the cost of a row."""
 
     is_cost = True
 
@@ -90,7 +90,7 @@ class CostLayer(Layer):
 
 
 class CrossEntropyCost(CostLayer):
-    """-ln p[label] of rows of probabilities."""
+    """-ln p[label] of rows of probabilities p."""
 
     _labels: Ids
     _picked: Array
@@ -123,7 +123,7 @@ class SquareErrorCost(CostLayer):
 
 
 class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
-    """-ln(p[label] / Z) + alpha (ln Z)^2 where Z is the sum of the row, of predictions that do not add up to one."""
+    """-ln(p[label] / Z) + alpha (ln Z)^2, where Z is the sum of the row; for unnormalised predictions p."""
 
     _sums: Array  # Z: (rows, 1)
 
@@ -160,9 +160,9 @@ class SoftBinaryCrossEntropyCost(CostLayer):
 
 
 class BinaryLabelsCrossEntropyCost(CostLayer):
-    """-sum over the columns of ln p where the label is set, of ln(1 - p) elsewhere.
+    """The negative sum over the columns of ln p for set columns, and of ln(1 - p) for others.
 
-    Set are the columns of a sparse label whatever their values, an id, or what is over 0.5 in a dense label.
+    Set columns are those in a sparse label with any value, the column of an id, or columns above 0.5 in a dense label.
     """
 
     _is_set: npt.NDArray[np.bool_]
@@ -191,7 +191,7 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
 
 
 class HuberRegressionCost(CostLayer):
-    """Sum over the columns of d^2 / 2 where d = |prediction - label| is up to delta, delta (d - delta / 2) beyond."""
+    """Sum over the columns of d^2 / 2 for d = |prediction - label| up to delta, and delta (d - delta / 2) above."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -208,7 +208,7 @@ class HuberRegressionCost(CostLayer):
 
 
 class SmoothL1Cost(CostLayer):
-    """Sum over the columns of d^2 / 2 where d = |prediction - label| is under 1, of d - 1 / 2 elsewhere."""
+    """Sum over the columns of d^2 / 2 for d = |prediction - label| below 1, and d - 1 / 2 otherwise."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -223,7 +223,7 @@ class SmoothL1Cost(CostLayer):
 
 
 class HuberClassificationCost(CostLayer):
-    """Of a = y prediction, where y is 2 label - 1: -4 a below -1, (1 - a)^2 up to 1, 0 beyond. Labels are 0 and 1."""
+    """With a = y * prediction, y = 2 label - 1: -4 a below -1, (1 - a)^2 up to 1, 0 above. Labels are 0 and 1."""
 
     _y: Array
 

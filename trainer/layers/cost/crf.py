@@ -4,8 +4,8 @@ The score of the labels s_1 ... s_T of frames x_1 ... x_T is
 
     start[s_1] + sum of x_t[s_t] + sum of move[s_(t-1)][s_t] + end[s_T]
 
-and the probability of labels is exp(score) over its sum over all labels of the same length. Everything is computed in
-double precision, all sequences of a batch at once, step by step.
+and the probability of labels is exp(score) divided by the sum of exp(score) over all labels of the same length. All
+computations are in double precision, for all sequences of a batch at once, step by step.
 
 Source: spec/config.md 6; gserver/layers/LinearChainCRF.cpp, CRFLayer.cpp, CRFDecodingLayer.cpp of v0.10.
 """
@@ -28,7 +28,7 @@ from trainer.layers.ragged import PackedOrder
 
 @dataclass(frozen=True)
 class Scores:
-    """The parameter in its three parts. Shapes: start, end: (classes,); move: (classes, classes), from and to."""
+    """The three parts of the parameter. Shapes: start, end: (classes,); move: (classes, classes), from and to."""
 
     start: Array
     end: Array
@@ -36,15 +36,15 @@ class Scores:
 
     @classmethod
     def of(cls, flat: Array, classes: int) -> Scores:
-        """Return those of a parameter: its row 0 is start, row 1 end, the others move."""
+        """Return the parts of a parameter: row 0 is start, row 1 end, the other rows are move."""
         matrix = flat.reshape(classes + 2, classes).astype(np.float64)
         return cls(start=matrix[0], end=matrix[1], move=matrix[2:])
 
 
 class Chain:
-    """What is known of a batch once all paths have been summed up, forwards; in packed order.
+    """The forward sums over all paths of a batch, in packed order.
 
-    Probabilities are scaled at every frame, so that they neither vanish nor overflow.
+    Probabilities are scaled at every frame, so that they neither underflow nor overflow.
     """
 
     def __init__(self, x: Array, packing: PackedOrder, scores: Scores) -> None:
@@ -83,14 +83,14 @@ class Chain:
         return result
 
     def marginals(self, weights: Array) -> tuple[Array, Scores]:
-        """Return the probability of each label at each frame, and how often to expect each part of the scores.
+        """Return the probability of each label at each frame, and the expected counts of each part of the scores.
 
-        Args: weights: how much each packed row counts in the expectations, (frames,).
+        Args: weights: weight of each packed row in the expectations, (frames,).
         Shapes: of the first: (frames, classes), in the order of the input.
         """
         packing = self._packing
         beta = np.empty_like(self._alpha)
-        ahead = np.empty_like(self._alpha)  # emit * beta, scaled so that its share of each move adds up to 1
+        ahead = np.empty_like(self._alpha)  # emit * beta, scaled so that its share of each move has the sum 1
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
             begin, end = packing.begins[step], packing.begins[step + 1]
@@ -130,7 +130,7 @@ def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
 
 
 def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Scores:
-    """Return how often one path has each part of the scores, in frames that count by `weights`."""
+    """Return how often a path contains each part of the scores, with frames weighted by `weights`."""
     firsts, lasts, pairs = _find_places(starts)
 
     def count(keys: Ids, places: Ids, size: int) -> Array:
@@ -146,10 +146,10 @@ def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Score
 
 
 def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
-    """Return the labels with the highest score, (frames,); of equal ones the first."""
+    """Return the labels with the highest score, (frames,); of several the first."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
-    to_from = np.ascontiguousarray(scores.move.T)  # so that the maximum is over neighbours
+    to_from = np.ascontiguousarray(scores.move.T)  # so that the maximum is over adjacent elements
     for step in range(packing.steps):
         begin, end = packing.begins[step], packing.begins[step + 1]
         if step == 0:
@@ -170,7 +170,7 @@ def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
 
 
 def _find_places(starts: Ids) -> tuple[Ids, Ids, Ids]:
-    """Return the first and the last frame of every sequence, and all frames that have one before them."""
+    """Return the first and the last frame of every sequence, and all frames with a predecessor."""
     filled = np.diff(starts) > 0
     firsts, lasts = starts[:-1][filled], starts[1:][filled] - 1
     has_before = np.ones(starts[-1], np.bool_)
@@ -181,7 +181,7 @@ def _find_places(starts: Ids) -> tuple[Ids, Ids, Ids]:
 def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> Ids:
     """Return the labels of the frames.
 
-    Raises: ConfigError: if they are no ids.  DataError: if they are not as many, or one is out of range.
+    Raises: ConfigError: they are not ids.  DataError: their number differs, or one is out of range.
     """
     if label.ids is None:
         raise ConfigError(f"{layer} needs labels of ids (integer_value_sequence)")
@@ -212,7 +212,7 @@ class CrfLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences.
 
-        Raises: ConfigError, DataError: as of `require_labels`; if there is not one weight a sequence.
+        Raises: ConfigError, DataError: see `require_labels`; or there is not one weight for each sequence.
         """
         x = require_matrix(self, inputs[0], self.size)
         self._starts = starts = require_starts(self, inputs[0])
@@ -231,7 +231,7 @@ class CrfLayer(Layer):
         return Argument(value=costs if self._weights is None else costs * self._weights)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return expected minus actual labels; label and weight have no gradient."""
+        """Return expected minus actual label counts; label and weight have no gradient."""
         factors = gradient[:, 0] * self.config.coeff
         if self._weights is not None:
             factors = factors * self._weights[:, 0]
@@ -247,7 +247,7 @@ class CrfLayer(Layer):
 
 
 class CrfDecodingLayer(Layer):
-    """x: (frames, classes) [, label ids]; parameter as of the cost. The best labels; 1 where they are not the given."""
+    """x: (frames, classes) [, label ids]; parameter: see the cost. Output: the best labels; 1 where they differ."""
 
     takes_gradient = False
 

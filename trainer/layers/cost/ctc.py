@@ -1,9 +1,9 @@
 """Connectionist temporal classification: the cost of a sequence of labels that is shorter than its frames.
 
-The labels are widened by a blank before, between and after them. A path goes from one of the first two places to one
-of the last two, one frame at a time; it stays, moves on by one, or by two over a blank between different labels. The
-cost is -ln of the sum over all paths of the product of the places' probabilities, all sequences of a batch at once,
-step by step, in double precision.
+The labels are extended by a blank before, between and after them. A path goes from one of the first two positions to
+one of the last two, one frame at a time. In each frame it stays, advances by one, or advances by two over a blank
+between different labels. The cost is -ln of the sum over all paths of the product of the positions' probabilities. All
+sequences of a batch are computed at once, step by step, in double precision.
 
 Source: Graves 2006; spec/config.md 6; gserver/layers/LinearChainCTC.cpp, CTCLayer.cpp, WarpCTCLayer.cpp of v0.10.
 """
@@ -29,9 +29,9 @@ TINY = np.finfo(np.float32).tiny
 
 
 class Widened:
-    """The labels of a batch with their blanks, one row a sequence in packed order, filled up with blanks.
+    """The labels of a batch with their blanks, one row for each sequence in packed order, padded with blanks.
 
-    Shapes: labels, may_skip: (sequences, places); counts: (sequences,), how many places are in use.
+    Shapes: labels, may_skip: (sequences, positions); counts: (sequences,), the number of used positions.
     """
 
     def __init__(self, ids: Ids, starts: Ids, order: Ids, blank: int) -> None:
@@ -50,7 +50,7 @@ class Widened:
 
 
 def _shift(log_p: Array, by: int) -> Array:
-    """Return the columns moved to the right by `by` (to the left if negative), with -inf in their place."""
+    """Return the columns shifted to the right by `by` (to the left if negative), filled with -inf."""
     result = np.full_like(log_p, -np.inf)
     if by > 0:
         result[:, by:] = log_p[:, :-by]
@@ -60,9 +60,9 @@ def _shift(log_p: Array, by: int) -> Array:
 
 
 def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Array, Array]:
-    """Return ln of the sum over all paths, and the probability of being at each place at each frame.
+    """Return ln of the sum over all paths, and the probability of each position at each frame.
 
-    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, places), packed. Sequences with too few
+    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed. Sequences with too few
     frames for their labels have -inf and zeros.
     """
     begins, live = packing.begins, packing.live
@@ -106,7 +106,7 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
 
 
 class _Ctc(Layer):
-    """x: (frames, classes), label ids in sequences; cost a sequence, 0 where there are too few frames."""
+    """x: (frames, classes), label ids in sequences; one cost for each sequence, 0 if it has too few frames."""
 
     is_cost = True
 
@@ -124,7 +124,10 @@ class _Ctc(Layer):
         raise NotImplementedError
 
     def descend(self, expected: Array, is_possible: Bools) -> Array:
-        """Return the gradient of x. Shapes: expected: (frames, classes), how much each class is on the paths."""
+        """Return the gradient of x.
+
+        Shapes: expected: (frames, classes), the expected count of each class on the paths.
+        """
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -171,7 +174,7 @@ class _Ctc(Layer):
 
 
 class CtcLayer(_Ctc):
-    """Its input are probabilities; the blank is the last class."""
+    """The input contains probabilities; the blank is the last class."""
 
     _y: npt.NDArray[np.floating[Any]]
 
@@ -187,7 +190,7 @@ class CtcLayer(_Ctc):
 
 
 class WarpCtcLayer(_Ctc):
-    """Its input goes through a softmax here; `blank` says which class is the blank."""
+    """The input passes through a softmax here; `blank` is the number of the blank class."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -1,4 +1,4 @@
-"""Costs of an order: of pairs (rank-cost), and of whole lists by their NDCG (lambda_cost)."""
+"""Ranking costs: of pairs (rank-cost), and of whole lists by their NDCG (lambda_cost)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.layers.checks import require_matrix, require_same_rows, require_sta
 
 
 class RankCost(Layer):
-    """ln(1 + e^o) - t o where o = left - right and t says how much left belongs before right, from 0 to 1.
+    """ln(1 + e^o) - t o, where o = left - right and t in [0, 1] is the preference of left over right.
 
     Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` has no effect, as in v0.10.
     """
@@ -58,13 +58,13 @@ class RankCost(Layer):
 
 
 class LambdaCost(Layer):
-    """Of each list (a sequence): its NDCG, on every row. The gradient is LambdaRank's, not the derivative of that.
+    """The NDCG of each list (a sequence), in every row. The gradient is LambdaRank's, not the derivative of the NDCG.
 
-    Inputs: the network's scores, the true ones; both (rows, 1). With DCG = the sum over the first NDCG_num places i of
-    (2^true - 1) / ln(i + 2), a pair of documents at the true places i < j gets -|change| / (1 + e^(o_i - o_j)) / the
-    best DCG, for i in the first max_sort_size places (-1: all). The change is (2^true_i - 2^true_j) / (ln(i + 2)
-    - ln(j + 2)), with nothing in the place of ln(j + 2) beyond those places: so v0.10 has it
-    (gserver/layers/CostLayer.cpp), which is not what the DCG would change by.
+    Inputs: the network's scores, the true scores; both (rows, 1). DCG is the sum over the first NDCG_num positions i of
+    (2^true - 1) / ln(i + 2). A pair of documents at the true positions i < j contributes
+    -|change| / (1 + e^(o_i - o_j)) / best DCG, for i in the first max_sort_size positions (-1: all). The change is
+    (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)), without ln(j + 2) beyond those positions. This is v0.10's formula
+    (gserver/layers/CostLayer.cpp), and differs from the real change of the DCG.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -83,7 +83,7 @@ class LambdaCost(Layer):
         self._truth: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return each row's list's NDCG."""
+        """Return in each row the NDCG of the row's list."""
         self._bounds = require_starts(self, inputs[0]).tolist()
         scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
         require_same_rows(self, [scores, truth])
@@ -97,7 +97,7 @@ class LambdaCost(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sums over the pairs; the output's gradient scales them."""
+        """Return the sums over the pairs, scaled by the output's gradient."""
         result: Array = np.zeros_like(gradient)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
@@ -107,16 +107,16 @@ class LambdaCost(Layer):
         return [result if wanted[0] else None, None]
 
     def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
-        """Return each document's sum over its pairs, rounded and added in v0.10's order: by the places of both.
+        """Return each document's sum over its pairs, rounded and added in v0.10's order: by both positions.
 
-        The sums of a list are 0 but for rounding, which the gradient of a bias is made of.
+        The sums of a list add up to 0 except for rounding, and that rest is the gradient of a bias.
         """
         order = np.argsort(-truth, kind="stable")
         many = len(order)
         first = many if self._sorted == -1 else min(self._sorted, many)
         logarithms = np.log(np.arange(many) + 2)
         distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
-        np.fill_diagonal(distances, 1)  # a document and itself: no change
+        np.fill_diagonal(distances, 1)  # a document paired with itself changes nothing
         gains, o = np.exp2(truth[order].astype(np.float64)), scores[order]
         changes = np.abs((gains[:first, None] - gains) / distances).astype(o.dtype)
         powers = np.exp((o[:first, None] - o).astype(np.float64)).astype(o.dtype)

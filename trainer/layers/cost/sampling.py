@@ -1,6 +1,6 @@
-"""The legacy's second random generator, which chooses samples of classes: C++'s std::minstd_rand0. Pure.
+"""The legacy's second random generator, for samples of classes: C++'s std::minstd_rand0. Pure.
 
-x <- 16807 x mod (2^31 - 1). Whole numbers and fractions are made of it as the GNU C++ library's distributions do.
+x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x like the GNU C++ library's distributions do.
 Source: utils/ThreadLocal.cpp of v0.10; ISO C++ [rand.predef].
 """
 
@@ -13,7 +13,7 @@ _MODULUS = 2147483647
 _MULTIPLIER = 16807
 _VALUES = _MODULUS - 1  # states are 1 .. _VALUES
 
-SEED = 1  # with --thread_local_rand_use_global_seed the flag's default; without, the legacy took the thread's number
+SEED = 1  # the flag's default with --thread_local_rand_use_global_seed; otherwise the legacy used the thread's number
 
 
 class SampleStream:
@@ -24,12 +24,12 @@ class SampleStream:
 
     @property
     def state(self) -> int:
-        """The number that the next ones are made from."""
+        """The present state."""
         return self._state
 
     def states(self, count: int) -> npt.NDArray[np.int64]:
         """Return the next `count` states, in order."""
-        powers = np.ones(1, np.int64)  # of the multiplier, of which products with a state fit 62 bits
+        powers = np.ones(1, np.int64)  # powers of the multiplier; their products with a state fit into 62 bits
         while len(powers) <= count:
             powers = np.concatenate((powers, powers * pow(_MULTIPLIER, len(powers), _MODULUS) % _MODULUS))
         states: npt.NDArray[np.int64] = powers[1 : count + 1] * self._state % _MODULUS
@@ -37,7 +37,7 @@ class SampleStream:
         return states
 
     def integers(self, count: int, upper: int) -> npt.NDArray[np.int64]:
-        """Return numbers in [0, upper), all alike."""
+        """Return uniformly distributed numbers in [0, upper)."""
         scale = (_VALUES - 1) // upper
         parts: list[npt.NDArray[np.int64]] = []
         missing = count
@@ -55,13 +55,13 @@ class SampleStream:
 
 
 class AliasTable:
-    """Draws classes by their shares, two random numbers of a fraction each, whatever the number of classes.
+    """Draw classes with given probabilities, by two random fractions for each, independent of the number of classes.
 
-    The range [0, classes) has an interval of length one for each class: up to a threshold it is the class itself, from
-    there on one other class. Walker's method: every class with less than the mean takes the rest of its interval from
-    the first class that still has more.
+    The range [0, classes) has an interval of length one for each class: up to a threshold it is the class itself, above
+    it one other class. Walker's method: every class with less than the mean takes the rest of its interval from the
+    first class that still has more.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run has shares of its own.
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run has non-uniform probabilities.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:
@@ -74,7 +74,7 @@ class AliasTable:
             if not len(small) or not len(big):
                 break
             _fill(thresholds, others, filled, small.tolist(), big.tolist())
-        thresholds[~filled] = 1  # what rounding left over
+        thresholds[~filled] = 1  # the rest caused by rounding
         self._thresholds = np.minimum(thresholds, 1).astype(np.float32)
         self._others: npt.NDArray[np.int64] = others
 
@@ -93,7 +93,7 @@ def _fill(
     small: list[int],
     big: list[int],
 ) -> None:
-    """Give the small classes their other class, in order; one that was big may be small afterwards."""
+    """Assign the small classes their other class, in order; a large class may be small afterwards."""
     givers = iter(big)
     giver = next(givers)
     for one in small:

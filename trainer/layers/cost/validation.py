@@ -1,6 +1,6 @@
-"""Layers that measure in the place of a cost: auc-validation and pnpair-validation.
+"""Layers that measure, in place of a cost: auc-validation and pnpair-validation.
 
-The measuring is that of an evaluator (trainer/evaluators/validation.py), which the session makes for such a layer.
+The session creates an evaluator for such a layer (trainer/evaluators/validation.py), which measures.
 
 Source: gserver/layers/ValidationLayer.cpp of v0.10.
 """
@@ -14,7 +14,7 @@ from trainer.layers.base import Layer
 
 
 class ValidationLayer(Layer):
-    """It has no output and no cost, and nothing flows back to its inputs."""
+    """A layer without output and cost; its inputs have no gradient from it."""
 
     takes_gradient = False
 

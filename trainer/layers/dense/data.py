@@ -10,12 +10,12 @@ from trainer.layers.base import Layer
 
 
 class DataLayer(Layer):
-    """Stands for a slot of the data provider; the network puts the slot's rows in its place."""
+    """Stand for a slot of the data provider; the network puts the slot's rows in place of this layer's output."""
 
     takes_gradient = False
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Called only where the batch has no such slot.
+        """Refuse: the network calls this only where the batch has no such slot.
 
         Raises: ConfigError: always.
         """

@@ -1,8 +1,8 @@
 """The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
 
-Inputs are dense rows or sparse ones (0/1 or with values). A sparse input costs work in proportion to its nonzeros,
-forward and backward: rows of W are gathered and summed up, rows of its gradient scattered; an id that occurs
-repeatedly in a row counts repeatedly. Rows that repeat are multiplied once.
+Inputs are dense or sparse rows (0/1 or with values). The work of a sparse input is proportional to the number of its
+nonzeros, forward and backward: the layer gathers and sums rows of W, and scatters rows of its gradient. An id that
+occurs repeatedly in a row counts repeatedly. The layer multiplies repeated rows once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FullyConnectedLayer(Layer):
 
     @staticmethod
     def fits(config: LayerConfig) -> bool:
-        """Return whether a mixed layer computes as this one does."""
+        """Return whether a mixed layer computes the same as this layer."""
         kinds = {one.proj_conf.type for one in config.inputs}
         return kinds == {"fc"} and not config.operator_confs and not config.shared_biases
 
@@ -102,7 +102,7 @@ class FullyConnectedLayer(Layer):
 
 
 def _repeats(term: tuple[Argument, object]) -> bool:
-    """Sort key: first the inputs whose product has all its rows, which the others are added to."""
+    """Return the sort key: inputs without repeated rows come first, because the other products are added to theirs."""
     return term[0].index is not None
 
 

@@ -1,4 +1,4 @@
-"""The layer that hands out a further output of another layer, such as the cell state of an LSTM step."""
+"""The layer that returns an additional output of another layer, such as the cell state of an LSTM step."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ NOTHING = -1  # the id where a sparse row has fewer columns than are wanted
 
 
 class MaxIdLayer(Layer):
-    """Columns of the `beam_size` largest values of each row, the largest first, of equal ones the first.
+    """The columns of the `beam_size` largest values of each row, largest first; of equal values the first column first.
 
-    A sparse row has its own columns only.
+    A sparse row has only the columns of its nonzeros.
 
-    Shapes: (rows, width) -> ids: (rows * beam_size,), those of the first row first.
+    Shapes: (rows, width) -> ids: (rows * beam_size,), the ids of the first row first.
     """
 
     takes_gradient = False
@@ -54,7 +54,7 @@ class MaxIdLayer(Layer):
 
 
 def find_best(p: Array, count: int) -> Ids:
-    """Return the columns of the largest numbers of each row, the largest first, of equal ones the first.
+    """Return the columns of the largest numbers of each row, largest first; of equal numbers the first column first.
 
     Shapes: p: (rows, columns) -> (rows, count or columns if there are fewer).
     """

@@ -14,9 +14,9 @@ from trainer.layers.base import Layer
 
 
 class PrintLayer(Layer):
-    """Logs `user_arg` with each input in the place of a %s; without it, `layer=<name>` and each input.
+    """Log `user_arg` with each %s replaced by an input; without `user_arg`, log `layer=<name>` and each input.
 
-    Its output is its first input, which nobody reads.
+    The layer's output is its first input, which no other layer reads.
     """
 
     takes_gradient = False

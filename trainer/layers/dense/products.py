@@ -21,7 +21,7 @@ from trainer.layers.checks import require_matrix, require_rows, require_same_row
 
 
 class PairLayer(Layer):
-    """A layer of two inputs of dense rows, kept for `backward`."""
+    """A layer of two dense inputs, which it keeps for `backward`."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -34,13 +34,13 @@ class PairLayer(Layer):
         raise NotImplementedError
 
     def expected_size(self) -> int:
-        """Return the size that the layer must have for inputs like x and y; -1: they do not go together."""
+        """Return the size that the layer must have for inputs like x and y; -1 if their widths do not fit together."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the result; sequences are those of the first input.
 
-        Raises: ConfigError: the sizes do not go together.
+        Raises: ConfigError: if the sizes do not fit together.
         """
         self.x, self.y = (require_rows(self, one) for one in inputs)
         require_same_rows(self, [self.x, self.y])
@@ -55,7 +55,7 @@ class DotProductLayer(PairLayer):
     """x . y, one number a row."""
 
     def expected_size(self) -> int:
-        """Return 1 for inputs of one width."""
+        """Return 1 if the inputs have the same width."""
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
@@ -79,7 +79,7 @@ class DistanceLayer(PairLayer):
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
-        """Return |x - y|."""
+        """Return 1 if the inputs have the same width."""
         self._difference = self.x - self.y
         self._distance = np.sqrt(np.einsum("ij,ij->i", self._difference, self._difference))[:, None]
         return self._distance
@@ -132,7 +132,7 @@ class TensorLayer(PairLayer):
         return self._bias.add_to(product, is_fresh=True)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g_k x_i y_j, return what flows through x_i y_j."""
+        """Add the sums of g_k x_i y_j, and return the gradients that flow back through x_i y_j."""
         self._bias.backward(gradient)
         if not self._weight.is_static:
             self._weight.add_product(gradient, self._outer)
@@ -155,10 +155,10 @@ def split_outer(gradient: Array, x: Array, y: Array, wanted: Sequence[bool]) -> 
 
 
 class CircularConvolutionLayer(PairLayer):
-    """y_i = the sum over j of a_(i + j - middle) b_j, where a goes around and b's length is odd."""
+    """y_i = the sum over j of a_(i + j - middle) b_j; the index of a wraps around, and b's length is odd."""
 
     def expected_size(self) -> int:
-        """Return a's width, if b's is odd."""
+        """Return a's width if b's width is odd."""
         size: int = self.x.shape[1] if self.y.shape[1] % 2 else -1
         return size
 
@@ -210,7 +210,7 @@ class LinearCombinationLayer(PairLayer):
 class FactorizationMachineLayer(Layer):
     """The sum over all pairs i < j of (v_i . v_j) x_i x_j, one number a row.
 
-    Computed as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
+    The layer computes it as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
 
     Shapes: x: (rows, n) dense or sparse, a column at most once in a row; V: (n, factor_size).
     """

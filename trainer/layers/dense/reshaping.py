@@ -1,4 +1,4 @@
-"""Layers that put the numbers of a batch in another shape: transposed, resized, repeated."""
+"""Layers that change the shape of a batch: transposed, resized, repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.layers.checks import require_rows
 
 
 class TransposeLayer(Layer):
-    """The batch's matrix transposed: (rows, columns) -> (columns, rows), in no sequences."""
+    """The batch's matrix transposed: (rows, columns) -> (columns, rows); the result has no sequences."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -31,7 +31,7 @@ class TransposeLayer(Layer):
 
 
 class ResizeLayer(Layer):
-    """The batch's numbers in rows of `size`, in no sequences."""
+    """The batch's numbers in rows of `size`; the result has no sequences."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -41,7 +41,7 @@ class ResizeLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the numbers in their new rows.
 
-        Raises: DataError: they do not fill them.
+        Raises: DataError: if the numbers do not fill the new rows.
         """
         x = require_rows(self, inputs[0])
         if x.size % self.size:
@@ -55,7 +55,7 @@ class ResizeLayer(Layer):
 
 
 class RepeatLayer(Layer):
-    """Each row x num_filters times: as x x x, or with user_arg "as_col_vec" every element of it in turn."""
+    """Each row x num_filters times: as x x x; with user_arg "as_col_vec" each element is repeated in its place."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

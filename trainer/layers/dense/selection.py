@@ -1,4 +1,4 @@
-"""Layers that choose: rows of several inputs, ids by chance, ids that end a sentence."""
+"""Layers that select: a row of one of several inputs, a random id, the ids that end a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.layers.cost.sampling import SampleStream
 
 
 class MultiplexLayer(Layer):
-    """Row i of the input that id i names. Inputs: ids, then the candidates, which count from 0."""
+    """Row i of the input that id i names. Inputs: the ids, then the candidates, numbered from 0."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -25,9 +25,9 @@ class MultiplexLayer(Layer):
         self._ids: Ids
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows; sequences are those of the ids.
+        """Return the rows; the sequences are those of the ids.
 
-        Raises: DataError: an id names no input.
+        Raises: DataError: if an id names no input.
         """
         self._ids = require_ids(self, inputs[0])
         values = [require_matrix(self, one, self.size) for one in inputs[1:]]
@@ -50,7 +50,7 @@ class MultiplexLayer(Layer):
 
 
 class SamplingIdLayer(Layer):
-    """A column of each row by chance; the row has the columns' probabilities."""
+    """A random column of each row, drawn by the probabilities in the row."""
 
     takes_gradient = False
 
@@ -64,11 +64,11 @@ class SamplingIdLayer(Layer):
         return self._samples.state
 
     def carry_on(self, state: Any) -> None:
-        """Draw on from a state."""
+        """Continue drawing from the given state."""
         self._samples = SampleStream(state)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the ids; the last column takes what the probabilities lack of one."""
+        """Return the ids; if the probabilities sum to less than one, the last column gets the remainder."""
         one = inputs[0]
         ends = np.cumsum(require_rows(self, one), axis=1, dtype=np.float64)
         drawn = self._samples.fractions(len(ends))
@@ -77,7 +77,7 @@ class SamplingIdLayer(Layer):
 
 
 class EndOfSentenceLayer(Layer):
-    """1 where the input's id is eos_id, else 0; ids."""
+    """1 where the input's id is eos_id, else 0; the output is ids."""
 
     takes_gradient = False
 

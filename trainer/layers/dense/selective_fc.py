@@ -1,4 +1,4 @@
-"""The fully connected layer of which only some columns are computed for each row.
+"""A fully connected layer that computes only some of its columns for each row.
 
 Source: spec/config.md 6; gserver/layers/SelectiveFullyConnectedLayer.cpp of v0.10.
 """
@@ -22,11 +22,12 @@ from trainer.layers.checks import require_bias, require_matrix, require_same_row
 class SelectiveFullyConnectedLayer(Layer):
     """y = sum over the inputs of x_k W_k^T, plus a bias, at the columns that the last input selects.
 
-    All rows select equally many; the result has these columns side by side, in the order of the selection, so that a
-    label counts among them. Without a selecting input (has_selected_colums=False), all columns.
+    All rows select the same number of columns. The result has these columns side by side, in the order of the
+    selection, so a label is an index into the selection. Without a selecting input (has_selected_colums=False) the
+    layer computes all columns.
 
-    With selective_fc_pass_generation, where the network is not trained, rows may select different numbers of columns,
-    and the result is sparse: the selected columns of each row, after the activation.
+    With selective_fc_pass_generation the network is not trained. Then rows may select different numbers of columns, and
+    the result is sparse: the selected columns of each row, after the activation.
 
     Shapes: x_k: (rows, I_k), W_k: (size, I_k), the selection: sparse 0/1 rows of width `size` -> (rows, selected).
     """
@@ -53,7 +54,7 @@ class SelectiveFullyConnectedLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the selected sums.
 
-        Raises: ConfigError: the selection is no sparse input.  DataError: rows select different numbers of columns.
+        Raises: ConfigError: if the selection is not sparse.  DataError: if rows select different numbers of columns.
         """
         matrices = [self._matrix(weight) for weight in self._parts]
         self._x = [self._rows_of(one, w.shape[1], w.dtype) for one, w in zip(inputs, matrices, strict=False)]
@@ -72,7 +73,7 @@ class SelectiveFullyConnectedLayer(Layer):
         return inputs[0].with_value(total)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradients of the selected rows of the parameters, return those of the inputs."""
+        """Add to the gradients of the parameters' selected rows, and return the gradients of the inputs."""
         columns = self._columns
         if self._column_bias is not None and not self._column_bias.is_static:
             if columns is None:
@@ -91,7 +92,7 @@ class SelectiveFullyConnectedLayer(Layer):
         return results
 
     def _select(self, inputs: Sequence[Argument], matrices: Sequence[Array]) -> Argument:
-        """Return the selected columns of each row, as sparse rows; rows that select equally many are done at once."""
+        """Return the selected columns of each row, as sparse rows; compute rows with equally many columns together."""
         selection = self._require_selection(inputs[-1], len(self._x[0]))
         values = np.empty(len(selection.ids), matrices[0].dtype)
         for length in np.unique(selection.lengths[selection.lengths > 0]).tolist():

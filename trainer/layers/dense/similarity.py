@@ -14,7 +14,7 @@ from trainer.layers.checks import require_matrix, require_rows, require_same_row
 
 
 class CosineLayer(Layer):
-    """scale * cos(x, y_k) for the `size` rows y_k that lie side by side in y; there is no epsilon.
+    """scale * cos(x, y_k) for the `size` rows y_k that lie side by side in y; no epsilon is added.
 
     Shapes: x: (rows, n), y: (rows or 1, size * n) -> (rows, size).
     """

@@ -1,1 +1,1 @@
-"""Layers over images and volumes, and detection."""
+"""Layers over images and volumes, and layers for object detection."""

@@ -1,7 +1,7 @@
-"""Batch normalisation: every channel to mean 0 and variance 1 over the batch and its pixels, then scaled and moved.
+"""Batch normalisation: scale each channel to mean 0 and variance 1 over batch and pixels, then apply scale and bias.
 
-In training the statistics are those of the batch, and moving averages of them go to two static parameters, which
-normalise in tests. The variance is the biased one, in both. Source: spec/config.md 6; gserver/layers/
+In training the statistics are those of the batch; moving averages of them are kept in two static parameters. Tests
+normalise with the moving averages. Both cases use the biased variance. Source: spec/config.md 6; gserver/layers/
 BatchNormalizationLayer.cpp of v0.10.
 """
 
@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 20  # channels worked on at a time, so that all steps but the
 
 
 class BatchNormLayer(Layer):
-    """x: (n, channels * pixels) -> same shape. Three inputs, all one layer: they carry the parameters.
+    """x: (n, channels * pixels) -> the same shape. The three inputs are the same layer: they carry the parameters.
 
     Parameters: scale, moving mean, moving variance, bias: (channels,).
     """
@@ -58,7 +58,7 @@ class BatchNormLayer(Layer):
         return inputs[0].with_value(out.reshape(len(x), x.shape[1] * x.shape[2]))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradients of scale and bias, return that of the rows: the statistics depend on them too."""
+        """Add to the gradients of scale and bias; return the gradient of the rows, including through the statistics."""
         assert self._input.value is not None  # forward has refused it
         x, g = self._split(self._input.value), self._split(gradient)
         out = self._gradient.take(x.shape, x.dtype)
@@ -73,7 +73,7 @@ class BatchNormLayer(Layer):
         return [out.reshape(gradient.shape) if wanted[0] else None, None, None]
 
     def _find_gradients(self, g: Array, x: Array, out: Array, totals: Array, products: Array) -> None:
-        """Write the gradients of x, bias and scale, from g, that of the result."""
+        """Write the gradients of x, bias and scale, from g, the gradient of the result."""
         count = x.dtype.type(max(1, x.shape[0] * x.shape[2]))
         factor = self._scale.value * self._inverse_deviation
         for part in self._chunks(x):
@@ -117,12 +117,12 @@ class BatchNormLayer(Layer):
         return inverse
 
     def _centre(self, x: Array, part: slice) -> Array:
-        """Return x - mean of some channels, in an array that is used again."""
+        """Return x minus the mean of some channels, in an array that later calls reuse."""
         source = x[:, part]
         return np.subtract(source, self._mean[part, None], out=self._scratch.take(source.shape, x.dtype))
 
     def _move(self, mean: Array, variance: Array) -> None:
-        """Let the moving averages follow."""
+        """Update the moving averages."""
         self._moving_mean.follow(mean, self.config.moving_average_fraction)
         self._moving_variance.follow(variance, self.config.moving_average_fraction)
 

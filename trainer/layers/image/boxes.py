@@ -1,6 +1,6 @@
 """Arithmetic of boxes for detection: overlaps, codes, matches. Pure.
 
-A box is (left, top, right, bottom) as shares of the image's size; priors have a variance for each number of their code.
+A box is (left, top, right, bottom) as fractions of the image's size; a prior has a variance for each number of a code.
 Source: gserver/layers/DetectionUtil.cpp of v0.10.
 """
 
@@ -17,7 +17,7 @@ TOUCHING = 1e-6  # overlaps up to this are none
 
 
 def overlaps(boxes: Array, others: Array) -> Array:
-    """Return for each pair the area of what is common to both, over that of what is in either.
+    """Return the intersection area of each pair of boxes divided by the area of their union.
 
     Shapes: boxes: (n, 4), others: (m, 4); result: (n, m).
     """
@@ -29,7 +29,7 @@ def overlaps(boxes: Array, others: Array) -> Array:
 
 
 def encode(priors: Array, variances: Array, boxes: Array) -> Array:
-    """Return where the boxes lie relative to their priors: centre and logarithm of the size. Shapes: all (n, 4)."""
+    """Return the position of each box relative to its prior: centre and logarithm of the size. Shapes: all (n, 4)."""
     size, box_size = priors[:, 2:] - priors[:, :2], boxes[:, 2:] - boxes[:, :2]
     shift = (boxes[:, :2] + boxes[:, 2:] - priors[:, :2] - priors[:, 2:]) / 2 / size
     return np.hstack([shift, np.log(np.abs(box_size / size))]) / variances
@@ -44,10 +44,10 @@ def decode(priors: Array, variances: Array, codes: Array) -> Array:
 
 
 def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
-    """Return for each prior the box that it is to find, -1 for none, and its largest overlap with any box.
+    """Return the box assigned to each prior, -1 for none, and the prior's largest overlap with any box.
 
-    Each box gets the prior that fits it best, pair by pair; then each prior that is left the box that it overlaps most,
-    if by the threshold at least.
+    First each box gets the prior that overlaps it most, pair by pair. Then each remaining prior gets the box that it
+    overlaps most, if the overlap reaches the threshold.
     """
     common = overlaps(priors, boxes)
     common[common <= TOUCHING] = 0
@@ -66,9 +66,9 @@ def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
 
 
 def suppress(boxes: Array, scores: Array, *, least: float, most_overlap: float, count: int) -> Ids:
-    """Return the boxes that are left, best first: of those that overlap too much only the best stays.
+    """Return the boxes that remain, best first: of boxes that overlap too much only the best remains.
 
-    Args: least: boxes of this score or less are left out.  count: number of the best boxes to look at; 0: all.
+    Args: least: boxes with this score or less are dropped.  count: number of the best boxes to consider; 0: all.
     """
     candidates = np.flatnonzero(scores > least)
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")]

@@ -20,8 +20,8 @@ from trainer.layers.workspace import Buffer
 class ConvolutionLayer(Layer):
     """x_k: (n, channels, *image), one or several -> the sum over k of (n, filters, *grid), plus a bias.
 
-    The bias has a value for each filter (shared_biases) or for each value of the output. The sizes of the output are
-    those of the message, so caffe_mode (rounded down) or not is decided there.
+    The bias has one value per filter (shared_biases) or one per value of the output. The message holds the sizes of the
+    output, so the configuration has already applied caffe_mode (rounding down).
     """
 
     dimensions: ClassVar[int] = 2
@@ -48,7 +48,7 @@ class ConvolutionLayer(Layer):
             for one, product in zip(inputs, self._products, strict=True)
         ]
         total: Array | None = None
-        # a bias for each filter is added on the way, while its map is in the cache
+        # the bias of each filter is added here, while its map is in the cache
         bias = self.bias if self.config.shared_biases and not self.is_transposed else None
         for x, product, weight in zip(self._images, self._products, self._filter_weights, strict=True):
             out = (self._out if total is None else self._more).take((len(x), self.size), weight.value.dtype)
@@ -64,7 +64,7 @@ class ConvolutionLayer(Layer):
         return inputs[0].with_value(total)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradients of the filters and the bias, return those of the images."""
+        """Add to the gradients of the filters and the bias, and return the gradients of the images."""
         if self.bias is not None and not self.bias.is_static:
             split = gradient.reshape(len(gradient), self.bias.size, self.size // self.bias.size)
             self.bias.add_gradient(split.sum(axis=2).sum(axis=0))

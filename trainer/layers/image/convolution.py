@@ -1,10 +1,10 @@
-"""Convolution as matrix products: the windows of some images side by side are one operand. Pure but for its buffers.
+"""Convolution as matrix products: the windows of some images side by side are one operand. Pure except for buffers.
 
-The transposed convolution is the same thing seen from the other end, so one class serves both: from images to maps,
-from maps back to images, and the gradient of the filters from both.
+The transposed convolution swaps the roles of images and maps, so one class serves both: it computes maps from images,
+images from maps, and the gradient of the filters from both.
 
-Filters are not turned round (the field's cross-correlation). Flat filters are (groups, filters / groups,
-channels / groups * elements of a window); group i of the filters sees group i of the channels.
+Filters are not flipped (cross-correlation). Flat filters have the shape (groups, filters / groups,
+channels / groups * elements of a window); group i of the filters reads group i of the channels.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ CHUNK_BYTES = 1 << 21  # unfolded windows and maps at a time: what the second le
 
 
 class Convolution:
-    """From images (n, channels, *image) to maps (n, filters, *grid) and back; rows of either may come flat.
+    """From images (n, channels, *image) to maps (n, filters, *grid) and back; images and maps may be given as flat
+    rows.
 
-    Args: windows: what a filter sees, and where.
+    Args: windows: the places where a filter is applied.
     """
 
     def __init__(self, windows: ImageWindows, channels: int, filters: int, groups: int = 1) -> None:
@@ -35,9 +36,9 @@ class Convolution:
         self._columns, self._maps, self._sum, self._part = Buffer(), Buffer(), Buffer(), Buffer()
 
     def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
-        """Write to `out`, (n, map_size), what each filter gives at each place, and return it.
+        """Write to `out`, (n, map_size), the result of each filter at each place, and return it.
 
-        Args: bias: a number for each filter, which is added.
+        Args: bias: a number for each filter, added to its results.
         """
         shift = None if bias is None else bias.reshape(self.groups, self.filters // self.groups, 1, 1)
         filters = self._split_filters(w)
@@ -62,9 +63,9 @@ class Convolution:
         return out
 
     def gradient(self, images: Array, maps: Array) -> Array:
-        """Return the gradient of the filters, (groups, filters / groups, elements), from that of the maps.
+        """Return the gradient of the filters, (groups, filters / groups, elements), from the gradient of the maps.
 
-        The array is used again by the next call.
+        The next call reuses the array.
         """
         shape = (self.groups, self.filters // self.groups, self.weights // self.filters)
         total = self._sum.take(shape, maps.dtype)
@@ -115,7 +116,7 @@ class Convolution:
 def conv_windows(conf: ConvConfig, dimensions: int) -> ImageWindows:
     """Return the windows of a ConvConfig, over (y, x) or (z, y, x).
 
-    Of a transposed convolution they are those over the image that it produces.
+    For a transposed convolution the windows are over the image that it produces.
     """
     x = WindowAxis(conf.img_size, conf.output_x, conf.filter_size, conf.stride, conf.padding, conf.dilation)
     y = WindowAxis(

@@ -1,4 +1,4 @@
-"""Detection of objects in images: prior boxes, the cost of their predictions, and the boxes that are found.
+"""Object detection in images: prior boxes, the cost of their predictions, and the boxes found.
 
 Source: gserver/layers/PriorBox.cpp, MultiBoxLossLayer.cpp and DetectionOutputLayer.cpp of v0.10.
 """
@@ -20,11 +20,12 @@ from trainer.layers.checks import require_matrix, require_starts
 from trainer.layers.image.boxes import decode, encode, match, suppress
 from trainer.layers.image.shape import input_shape
 
-BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7  # numbers of a box; a box and its variances; class, box, difficult; see below
+# values of a box; of a box with variances; of (class, box, difficult); of (image, class, score, box)
+BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7
 
 
 class PriorBoxLayer(Layer):
-    """Boxes of some sizes and shapes around every place of a map, and their variances; one row, cut off at the image.
+    """Boxes of several sizes and shapes around each place of a map, with variances; one row, clipped to the image.
 
     Inputs: the layer with the map, and the image.
     """
@@ -63,7 +64,7 @@ class PriorBoxLayer(Layer):
 
 
 class _Predictions:
-    """What several layers say about the priors: rows of C, H, W joined as rows of priors."""
+    """The predictions of several layers for the priors: rows of C, H, W joined as rows of priors."""
 
     def __init__(self, layer: Layer, first: int, count: int, numbers: int) -> None:
         conf = layer.config.inputs[0]
@@ -89,7 +90,7 @@ class _Predictions:
         return joined.reshape(len(joined), priors, self._numbers)
 
     def part(self, gradient: Array) -> Iterator[Array]:
-        """Yield the gradient of each input from that of the joined ones."""
+        """Yield the gradient of each input from the gradient of the joined predictions."""
         flat, begin = gradient.reshape(len(gradient), gradient.shape[1] * gradient.shape[2]), 0
         for position, pixels in zip(self._sources, self._pixels, strict=True):
             end = begin + self._layer.input_configs[position].size
@@ -106,10 +107,11 @@ class _Predictions:
 
 
 class MultiBoxLossLayer(Layer):
-    """How far places and classes are off, over the number of matched priors; the same number in every row.
+    """The error of locations and classes, divided by the number of matched priors; the same number in every row.
 
-    Inputs: priors; labels, a sequence of (class, box, difficult) for each image; places of the priors' boxes, one or
-    several; their classes, as many. A prior that no box matches counts as background, if it is among the worst.
+    Inputs: the priors; the labels, a sequence of (class, box, difficult) for each image; one or more layers with the
+    predicted locations; as many layers with the predicted classes. A prior without a matching box counts as background
+    if its cost is among the largest.
     """
 
     is_cost = True
@@ -154,13 +156,14 @@ class MultiBoxLossLayer(Layer):
         return Argument(value=np.full((len(places), 1), cost / count, places.dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of the predictions: those of the one cost, however many rows show it, as in v0.10."""
+        """Return the gradients of the predictions; the cost counts once, although every row repeats it, as in v0.10."""
         factor = gradient.mean() if gradient.size else 0
         parts = [*self._places.part(self._flows[0] * factor), *self._classes.part(self._flows[1] * factor)]
         return [None, None, *parts]
 
     def _match(self, priors: Array, labels: Array, starts: Ids, shares: Array) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Return the box of each prior (-1: none), counted in its image, and whether it counts as background.
+        """Return the box of each prior (-1: none), as an index in its image, and whether the prior counts as
+        background.
 
         Shapes: both (images, priors).
         """
@@ -179,9 +182,9 @@ class MultiBoxLossLayer(Layer):
 
 
 class DetectionOutputLayer(Layer):
-    """The boxes that are found in all images: rows of (image, class, score, box).
+    """The boxes found in all images: rows of (image, class, score, box).
 
-    Inputs: priors; places of the priors' boxes, one or several; their classes, as many.
+    Inputs: the priors; one or more layers with the predicted locations; as many layers with the predicted classes.
     """
 
     takes_gradient = False
@@ -220,7 +223,7 @@ class DetectionOutputLayer(Layer):
 
 
 def _read_priors(layer: Layer, one: Argument) -> Array:
-    """Return the priors, (priors, box and variances), which are the same in every row."""
+    """Return the priors, (priors, box and variances); every row of the input holds the same priors."""
     if one.value is None or not len(one.value) or one.value.shape[1] % PRIOR:
         raise ConfigError(f"{layer} needs priors of {PRIOR} numbers each as its first input")
     priors: Array = one.value[0].reshape(-1, PRIOR)

@@ -20,7 +20,7 @@ class NormLayer(Layer):
     """x: (n, channels * pixels) -> same shape.
 
     cmrnorm-projection: x / d^pow with d = 1 + scale * the sum of the squares of the `size` channels around x's.
-    cross-channel-norm: the channels of each pixel to length 1, then each times its weight.
+    cross-channel-norm: scale the channels of each pixel to length 1, then multiply each by its weight.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -61,7 +61,7 @@ class NormLayer(Layer):
         power, scale = self._x.dtype.type(self._conf.pow), self._x.dtype.type(self._conf.scale)
         before = (self._conf.size - 1) // 2
         direct = g * self._denominator**-power
-        # what x adds to the denominators of the channels whose windows it is in
+        # x occurs in the denominators of all channels whose windows include it
         shared = _sum_channels(direct * self._x / self._denominator, self._conf.size - 1 - before, before)
         result: Array = direct - 2 * power * scale * self._x * shared
         return result

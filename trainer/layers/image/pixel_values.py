@@ -1,4 +1,4 @@
-"""Layers that compute with the values of images, pixel by pixel or nearly so."""
+"""Layers that compute with the values of pixels or small regions of images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.layers.image.shape import image_shape, input_shape
 
 
 class MaxOutLayer(Layer):
-    """The largest of every `groups` neighbouring channels, pixel by pixel; the first of them gets the gradient."""
+    """The largest of every `groups` neighbouring channels, for each pixel; the first maximum gets the gradient."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -48,7 +48,7 @@ class MaxOutLayer(Layer):
 
 
 class BilinearInterpolationLayer(Layer):
-    """Images of another size; the corners stay the corners, and what lies between is interpolated."""
+    """Images resized by linear interpolation; the corner pixels keep their values."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -67,14 +67,14 @@ class BilinearInterpolationLayer(Layer):
         return inputs[0].with_value(result.reshape(len(x), width))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient, shared out among the pixels that were interpolated."""
+        """Return the gradient, distributed over the pixels that each result was interpolated from."""
         images = gradient.reshape(-1, len(self._rows), len(self._columns))
         result = self._rows.T.astype(gradient.dtype) @ images @ self._columns.astype(gradient.dtype)
         return [result.reshape(len(gradient), int(np.prod(self._shape)))]
 
 
 class ScaleSubRegionLayer(Layer):
-    """One box of every image times a constant.
+    """Each image with one box of it multiplied by a constant.
 
     Inputs: the images, and rows of first and last channel, row and column of the box, counted from 1.
     """
@@ -111,10 +111,11 @@ class ScaleSubRegionLayer(Layer):
 
 
 class RegionPoolLayer(Layer):
-    """The largest values of regions of images, each cut in pooled_height x pooled_width bins that may overlap.
+    """The largest values of regions of images; each region is cut into pooled_height x pooled_width bins that may
+    overlap.
 
-    Inputs: the images; and one row for each region: number of its image in the batch, first column, first row, last
-    column, last row (more columns are ignored), in places of an image that is 1 / spatial_scale as large.
+    Inputs: the images; one row for each region: index of its image in the batch, first column, first row, last column,
+    last row (further columns are ignored), in pixels of an image 1 / spatial_scale as large.
     Result: a row for each region; an empty bin is 0.
     """
 
@@ -168,7 +169,7 @@ class RegionPoolLayer(Layer):
 
 
 def interpolation_matrix(length: int, new_length: int) -> Array:
-    """Return the matrix that makes `new_length` values of `length`: first and last are kept, between is linear."""
+    """Return the matrix that interpolates `new_length` values linearly from `length`; first and last value are kept."""
     step = (length - 1) / (new_length - 1) if new_length > 1 else 0.0
     places = np.arange(new_length) * step
     low = np.minimum(places.astype(int), length - 1)
@@ -180,7 +181,7 @@ def interpolation_matrix(length: int, new_length: int) -> Array:
 
 
 def _bin_edges(first: int, last: int, bins: int, length: int) -> list[tuple[int, int]]:
-    """Return begin and end of every bin of the places first..last, cut off at the image."""
+    """Return begin and end of every bin of the places first..last, clipped to the image."""
     size = max(last - first + 1, 1) / bins
     edges = [(int(np.floor(i * size)) + first, int(np.ceil((i + 1) * size)) + first) for i in range(bins)]
     return [(min(max(begin, 0), length), min(max(end, 0), length)) for begin, end in edges]

@@ -18,7 +18,7 @@ from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 
 
 class PadLayer(Layer):
-    """Zeros around the images: pad_c, pad_h, pad_w are how many come before and after on each axis."""
+    """Zeros around the images: pad_c, pad_h and pad_w say how many come before and after on each axis."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -41,14 +41,15 @@ class PadLayer(Layer):
         return inputs[0].with_value(_flatten(padded))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient of what is inside."""
+        """Return the gradient of the unpadded part."""
         sizes = [n + before + after for n, (before, after) in zip(self._shape, self._pads[1:], strict=True)]
         return [_flatten(gradient.reshape(-1, *sizes)[self._inside])]
 
 
 class CropLayer(Layer):
-    """A piece of the images: from `axis` (1 channels, 2 rows, 3 columns) on it begins at `offset` and has `shape`, or
-    the shape of a second input."""
+    """A part of the images. On `axis` (1 channels, 2 rows, 3 columns) and the later axes it begins at `offset`; its
+    size is `shape` or the shape of a second input.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -109,7 +110,7 @@ class RotateLayer(Layer):
 
 
 class SwitchOrderLayer(Layer):
-    """From C, H, W to H, W, C; `reshape_conf` says which axes (0 samples, 1 H, 2 W, 3 C) make the rows."""
+    """From C, H, W to H, W, C; `reshape_conf` says which axes (0 samples, 1 H, 2 W, 3 C) form the rows."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -136,7 +137,7 @@ class SwitchOrderLayer(Layer):
 
 
 class BlockExpandLayer(Layer):
-    """Every image becomes a sequence of its blocks, row by row; a block is a row of channels, rows, columns."""
+    """Each image becomes a sequence of its blocks, row by row; an output row is a block's channels, rows, columns."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -155,7 +156,7 @@ class BlockExpandLayer(Layer):
         return Argument(value=blocks, starts=np.arange(len(x) + 1) * windows.places)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return for each pixel the sum over the blocks it is in."""
+        """Return for each pixel the sum over the blocks that contain it."""
         conf, windows = self._conf, self._windows
         blocks = gradient.reshape(-1, *windows.grid, conf.channels, *windows.sizes)
         images: Array = np.empty((len(blocks), conf.channels, *windows.image), gradient.dtype)
@@ -179,9 +180,9 @@ class BlockExpandLayer(Layer):
 
 
 class UpsampleLayer(Layer):
-    """The values of a pooled image go back to where they were found; zeros elsewhere.
+    """The values of a pooled image, put back at the places where pooling found them; zeros elsewhere.
 
-    Inputs: the images, and the max-pool-with-mask layer whose mask says where.
+    Inputs: the images, and the max-pool-with-mask layer whose mask holds the places.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -198,7 +199,7 @@ class UpsampleLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the larger images.
 
-        Raises: ConfigError: if the second input has no mask, or one that reaches outside the larger images.
+        Raises: ConfigError: if the second input has no mask, or its mask reaches outside the larger images.
         """
         x = require_matrix(self, inputs[0], self._channels * self._pooled)
         mask = inputs[1].extras.get(MASK)

@@ -1,4 +1,4 @@
-"""Layers that pool images: over planes, over volumes, and over a pyramid of ever finer grids."""
+"""Layers that pool images: over planes, over volumes, and over a pyramid of increasingly fine grids."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from trainer.layers.image.shape import image_shape
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer
 
-MASK = "mask"  # the further output of max-pool-with-mask
+MASK = "mask"  # the name of max-pool-with-mask's additional output
 WITH_MASK = "max-pool-with-mask"
 
 
 def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_padding: bool = False) -> Pooling:
     """Return the pooling of a pool_type.
 
-    Raises: ConfigError: naming the layer, for an unknown type, or if a window lies in the padding altogether.
+    Raises: ConfigError: if the type is unknown, or a window lies entirely in the padding; the message names the layer.
     """
     empty = find_empty_window(windows.axes)
     if empty is not None:
@@ -41,7 +41,7 @@ def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_paddi
 
 
 def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
-    """Return the windows of a PoolConfig, over (y, x) or (z, y, x); what it lacks for y is as for x."""
+    """Return the windows of a PoolConfig, over (y, x) or (z, y, x); missing values for y default to those for x."""
 
     def of_y(name: str, otherwise: int) -> int:
         return getattr(conf, name) if conf.HasField(name) else otherwise
@@ -59,8 +59,9 @@ def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
 
 
 class PoolLayer(Layer):
-    """x: (n, channels * pixels) -> (n, channels * windows); with max-pool-with-mask the extra output `mask` says where
-    in its channel each value was found."""
+    """x: (n, channels * pixels) -> (n, channels * windows). With max-pool-with-mask the additional output `mask` holds
+    the place in its channel of each value.
+    """
 
     dimensions: ClassVar[int] = 2
 
@@ -69,7 +70,7 @@ class PoolLayer(Layer):
         self.require_inputs(1, 1)
         self._conf = config.inputs[0].pool_conf
         self._windows = pool_windows(self._conf, self.dimensions)
-        # v0.10 counted the padding of planes; volumes and exclude_mode, which says otherwise, came later without it
+        # v0.10 counts the padding of planes; exclude_mode and volumes came later, and volumes do not count it
         counts_padding = not self._conf.exclude_mode if self._conf.HasField("exclude_mode") else self.dimensions == 2
         self._pooling = make_pooling(self, self._conf.pool_type, self._windows, counts_padding=counts_padding)
         self.size = self._conf.channels * self._windows.places
@@ -108,7 +109,7 @@ class Pool3DLayer(PoolLayer):
 
 
 class PyramidPoolLayer(Layer):
-    """Spatial pyramid: level i pools each channel to 2^i x 2^i values; the levels lie one after the other in a row."""
+    """Spatial pyramid: level i pools each channel to 2^i x 2^i values; a row holds the levels one after the other."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -156,7 +157,7 @@ class PyramidPoolLayer(Layer):
 
 
 def _bin_axis(length: int, bins: int) -> WindowAxis:
-    """Return the windows that cut an axis in `bins` bins of one size, with padding shared out in front."""
+    """Return the windows that cut an axis into `bins` bins of equal size; half of the padding comes in front."""
     size = -(-length // bins)
     padding = (size * bins - length + 1) // 2
     return WindowAxis(length, (length - size + 2 * padding) // size + 1, size, size, padding)

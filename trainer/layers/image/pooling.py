@@ -1,6 +1,6 @@
-"""Pooling of images, one axis after the other: the largest of a window is the largest of its rows' largest.
+"""Pooling of images, one axis after the other: the maximum of a window is the maximum of its rows' maxima.
 
-Windows at an edge are cut off there: padding takes no part, unless an average is to count it. Pure but for buffers.
+Windows are clipped at the edges: padding is ignored, unless an average counts it. Pure except for buffers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ CHUNK_BYTES = 1 << 19  # images pooled at a time, so that what is between the ax
 
 
 class Pooling:
-    """From images (n, *image) to a value for each window (n, *grid), and back. A subclass says what an axis does."""
+    """From images (n, *image) to a value for each window (n, *grid), and back.
+
+    A subclass defines the step for one axis.
+    """
 
     def __init__(self, windows: ImageWindows) -> None:
         self.windows = windows
@@ -34,7 +37,7 @@ class Pooling:
         return out
 
     def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
-        """Write the gradient of the images to `out` and return it, from those of the values."""
+        """Write the gradient of the images to `out` and return it, computed from the gradient of the values."""
         for chunk in self._chunks(images):
             inputs = self._climb(images[chunk], len(self.windows.axes) - 1)
             outputs = [*inputs[1:], values[chunk]]
@@ -48,11 +51,11 @@ class Pooling:
         return out
 
     def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:
-        """Write to y what the windows along the axis hold. Shapes: x: (any, length, any), y: (any, windows, any)."""
+        """Write to y the value of each window along the axis. Shapes: x: (any, length, any), y: (any, windows, any)."""
         raise NotImplementedError
 
     def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
-        """Write the gradient of x to `out`, from that of y."""
+        """Write the gradient of x to `out`, from the gradient of y."""
         raise NotImplementedError
 
     def _chunks(self, images: Array) -> Iterator[slice]:
@@ -61,7 +64,7 @@ class Pooling:
             yield slice(start, start + step)
 
     def _climb(self, images: Array, levels: int) -> list[Array]:
-        """Return what each axis starts from, seen as (any, length, any); all but the first stay in buffers."""
+        """Return the input of each axis, viewed as (any, length, any); all but the first stay in buffers."""
         grid, image = self.windows.grid, self.windows.image
         x = images.reshape(len(images), image[0], -1)
         inputs = [x]
@@ -74,7 +77,7 @@ class Pooling:
 
 
 class WindowMaximum(Pooling):
-    """The largest value of each window. All values that equal it get its gradient, as in the legacy."""
+    """The largest value of each window. All values equal to it get its gradient, as in the legacy."""
 
     def forward(self, images: Array, out: Array) -> Array:
         """Write the largest values to `out` and return it."""
@@ -114,7 +117,7 @@ class WindowMaximum(Pooling):
 class WindowAverage(Pooling):
     """The mean of each window.
 
-    Args: counts_padding: whether places in the padding count as zeros, or not at all.
+    Args: counts_padding: whether places in the padding count as zeros; otherwise they are ignored.
     """
 
     def __init__(self, windows: ImageWindows, *, counts_padding: bool = False) -> None:

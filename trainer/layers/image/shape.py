@@ -1,4 +1,4 @@
-"""What layers over images share: their rows are C, H, W (or C, D, H, W), the last axis fastest."""
+"""What layers over images share: their rows are C, H, W (or C, D, H, W), with the last axis contiguous."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def image_shape(conf: ImageConfig) -> tuple[int, int, int]:
 
 
 def input_shape(layer: Layer, position: int, channels: int = 0) -> tuple[int, int, int]:
-    """Return (channels, height, width) of an input of which the message holds no more than its layer's sizes.
+    """Return (channels, height, width) of an input; the message holds only the sizes of the input's layer.
 
-    Args: channels: 0 if they are to be found from the size.
+    Args: channels: 0 to compute it from the size.
     Raises: ConfigError: if the sizes do not go together.
     """
     source = layer.input_configs[position]

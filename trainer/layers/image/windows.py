@@ -1,4 +1,4 @@
-"""Windows that slide over images of any number of axes: where their elements lie, and copies to and fro. Pure."""
+"""Sliding windows over images with any number of axes: the places of their elements, and copies both ways. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Slices = tuple[slice, ...]
 class WindowAxis:
     """One axis of an image, and the windows along it; window o begins at o * stride - padding.
 
-    Args: length: of the image.  windows: how many there are; the last may reach beyond the padded image.
-        size: elements of a window.  dilation: distance between them.
+    Args: length: length of the image.  windows: number of windows; the last may reach beyond the padded image.
+    size: elements of a window.  dilation: distance between two elements.
     """
 
     length: int
@@ -35,7 +35,7 @@ class WindowAxis:
         return self.length, self.windows, self.size, self.stride, self.padding, self.dilation
 
     def span(self, element: int) -> tuple[slice, slice]:
-        """Return the windows that have this element inside the image, and the places where they have it."""
+        """Return the windows that have this element inside the image, and the element's places there."""
         shift = element * self.dilation - self.padding
         first = max(0, -(shift // self.stride))
         last = min(self.windows, (self.length - 1 - shift) // self.stride + 1)
@@ -89,7 +89,7 @@ class ImageWindows:
 
     @cached_property
     def spans(self) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-        """For each element of a window: its index, the windows that have it inside the image, and where."""
+        """For each element of a window: its index, the windows that have it inside the image, and its places there."""
         return list(self._find_spans())
 
     def _find_spans(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
@@ -117,7 +117,7 @@ def unfold(pixels: Array, windows: ImageWindows, out: Array) -> None:
 
 
 def fold(columns: Array, windows: ImageWindows, out: Array) -> None:
-    """Sum up for every value of the images what its elements in the windows hold: the transpose of `unfold`.
+    """Add up for every value of the images the elements of the windows that cover it: the transpose of `unfold`.
 
     Shapes: columns: (channels, *sizes, n, *grid); out: (n, channels, *image).
     """

@@ -1,4 +1,4 @@
-"""The embedding: a mixed layer of one table projection, whose rows are kept once where what follows can use that."""
+"""The embedding: a mixed layer of one table projection; it stores repeated rows once where the next layers allow it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.checks import require_weight
 from trainer.layers.mixed.mixed import MixedLayer
 
-WORTHWHILE = 0.8  # share of distinct rows from which on finding them costs more than it saves
+WORTHWHILE = 0.8  # share of distinct rows above which finding the distinct rows costs more time than it saves
 
 
 class EmbeddingLayer(MixedLayer):
@@ -42,7 +42,7 @@ class EmbeddingLayer(MixedLayer):
         return Argument(distinct=rows, index=index, starts=inputs[0].starts, sub_starts=inputs[0].sub_starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add the gradient's rows to those of their ids."""
+        """Add each row of the gradient to the gradient of its id's row."""
         if self._distinct is None:
             return super().backward(gradient, wanted)
         if not self._table.is_static:

@@ -1,4 +1,4 @@
-"""The layers that are made of projections: mixed adds them up (and operators), concat2 puts them side by side."""
+"""Layers made of projections: mixed adds up projections and operators, concat2 puts projections side by side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPERATORS: dict[str, type[Operator]] = {**operators.OPERATORS, **conv_projection
 
 
 class MixedLayer(Layer):
-    """y = the sum of the projections of the inputs and of the operators on them, plus a bias."""
+    """y = the sum of the projections and operators applied to the inputs, plus a bias."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -52,7 +52,7 @@ class MixedLayer(Layer):
         return inputs[0].with_value(self._bias.add_to(total, is_fresh=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Return what flows back through the projections and operators."""
+        """Return the gradients that flow back through the projections and operators."""
         self._bias.backward(gradient)
         results: list[Array | None] = [None] * self._inputs
         is_passed_on = False
@@ -101,7 +101,7 @@ class JoinedProjectionsLayer(Layer):
         return inputs[0].with_value(self._bias.add_to(joined, is_fresh=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return what flows back through the projections."""
+        """Return the gradients that flow back through the projections."""
         self._bias.backward(gradient)
         columns = zip([0, *self._ends], self._ends, strict=False)
         return [
@@ -113,7 +113,7 @@ class JoinedProjectionsLayer(Layer):
 def make_projections(layer: Layer) -> dict[int, Projection]:
     """Return a layer's projections by the position of their input.
 
-    Raises: ConfigError: naming the projection that is not supported yet, or what is wrong with one.
+    Raises: ConfigError: if a projection is not supported or is wrong; the message names it.
     """
     projections = {}
     for position, one in enumerate(layer.config.inputs):

@@ -1,4 +1,4 @@
-"""Operators: what a mixed layer makes of several of its inputs together before it adds it to its sum.
+"""Operators: functions of several inputs of a mixed layer, which the layer adds to its sum.
 
 Source: spec/config.md 7; gserver/layers/*Operator.cpp of v0.10.
 """
@@ -31,13 +31,13 @@ class Operator:
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of the inputs for which they are wanted, fresh ones; `gradient` is not to be changed."""
+        """Return fresh arrays with the wanted gradients of the inputs; the method must not change `gradient`."""
         raise NotImplementedError
 
     def require_values(self, inputs: Sequence[Argument]) -> list[Array]:
         """Return the dense rows of the inputs.
 
-        Raises: ConfigError: one has none, or rows of another width.
+        Raises: ConfigError: if an input has no dense rows, or rows of another width.
         """
         values = []
         for one, width in zip(inputs, self.config.input_sizes, strict=True):

@@ -1,4 +1,4 @@
-"""Projections: what a mixed or concat2 layer makes of one of its inputs before it adds or joins them.
+"""Projections: functions of one input of a mixed or concat2 layer; the layer adds or joins their results.
 
 Source: spec/config.md 7; gserver/layers/*Projection.cpp of v0.10.
 """
@@ -20,7 +20,7 @@ from trainer.arrays.parameters import Parameter
 class Projection:
     """One projection of one input: (rows, input_size) -> (rows, output_size).
 
-    A subclass overrides `forward` and `backward`, and may keep what it needs in between.
+    A subclass overrides `forward` and `backward`, and may keep values between the two calls.
 
     Args: config: its message.  weight: its parameter, if any.  where: its layer and input, for messages.
     """
@@ -44,17 +44,17 @@ class Projection:
 
     @property
     def weight(self) -> Parameter:
-        """The parameter, of a projection that has one."""
+        """The parameter; only for a projection that has one."""
         assert self._weight is not None  # __init__ refuses it
         return self._weight
 
     @property
     def trained_weight(self) -> Parameter | None:
-        """The parameter, if it takes a gradient."""
+        """The parameter, if it is trained."""
         return None if self._weight is None or self._weight.is_static else self._weight
 
     def weight_size(self) -> int:
-        """Return how many values the parameter must have; 0: there is none."""
+        """Return the number of values that the parameter must have; 0: the projection has no parameter."""
         return 0
 
     def forward(self, one: Argument) -> Array:
@@ -62,9 +62,9 @@ class Projection:
         raise NotImplementedError
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the parameter's gradient and return that of the input, or None where it has none.
+        """Add to the parameter's gradient and return the input's gradient, or None if the input has none.
 
-        Args: gradient: of the result of the last `forward`; not to be changed.
+        Args: gradient: the gradient of the last result of `forward`; the method must not change it.
         Returns: a fresh array, or the given one.
         """
         raise NotImplementedError
@@ -72,7 +72,7 @@ class Projection:
     def require_values(self, one: Argument) -> Array:
         """Return the dense rows of the input.
 
-        Raises: ConfigError: it has none, or rows of another width.
+        Raises: ConfigError: if the input has no dense rows, or rows of another width.
         """
         if one.value is None:
             raise ConfigError(f"{self} needs an input of dense rows")
@@ -82,7 +82,7 @@ class Projection:
 
 
 class MatrixProjection(Projection):
-    """What projections share whose parameter is a matrix W with a row or column for each value of the input."""
+    """Base class of projections whose parameter is a matrix W with a row or a column for each value of the input."""
 
     def weight_size(self) -> int:
         """Return the number of elements of W."""
@@ -145,7 +145,7 @@ class TableProjection(MatrixProjection):
     def forward(self, one: Argument) -> Array:
         """Return the rows of the ids.
 
-        Raises: ConfigError: the input has no ids.  DataError: an id is neither -1 nor a row of W.
+        Raises: ConfigError: if the input has no ids.  DataError: if an id is neither -1 nor a row of W.
         """
         if one.ids is None:
             raise ConfigError(f"{self} needs an input of ids; declare the slot as integer_value(_sequence)")
@@ -161,7 +161,7 @@ class TableProjection(MatrixProjection):
         return rows
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add each row of the gradient to that of its id."""
+        """Add each row of the gradient to the gradient of its id's row."""
         if self.trained_weight is not None:
             known = self._ids >= 0
             if known.all():
@@ -172,7 +172,7 @@ class TableProjection(MatrixProjection):
 
 
 class IdentityProjection(Projection):
-    """x as it is."""
+    """x unchanged."""
 
     returns_view = True
 
@@ -241,7 +241,7 @@ class DotMulProjection(Projection):
 
 
 class ScalingProjection(Projection):
-    """x times the one number w."""
+    """x times a single number w."""
 
     _x: Array
 
@@ -265,8 +265,8 @@ class ScalingProjection(Projection):
 class ContextProjection(Projection):
     """A window of frames around each frame, side by side: block j of row t is frame t + context_start + j.
 
-    Frames before or after the sequence are zero rows, or with trainable_padding rows of the parameter: first those
-    for before the sequence, from the farthest frame on, then those for after it, from the nearest on.
+    Frames outside the sequence are zero rows. With trainable_padding they are rows of the parameter: first the rows for
+    frames before the sequence, the farthest frame first; then the rows for frames after it, the nearest frame first.
     """
 
     def __init__(self, config: ProjectionConfig, weight: Parameter | None, where: str) -> None:
@@ -288,7 +288,7 @@ class ContextProjection(Projection):
     def forward(self, one: Argument) -> Array:
         """Return the windows.
 
-        Raises: ConfigError: the rows are no sequences.
+        Raises: ConfigError: if the rows form no sequences.
         """
         x = self.require_values(one)
         if one.starts is None:
@@ -303,7 +303,7 @@ class ContextProjection(Projection):
         return result
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add what padding rows get, return the sum over the windows that each frame is in."""
+        """Add to the gradient of the padding rows; return for each frame the sum over the windows that contain it."""
         if self.trained_weight is not None:
             self._add_padding_gradient(gradient, self.trained_weight)
         if not is_wanted:
@@ -312,7 +312,7 @@ class ContextProjection(Projection):
         for block, (rows, _) in enumerate(self._edges):
             part = self._block(gradient, block)
             kept = part[rows]
-            part[rows] = 0  # frames of other sequences: taken out for the moment, which is cheaper than a copy
+            part[rows] = 0  # zero the rows of other sequences for this step, which is cheaper than a copy
             add_shifted(part, -self._shift(block), result)
             part[rows] = kept
         return result
@@ -333,7 +333,7 @@ class ContextProjection(Projection):
 
 
 def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
-    """Return the rows t whose frame t + shift is not in their sequence, and the padding row of each."""
+    """Return the rows t whose frame t + shift lies outside their sequence, and the padding row of each."""
     lengths = np.diff(starts)
     many = np.minimum(lengths, abs(shift))
     ranks = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)  # 0, 1, ... in each sequence
@@ -343,14 +343,14 @@ def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
 
 
 def copy_shifted(x: Array, shift: int, result: Array) -> None:
-    """Copy row t + shift of x to row t of `result` where there is one; the other rows stay as they are."""
+    """Copy row t + shift of x to row t of `result` where x has this row; the other rows stay unchanged."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] = x[begin + shift : end + shift]
 
 
 def add_shifted(x: Array, shift: int, result: Array) -> None:
-    """Add row t + shift of x to row t of `result` where there is one."""
+    """Add row t + shift of x to row t of `result` where x has this row."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] += x[begin + shift : end + shift]

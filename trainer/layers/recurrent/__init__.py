@@ -1,1 +1,1 @@
-"""Layers with a state from step to step, recurrent groups, and generation."""
+"""Recurrent layers, recurrent groups, and the generation of sequences."""

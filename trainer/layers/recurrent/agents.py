@@ -1,4 +1,4 @@
-"""Agents: layers that stand for rows which a recurrent group takes or gives.
+"""Agents: layers that stand for the inputs and results of a recurrent group.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -15,7 +15,7 @@ from trainer.layers.base import Layer
 
 
 class GroupOutput(Argument):
-    """The results of a group by the names of their gather agents; the group's layer has no rows of its own."""
+    """The results of a group by the names of their gather agents; the group's layer itself has no rows."""
 
     def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
         super().__init__(value=value)
@@ -23,10 +23,10 @@ class GroupOutput(Argument):
 
 
 class AgentLayer(Layer):
-    """Stands for rows that the group puts in its place: of a step's input, or of the step before."""
+    """Stand for rows that the group supplies: an input of the step, or an output of the previous step."""
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Never called: the group always has the rows."""
+        """Raise BugError: the group always supplies the rows, so no caller computes them."""
         raise BugError(f"agent {self.name} was asked for a value of its own")
 
 

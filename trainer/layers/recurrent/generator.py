@@ -1,9 +1,9 @@
-"""Generation of sequences by a recurrent group that is fed with its own best ids (beam search).
+"""Generation of sequences by beam search: a recurrent group whose input is the ids that it chose in the previous step.
 
-A path is a sequence of ids in the making; its score is the sum of the logarithms of their probabilities. Every step
-lengthens every live path of every sample by its best ids. A path ends with the eos id or at the largest length. Of a
-sample's unfinished paths the best `beam_size` go on; finished ones that score below all of these are dropped; a sample
-is done when it has `beam_size` finished paths of which none scores below the best unfinished one.
+A path is an unfinished or finished sequence of ids; its score is the sum of the log probabilities of its ids. Each step
+extends every unfinished path by its best ids. A path ends with the eos id or at the maximum length. Each sample
+continues with its best `beam_size` unfinished paths and drops finished paths that score below all of them. A sample is
+done when it has `beam_size` finished paths and none of them scores below the best unfinished path.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -26,12 +26,12 @@ from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
 from trainer.layers.recurrent.subnetworks import GENERATOR, Group
 
-SCORES = "scores"  # a further output: (samples, results), where there is more than one result
+SCORES = "scores"  # name of an additional output, (samples, results), present if there is more than one result
 
 
 @dataclass(frozen=True)
 class Path:
-    """Ids of a sample so far. `row`: of the step that gave the last one, where its memories are."""
+    """The ids of a path. `row`: the row of the step that chose the last id; the path's memories are in this row."""
 
     sample: int
     ids: tuple[int, ...]
@@ -41,7 +41,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Limits:
-    """How wide and how far to search."""
+    """The width of the search and the maximum length."""
 
     beam_size: int
     most_ids: int
@@ -49,9 +49,9 @@ class Limits:
 
 
 def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tuple[list[Path], list[Path]]:
-    """Return the live paths lengthened by each of their best ids: those that go on, and those that end.
+    """Return the unfinished paths extended by each of their best ids, separated into unfinished and finished paths.
 
-    Shapes: gains: (paths, vocabulary), what an id adds to the score; best: (paths, count).
+    Shapes: gains: (paths, vocabulary), the log probability of each id; best: (paths, count).
     """
     going_on: list[Path] = []
     ended: list[Path] = []
@@ -64,7 +64,7 @@ def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tup
 
 
 def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[list[Path], list[Path]]:
-    """Return the paths of one sample that are still of interest: unfinished and finished ones."""
+    """Return the paths of one sample that the search keeps: the unfinished and the finished paths."""
     going_on = sorted(going_on, key=lambda path: -path.score)[:beam_size]
     if not going_on:
         return [], finished
@@ -75,10 +75,11 @@ def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[
 
 
 class GeneratorLayer(GroupLayer):
-    """A group that generates; its result are ids, one sequence a sample.
+    """A group that generates sequences; its output is ids, one sequence per sample.
 
-    With one result a sample the sequence is its ids, eos included. With several it is for each of them, the best one
-    first: their number, the ids, and -1; their scores are the further output "scores".
+    With one result per sample the sequence is the result's ids, eos included. With several results the sequence holds
+    for each result, best first: the number of its ids, the ids, and -1; their scores are the additional output
+    "scores".
     """
 
     takes_gradient = False
@@ -92,9 +93,9 @@ class GeneratorLayer(GroupLayer):
         self._network: StepNetwork
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
-        """Tell the layer what it runs; as of the group, but that the ids are chosen here.
+        """Set the group that the layer runs, as in the base class; the layer itself chooses the ids.
 
-        Raises: ConfigError: if the group is not what beam_search makes of a step.
+        Raises: ConfigError: if the group does not have the form that beam_search produces.
         """
         record, generator = group.record, group.record.generator
         layers = {one.name: one for one in group.step.layers}

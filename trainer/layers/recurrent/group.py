@@ -1,10 +1,10 @@
-"""Recurrent layer groups: a network of their own for every step, over all sequences of a batch that still run.
+"""Recurrent layer groups: for each step a separate network, run over all sequences of a batch that have this step.
 
-A group takes sequences from the enclosing network through scatter agents, remembers what its layers gave in the step
-before through memory agents, and hands its results out through gather agents. Step t is evaluated on item t (a row,
-or a sub-sequence of nested data) of every sequence that has one; the sequences are taken from the longest down, so
-that those which go on are always the first rows of the step before. A layer keeps what its backward pass needs, so
-every step has layers of its own, which share the parameters.
+A group gets sequences from the enclosing network through scatter agents, outputs of the previous step through memory
+agents, and returns its results through gather agents. Step t processes item t (a row, or a sub-sequence of nested data)
+of each sequence that has one. Sequences are ordered from the longest to the shortest, so the sequences that continue
+are always the first rows of the previous step. A layer keeps values for its backward pass, so each step has its own
+layers; they share the parameters.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -33,7 +33,7 @@ from trainer.layers.recurrent.subnetworks import GROUP, Group, StepParts, split_
 
 
 class StepNetwork(Protocol):
-    """What the group needs of the network of one step."""
+    """The methods that the group calls on the network of one step."""
 
     def forward(
         self, batch: Mapping[str, Argument], stream: Stream | None = None, *, is_training: bool | None = None
@@ -41,16 +41,16 @@ class StepNetwork(Protocol):
         """Return the output of every layer."""
 
     def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        """Take the gradients of some layers; return those of the layers whose rows `forward` was given."""
+        """Take the gradients of some layers; return the gradients of the layers whose rows `forward` was given."""
 
     def watch(self, *, clipping: bool) -> None:
-        """Log where errors are clipped, or do not."""
+        """Log where error clipping takes effect, or stop logging it."""
 
     def carried(self) -> dict[str, Any]:
-        """Return what the layers take from batch to batch."""
+        """Return the state that the layers carry from batch to batch."""
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Go on from that."""
+        """Continue from the given state."""
 
 
 MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
@@ -58,11 +58,11 @@ MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
 
 @dataclass
 class _Run:
-    """What a batch leaves for the backward pass.
+    """The values of a batch that the backward pass needs.
 
-    packed: rows of all steps by layer: of the inputs, and of what the parts of a step give.
-    fed: the layers whose rows the steps take from `packed`.  outputs: of each step.
-    result_rows: of each result: the packed row of each of its rows.
+    packed: the rows of all steps by layer: the rows of the inputs and of the results of each part of the step.
+    fed: the layers whose rows the steps take from `packed`.  outputs: the outputs of each step.
+    result_rows: for each result, the packed row of each of its rows.
     """
 
     packing: PackedOrder
@@ -75,7 +75,7 @@ class _Run:
 
 
 class GroupLayer(Layer):
-    """A recurrent group in its place in the enclosing network, which opens it before the first batch."""
+    """The layer that represents a recurrent group in the enclosing network, which opens it before the first batch."""
 
     takes_repeats = True
 
@@ -95,7 +95,7 @@ class GroupLayer(Layer):
         self._inputs: Sequence[Argument] = ()
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
-        """Tell the layer what it runs.
+        """Set the group that the layer runs.
 
         Args: group: its record and the model of a step.  make_network: builds the network of a step.
         Raises: ConfigError: if a step cannot be run.
@@ -112,13 +112,13 @@ class GroupLayer(Layer):
         self._steps = [] if first_step is None else [first_step]
 
     def carried(self) -> Any:
-        """Return what the layers of the parts and of every step take from batch to batch."""
+        """Return the state that the layers of the parts and of each step carry from batch to batch."""
         parts = [one.carried() if one is not None else {} for one in (self._before, self._after)]
         steps = [one.carried() for one in self._steps]
         return [*parts, steps] if any((*parts, *steps)) else None
 
     def carry_on(self, state: Any) -> None:
-        """Go on from that, with as many steps."""
+        """Continue from the given state, with the same number of steps."""
         before, after, steps = state
         for network, part in ((self._before, before), (self._after, after)):
             if network is not None:
@@ -128,16 +128,16 @@ class GroupLayer(Layer):
             network.carry_on(step)
 
     def watch(self, *, clipping: bool) -> None:
-        """Log where errors inside of the group are clipped, or do not."""
+        """Log where error clipping takes effect inside the group, or stop logging it."""
         self._logs_clipping = clipping
         for network in (self._before, *self._steps, self._after):
             if network is not None:
                 network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
-        """Keep the group, of which the activations of the memories' boot biases are known.
+        """Keep the group, and find the activations of the memories' boot biases.
 
-        Raises: ConfigError: if one is not.
+        Raises: ConfigError: if an activation is not known.
         """
         for memory in group.record.memories:
             find_activation(memory.boot_bias_active_type, memory.link_name)
@@ -161,7 +161,7 @@ class GroupLayer(Layer):
         return GroupOutput(links, np.zeros((0, 0), self._dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run from the last step to the first; `extra_gradients` has the gradients of the results."""
+        """Run the steps from the last to the first; `extra_gradients` holds the gradients of the results."""
         gradients = self._scatter()
         if self._run.packing.steps:
             _flow_back(self._after, self._parts.after, gradients)
@@ -201,7 +201,7 @@ class GroupLayer(Layer):
         return GroupMemory(record, size, Argument(value=value), bias=bias)
 
     def _run_whole(self, network: StepNetwork | None, model: ModelConfig) -> None:
-        """Run a part of the step on the rows of all steps."""
+        """Run a part of the step on the rows of all steps at once."""
         if network is not None:
             packed = self._run.packed
             outputs = network.forward(dict(packed), self.stream, is_training=self.is_training)
@@ -213,7 +213,7 @@ class GroupLayer(Layer):
             self._steps[-1].watch(clipping=self._logs_clipping)
 
     def _run_steps(self) -> None:
-        """Run step by step what depends on the steps before."""
+        """Run step by step the part that depends on previous steps."""
         run, packing, model = self._run, self._run.packing, self._parts.steps
         run.fed = [one.name for one in model.layers if one.name in run.packed]
         self._make_steps(packing.steps)
@@ -257,7 +257,7 @@ class GroupLayer(Layer):
         return gradients
 
     def _run_steps_back(self, gradients: dict[str, Array]) -> None:
-        """Run the steps from the last to the first; `gradients` gets those of what the steps take."""
+        """Run the steps from the last to the first; `gradients` receives the gradients of the inputs of the steps."""
         run, model = self._run, self._parts.steps
         taken: dict[str, Array] = {}
         given = [name for name in model.output_layer_names if name in gradients and name not in run.fed]
@@ -281,7 +281,7 @@ class GroupLayer(Layer):
             _add(gradients, name, total)
 
     def _collect(self, gradients: Mapping[str, Array], wanted: Sequence[bool]) -> list[Flowing]:
-        """Return the gradients of the inputs, in their order, and add to those of the memories' biases."""
+        """Return the gradients of the inputs, in their order, and add to the gradients of the memories' biases."""
         run, packing = self._run, self._run.packing
         totals: list[Array | None] = [None] * len(wanted)
 
@@ -317,7 +317,7 @@ class GroupLayer(Layer):
 
 
 def _flow_back(network: StepNetwork | None, model: ModelConfig, gradients: dict[str, Array]) -> None:
-    """Put the gradients of what a part of the step takes in the place of those of what it gives."""
+    """Replace the gradients of a part's results by the gradients of its inputs."""
     if network is not None:
         given = {name: gradients.pop(name) for name in model.output_layer_names if name in gradients}
         for name, part in network.backward_from(given).items():

@@ -1,4 +1,4 @@
-"""The sequence inputs of a recurrent group, put into the order of its steps.
+"""The sequence inputs of a recurrent group, in the order of its steps.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -18,7 +18,7 @@ from trainer.layers.ragged import PackedOrder, take_ragged
 
 
 def find_items(argument: Argument) -> tuple[Ids, Ids | None]:
-    """Return where each sequence's items begin, in items, and, if these are sub-sequences, where each begins."""
+    """Return the first item of each sequence; if the items are sub-sequences, also the first row of each item."""
     if argument.starts is None:
         raise BugError("a group's input has no sequences")
     if argument.sub_starts is None:
@@ -34,7 +34,7 @@ class InLink:
 
     agent: str
     source: int
-    sub_starts: Ids | None  # sub-sequences of the source
+    sub_starts: Ids | None  # the sub-sequences of the source
 
 
 def pack_inputs(
@@ -42,8 +42,8 @@ def pack_inputs(
 ) -> tuple[PackedOrder, list[InLink], dict[str, Argument]]:
     """Return the order of the steps, the inputs, and their rows in that order by agent.
 
-    Args: layer: the group's, which error messages name.  record: the group's sub-model.
-        sources: the position of each input by its layer's name.  inputs: of the batch.
+    Args: layer: the group's layer, for error messages.  record: the group's sub-model.
+    sources: the position of each input by its layer's name.  inputs: the inputs of the batch.
 
     Raises: ConfigError: if an input has no sequences.  DataError: if the inputs' sequences differ in length.
     """

@@ -1,10 +1,10 @@
 """Gated recurrent units: the layer that runs over whole sequences, and its single step for recurrent groups.
 
-A step, where (x_u, x_r, x_c) is the input plus the bias, and ' marks the step before:
+One step, where (x_u, x_r, x_c) is the input plus the bias, and ' marks the previous step:
 
     u = gate(x_u + h' W_u)   r = gate(x_r + h' W_r)   c = act(x_c + (r h') W_c)   h = h' - u h' + u c
 
-The weight holds a (size, 2 * size) matrix W_u | W_r and after it the (size, size) matrix W_c.
+The weight holds a (size, 2 * size) matrix W_u | W_r, followed by the (size, size) matrix W_c.
 
 Source: spec/config.md 6, numerics; gserver/layers/GatedRecurrentLayer.cpp, GruStepLayer.cpp of v0.10.
 """
@@ -28,7 +28,7 @@ from trainer.layers.workspace import Workspace
 
 
 def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
-    """Turn the sums of u and r into u and r in place, and write r h'.
+    """Turn the sums of u and r into u and r in place, and write r h' to `reset`.
 
     Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
     """
@@ -47,7 +47,7 @@ def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: S
 def output_backward(
     u_r: Array, c: Array, h_before: Array, d_h: Array, d_u_r: Array, d_c: Array, candidate: StepActivation
 ) -> None:
-    """Write the gradients of u and of c's sums, and turn that of h into what h' has directly of it."""
+    """Write the gradients of u and of the sums of c; turn the gradient of h into the part that reaches h' directly."""
     size = h_before.shape[1]
     d_u = d_u_r[:, :size]
     np.subtract(c, h_before, out=d_u)
@@ -58,7 +58,7 @@ def output_backward(
 
 
 def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
-    """Write the gradients of the sums of u (that of u is there) and r, and add to d_h what h' has through r h'."""
+    """Write the gradients of the sums of r and u (d_u_r holds u's gradient); add to d_h the part of h' through r h'."""
     size = h_before.shape[1]
     np.multiply(d_reset, h_before, out=d_u_r[:, size:])
     gate.descend(d_u_r, u_r)
@@ -67,7 +67,7 @@ def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_
 
 
 class _Gru(Layer):
-    """What the layer and the step have in common: parameters and activations."""
+    """The common part of the layer and the step: parameters and activations."""
 
     applies_activation = True
 
@@ -84,7 +84,7 @@ class _Gru(Layer):
         return flat[:split].reshape(self.size, 2 * self.size), flat[split:].reshape(self.size, self.size)
 
     def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
-        """Add to the parameters' gradients; of the last rows of the sums the h' and r h' are given, of others zero."""
+        """Add to the parameters' gradients; h' and r h' belong to the last rows of the sums, and are zero before."""
         if not self._weight.is_static:
             sums = sums_gradient[len(sums_gradient) - len(h_before) :]
             of_gates, of_candidate = self._matrices(self._weight.gradient)
@@ -98,7 +98,7 @@ class GruLayer(StatefulLayer, _Gru):
     """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,)."""
 
     takes_repeats = True
-    can_go_on = False  # v0.10 refuses it, too
+    can_go_on = False  # v0.10 refuses it as well
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -143,7 +143,7 @@ class GruLayer(StatefulLayer, _Gru):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
         packing, h, size, dtype = self._packing, self._h, self.size, gradient.dtype
         live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0

@@ -1,6 +1,6 @@
 """Long short-term memory: the layer that runs over whole sequences, and its single step for recurrent groups.
 
-A step, where z = (z_a, z_i, z_f, z_o) is the input plus h' W plus a bias, and ' marks the step before:
+One step, where z = (z_a, z_i, z_f, z_o) is the input plus h' W plus a bias, and ' marks the previous step:
 
     a = act(z_a)   i = gate(z_i + p_i c')   f = gate(z_f + p_f c')   c = a i + c' f
     o = gate(z_o + p_o c)   h = o state(c)
@@ -31,7 +31,7 @@ from trainer.layers.workspace import Workspace
 
 @dataclass(frozen=True)
 class LstmActivations:
-    """Of the candidate, of the three gates, and of the state on its way out."""
+    """The activations of the candidate, of the three gates, and of the state when it is output."""
 
     candidate: StepActivation
     gate: StepActivation
@@ -40,9 +40,9 @@ class LstmActivations:
 
     @classmethod
     def of(cls, config: LayerConfig, layer: Layer) -> LstmActivations:
-        """Return those of a layer.
+        """Return the activations of a layer.
 
-        Raises: ConfigError: if one does not go inside a step.
+        Raises: ConfigError: if an activation cannot be used inside a step.
         """
         names = {"candidate": config.active_type, "gate": config.active_gate_type, "state": config.active_state_type}
         return cls(
@@ -85,10 +85,11 @@ def step_backward(
     d_peepholes: Array,
     acts: LstmActivations,
 ) -> None:
-    """Turn (a, i, f, o) in `gates` into the gradients of the sums z, and the gradient of c into that of c_before.
+    """Turn (a, i, f, o) in `gates` into the gradients of the sums z, and the gradient of c into the gradient of
+    c_before.
 
-    Shapes: as `step_forward`; d_h, d_c: (n, size), what follows the step has for h and c; d_h is used up;
-        d_peepholes: (3, size), added to.
+    Shapes: as in `step_forward`; d_h, d_c: (n, size), the gradients of h and c from later steps; d_h is overwritten;
+    d_peepholes: (3, size), added to.
     """
     if hot.lstm_backward(gates, peepholes, c_before, c, d_h, d_c, d_peepholes, **acts.names):
         return
@@ -119,8 +120,8 @@ def step_backward(
 class LstmLayer(StatefulLayer):
     """x: (frames, 4 * size), already projected, W: (size, 4 * size), bias: 4 * size, then 3 * size peepholes.
 
-    Where it goes on from batch to batch, each sequence goes on from the h and c that the one at its place in the batch
-    before ended with; no gradient flows through that.
+    If state is carried between batches, each sequence starts with the final h and c of the sequence at the same
+    position of the previous batch; no gradient flows through this state.
     """
 
     applies_activation = True
@@ -142,7 +143,8 @@ class LstmLayer(StatefulLayer):
         self._gates: Array
         self._c: Array
         self._h: Array
-        self._first: tuple[Array, Array] | None = None  # h and c before the first step, the longest sequence first
+        # h and c before the first step, in the order of the longest sequence first
+        self._first: tuple[Array, Array] | None = None
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
@@ -169,7 +171,7 @@ class LstmLayer(StatefulLayer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
         packing, size, dtype = self._packing, self.size, gradient.dtype
         d_c = self._kept.zeros("d_c", packing.live[0] if packing.steps else 0, size, dtype)
         d_peepholes = np.zeros((3, size), dtype)
@@ -182,7 +184,7 @@ class LstmLayer(StatefulLayer):
         return [self._input.gradient(self._gates, self._kept) if wanted[0] else None]
 
     def _step_forward(self) -> None:
-        """Take the steps one by one, from the first to the last."""
+        """Run the steps one by one, from the first to the last."""
         packing, gates, c, h, size = self._packing, self._gates, self._c, self._h, self.size
         most = packing.live[0] if packing.steps else 0
         product = self._kept.rows("product", most, 4 * size, gates.dtype)
@@ -199,7 +201,7 @@ class LstmLayer(StatefulLayer):
             step_forward(gates[this], peepholes, c_before[:live], c[this], h[this], self._acts)
 
     def _step_backward(self, gradient: Array, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
-        """Take the steps one by one, from the last to the first."""
+        """Run the steps one by one, from the last to the first."""
         packing, gates, c, size = self._packing, self._gates, self._c, self.size
         flowing = PackedInput(gradient, None, packing)
         d_h, product = (self._kept.rows(name, len(d_c), size, gates.dtype) for name in ("d_h", "d_h of the next step"))
@@ -219,7 +221,7 @@ class LstmLayer(StatefulLayer):
         return self._bias.value[4 * self.size :].reshape(3, self.size)
 
     def _find_first(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
-        """Return h and c of the batch before, in packed order, of the sequences that are not empty."""
+        """Return the final h and c of the previous batch, in packed order, for the sequences that are not empty."""
         packing = self._packing
         self.require_sequences(len(packing.order))
         if not self.state:
@@ -228,15 +230,15 @@ class LstmLayer(StatefulLayer):
         return self.state[0][first], self.state[1][first]
 
     def _keep_last(self) -> None:
-        """Keep h and c of the last frame of every sequence; an empty one keeps those of before."""
+        """Keep h and c of the last frame of each sequence; an empty sequence keeps its previous values."""
         packing, state = self._packing, tuple(one.copy() for one in self.state)
-        for step, live in enumerate(packing.live):  # a step's rows are those of the longest sequences
+        for step, live in enumerate(packing.live):  # the rows of a step belong to the longest sequences
             for kept, packed in zip(state, (self._h, self._c), strict=True):
                 kept[packing.order[:live]] = packed[packing.span(step)]
         self.state = state
 
     def _add_gradients(self, d_peepholes: Array) -> None:
-        """Add to the parameters' gradients, with those of the sums z in `gates`."""
+        """Add to the parameters' gradients; `gates` holds the gradients of the sums z."""
         packing, gates, size = self._packing, self._gates, self.size
         if not self._weight.is_static:
             h_before = self._kept.rows("h before", len(packing.previous), size, gates.dtype)
@@ -249,9 +251,10 @@ class LstmLayer(StatefulLayer):
 
 
 class LstmStepLayer(Layer):
-    """One step: inputs z: (rows, 4 * size) with h' W and the bias in it, c': (rows, size); bias: the three peepholes.
+    """One step: inputs z: (rows, 4 * size), which includes h' W and the bias; c': (rows, size); bias: the three
+    peepholes.
 
-    Further output: "state", which is c.
+    Additional output: "state", which is c.
     """
 
     applies_activation = True
@@ -266,7 +269,7 @@ class LstmStepLayer(Layer):
         self._c: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return h, with c beside it."""
+        """Return h, with c as additional output."""
         z = require_matrix(self, inputs[0], 4 * self.size)
         self._c_before = require_matrix(self, inputs[1], self.size)
         self._gates = z.copy()

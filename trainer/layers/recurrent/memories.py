@@ -1,4 +1,4 @@
-"""Memories of a recurrent group: what a step sees of the step before it, forward and backward.
+"""Memories of a recurrent group: the values that a step reads from the previous step, forward and backward.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -17,23 +17,23 @@ from trainer.arrays.parameters import Parameter
 
 @dataclass
 class GroupMemory:
-    """A memory while a batch runs. Its boot rows are in packed order."""
+    """A memory during one batch. Its boot rows are in packed order."""
 
     record: MemoryConfig
     size: int
     boot: Argument
-    gradient: Array | None = None  # of the agent of the following step; of a static one, the sum over the steps
+    gradient: Array | None = None  # gradient of the next step's agent; for a static memory, the sum over the steps
     bias: Parameter | None = None
     source: int | None = None
     rows: Ids | None = None  # rows of the boot layer, in packed order
 
     @property
     def is_static(self) -> bool:
-        """Whether it gives its boot rows at every step."""
+        """Whether the memory returns its boot rows at every step."""
         return bool(self.record.layer_name == self.record.link_name)
 
     def add_gradient(self, gradients: dict[str, Array], outputs: Mapping[str, Argument]) -> None:
-        """Add the gradient of the following step to that of the layer which is remembered."""
+        """Add the gradient from the next step to the gradient of the remembered layer."""
         name = self.record.layer_name
         target = None if self.is_static or self.gradient is None else outputs[name].value
         if target is not None and self.gradient is not None:
@@ -42,7 +42,7 @@ class GroupMemory:
             gradients[name] = total
 
     def take_gradient(self, part: Array | None) -> None:
-        """Keep the agent's gradient of a step; of a static one add it to those of later steps."""
+        """Keep the agent's gradient of a step; for a static memory add it to the gradients of later steps."""
         if not self.is_static:
             self.gradient = part
         elif part is not None and self.boot.value is not None:

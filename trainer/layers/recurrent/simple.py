@@ -1,4 +1,4 @@
-"""The simple recurrent layer: h = act(x + h' W + bias), where ' marks the step before.
+"""The simple recurrent layer: h = act(x + h' W + bias), where ' marks the previous step.
 
 Source: spec/config.md 6; gserver/layers/RecurrentLayer.cpp of v0.10.
 """
@@ -24,8 +24,8 @@ from trainer.layers.workspace import Workspace
 class RecurrentLayer(StatefulLayer):
     """x: (frames, size), W: (size, size), bias: (size,).
 
-    Where it goes on from batch to batch, every sequence goes on from the last frame of the one before it, as in v0.10;
-    no gradient flows through that.
+    If state is carried between batches, each sequence starts from the last frame of the previous sequence, as in v0.10;
+    no gradient flows through this state.
     """
 
     applies_activation = True
@@ -61,7 +61,7 @@ class RecurrentLayer(StatefulLayer):
         return inputs[0].with_value(result)
 
     def _run_steps(self) -> None:
-        """Take the first frames of all sequences, then the second ones, and so on."""
+        """Process the first frames of all sequences, then the second frames, and so on."""
         packing, z, h, size = self._packing, self._z, self._h, self.size
         product = self._kept.rows("product", packing.live[0] if packing.steps else 0, size, z.dtype)
         w, bias = self._weight.matrix(size, size), None if self.bias is None else self.bias.value
@@ -72,7 +72,7 @@ class RecurrentLayer(StatefulLayer):
             h[this] = self._activation.forward(z[this], None)
 
     def _go_on(self) -> None:
-        """Take all frames of the batch one after the other, from the last frame of the batch before."""
+        """Process all frames of the batch one after the other, starting from the last frame of the previous batch."""
         z, h, w = self._z, self._h, self._weight.matrix(self.size, self.size)
         np.take(self._input.matrix, self._input.rows, axis=0, out=z)
         if self.bias is not None:
@@ -85,7 +85,7 @@ class RecurrentLayer(StatefulLayer):
         self.state = (before.copy(),)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run from the last step to the first, and sum the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
         packing, z, h, size = self._packing, self._z, self._h, self.size
         live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0

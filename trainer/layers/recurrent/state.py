@@ -1,4 +1,4 @@
-"""What a recurrent layer takes from one batch to the next, where --prev_batch_state asks for it.
+"""The state that a recurrent layer carries from one batch to the next with --prev_batch_state.
 
 Source: resetState, getState and setState of gserver/layers/RecurrentLayer.cpp and LstmLayer.cpp of v0.10.
 """
@@ -11,9 +11,9 @@ from trainer.layers.base import Layer
 
 
 class StatefulLayer(Layer):
-    """A recurrent layer whose sequences can go on in the next batch.
+    """A recurrent layer whose sequences can continue in the next batch.
 
-    Attributes: goes_on: whether they do.  state: the rows that the last batch ended with; empty before the first one.
+    Attributes: goes_on: whether they do.  state: the rows at the end of the last batch; empty before the first batch.
     """
 
     can_go_on = True
@@ -21,9 +21,9 @@ class StatefulLayer(Layer):
     state: tuple[Array, ...] = ()
 
     def require_carrying(self) -> None:
-        """Return if the layer can take its state from batch to batch.
+        """Check that the layer can carry its state from batch to batch.
 
-        Raises: ConfigError: it runs from the last frame to the first, or its type cannot.
+        Raises: ConfigError: if the layer runs from the last frame to the first, or its type carries no state.
         """
         if self.config.reversed:
             raise ConfigError(f"{self} runs from the last frame to the first; that does not go with --prev_batch_state")
@@ -31,9 +31,9 @@ class StatefulLayer(Layer):
             raise ConfigError(f"{self} does not go with --prev_batch_state; lstmemory and recurrent_layer do")
 
     def require_sequences(self, count: int) -> None:
-        """Return if there is no state yet, or one of as many sequences.
+        """Check that there is no state yet, or a state of this number of sequences.
 
-        Raises: DataError: the batch has another number of sequences.
+        Raises: DataError: if the batch has another number of sequences.
         """
         if self.state and len(self.state[0]) != count:
             raise DataError(

@@ -1,4 +1,7 @@
-"""The activations inside a recurrent step: in place, and with a slope that the result alone tells. Pure."""
+"""The activations inside a recurrent step: computed in place, with a derivative that depends on the result only.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from trainer.arrays.arguments import Array
 
 @dataclass(frozen=True)
 class StepActivation:
-    """apply(z) turns z into y in place; descend(g, y) turns the gradient g of y into that of z, in place."""
+    """apply(z) turns z into y in place; descend(g, y) turns the gradient g of y into the gradient of z, in place."""
 
     apply: Callable[[Array], None]
     descend: Callable[[Array, Array], None]
@@ -100,9 +103,9 @@ STEP_ACTIVATIONS: dict[str, StepActivation] = {
 
 
 def find_step_activation(name: str, layer: object, what: str) -> StepActivation:
-    """Return the activation of a gate, a state or a candidate; "linear" is an old spelling of "".
+    """Return the activation of a gate, a state or a candidate; "linear" is an old name of "".
 
-    Raises: ConfigError: naming the layer, the field and the activations that a step may have.
+    Raises: ConfigError: if a step cannot have it; the message names the layer, the field and the possible activations.
     """
     found = STEP_ACTIVATIONS.get("" if name == "linear" else name)
     if found is None:

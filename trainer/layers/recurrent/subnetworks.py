@@ -1,4 +1,4 @@
-"""Recurrent layer groups in the message: their layers are taken out of the enclosing network. Pure.
+"""Separation of recurrent layer groups: their layers are moved from the model into models of their own. Pure.
 
 Source: spec/config.md 12.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from runtime.errors import ConfigError
 
-GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter in the separated model only
+GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter occurs only in the separated model
 
 
-# layers that treat every row (or sequence) by itself, so that it does not matter how many they get at once
+# layers that process each row (or sequence) independently, so any number of rows can be processed at once
 _ROW_BY_ROW = frozenset(
     {
         "addto",
@@ -38,7 +38,7 @@ _ROW_BY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Group:
-    """A group's record, and the layers of one step as a model of their own."""
+    """A group's record, and the layers of one step as a separate model."""
 
     record: SubModelConfig
     step: ModelConfig
@@ -46,10 +46,10 @@ class Group:
 
 @dataclass(frozen=True)
 class StepParts:
-    """A step in up to three models, of which only the middle one has to run step by step.
+    """A step split into up to three models, of which only the middle one must run step by step.
 
-    Each names in its outputs what the others, the memories or the group's results need of it. What it takes from
-    another part or from the group's inputs is an agent in it.
+    The outputs of each model name what the other models, the memories or the group's results read. An agent in each
+    model stands for each value that comes from another model or from the group's inputs.
     """
 
     before: ModelConfig
@@ -58,11 +58,11 @@ class StepParts:
 
 
 def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
-    """Return the model without the layers of its groups, and the groups by the name of the layer that stands for them.
+    """Return the model without the layers of its groups, and the groups by the name of the layer that represents them.
 
-    In that model the group's layer has the layers that it takes something from as inputs, and the gather agents have
-    the group as theirs, so that both are layers like any other. What an evaluator reads inside of a group is handed
-    out too, under its own name.
+    In this model the inputs of the group's layer are the layers that the group reads, and the input of a gather agent
+    is the group's layer, so both are ordinary layers. A layer that an evaluator reads inside a group becomes a result
+    of the group under its own name.
 
     Raises: ConfigError: if an evaluator reads a layer of a group within a group, or a group lacks a layer.
     """
@@ -83,7 +83,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
         if layer.name in owners and layer.name not in givers:
             continue
         added = outer.layers.add()
-        if layer.name in owners:  # an evaluator reads it
+        if layer.name in owners:  # an evaluator reads this layer
             added.MergeFrom(LayerConfig(name=layer.name, type="gather_agent", size=layer.size))
         else:
             added.CopyFrom(layer)
@@ -93,7 +93,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
                 added.inputs.add(input_layer_name=source)
         elif layer.name in givers:
             del added.inputs[:]
-            added.type = "gather_agent"  # what is generated is a data layer in the message
+            added.type = "gather_agent"  # in the message, a generated result is a data layer
             added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
     return outer, groups
 
@@ -105,7 +105,7 @@ def _take_group(
     owners: Mapping[str, str],
     layers: Mapping[str, LayerConfig],
 ) -> Group:
-    """Return a group with what its evaluators read among its results, and with the groups inside of it."""
+    """Return a group with the groups inside it; its results include the layers that its evaluators read."""
     kept = SubModelConfig()
     kept.CopyFrom(record)
     inside = [record]
@@ -131,18 +131,18 @@ def _take_group(
 
 
 def _find_sources(record: SubModelConfig) -> list[str]:
-    """Return the layers of the enclosing network that a group takes something from."""
+    """Return the layers of the enclosing network that a group reads."""
     boots = [one.boot_layer_name for one in record.memories if one.boot_layer_name]
     return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))
 
 
-# ----- A step: what does not depend on the steps before, and what no later step depends on, is taken out -----
+# ----- Splitting a step: parts that do not depend on previous steps, or that no later step depends on -----
 
 
 def split_step(group: Group) -> StepParts:
     """Return the parts of a step; `before` and `after` run on the rows of all steps at once.
 
-    A part without layers of its own has no outputs either. A step with a group inside is not taken apart.
+    A part without layers has no outputs. A step that contains a group is not split.
     """
     if group.step.sub_models:
         return StepParts(before=ModelConfig(), steps=group.step, after=ModelConfig())
@@ -154,7 +154,7 @@ def split_step(group: Group) -> StepParts:
     remembered = {one.layer_name for one in record.memories} - memories
     needed = _find_ancestors(results | remembered, inputs)
     before: set[str] = set()
-    held = set(remembered)  # what has to run step by step whatever reads it
+    held = set(remembered)  # layers that must run step by step, whatever reads them
     for name, layer in layers.items():
         if name not in needed or name in agents or name in memories:
             continue
@@ -178,7 +178,7 @@ def _is_row_by_row(layer: LayerConfig) -> bool:
 
 
 def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the layers and all that they depend on."""
+    """Return the layers and all layers that they depend on."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -190,10 +190,10 @@ def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set
 
 
 def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
-    """Return a model of some layers of a step, with agents for what they take from elsewhere.
+    """Return a model of some layers of a step, with agents for the values that come from elsewhere.
 
-    Args: read: what others read of the step's layers; those of this part are its outputs.  also: outputs that may be
-        agents.
+    Args: read: the layers that others read; the layers of this part among them are its outputs.  also: further outputs,
+    which may be agents.
     """
     part = ModelConfig(type=step.type)
     taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also

@@ -1,1 +1,1 @@
-"""Layers over sequences that have no state."""
+"""Layers over sequences, without state."""

@@ -1,7 +1,7 @@
-"""The layers that make one row of a sequence, of a sub-sequence, or of every seq_pool_stride frames.
+"""Layers that reduce a sequence, a sub-sequence, or every seq_pool_stride frames to one row.
 
-They are max, average (also sum and sum / square root of the length) and seqlastins (first or last frame). An empty
-sequence gives a row of zeros and takes no gradient.
+The types are max, average (also sum, and sum / square root of the length) and seqlastins (first or last frame). An
+empty sequence gives a row of zeros and gets no gradient.
 
 Source: gserver/layers/SequencePoolLayer.cpp, MaxLayer.cpp, AverageLayer.cpp, SequenceLastInstanceLayer.cpp of v0.10.
 """
@@ -24,10 +24,11 @@ from trainer.layers.ragged import scatter_rows, starts_of
 
 
 class SequencePoolingLayer(Layer):
-    """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass says how.
+    """Pool stretches of frames: (frames, size) -> (stretches, size). A subclass defines how.
 
-    trans_type "non-seq": a row for each sequence, in no sequence any more. "seq": a row for each sub-sequence, in
-    sequences of those. seq_pool_stride n: a row for every n frames; the last row of a sequence may have fewer.
+    trans_type "non-seq": one row for each sequence; the result has no sequences. "seq": one row for each sub-sequence;
+    the result has the outer sequences. seq_pool_stride n: one row for every n frames; a sequence's last row may have
+    fewer.
     """
 
     strides_from_the_end = False
@@ -48,20 +49,23 @@ class SequencePoolingLayer(Layer):
         raise NotImplementedError
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
-        """Return the gradient of the frames from that of the stretches, after `pool` of the same ones."""
+        """Return the gradient of the frames from the gradient of the stretches;
+
+        `pool` was called for the same stretches.
+        """
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the pooled rows.
 
-        Raises: ConfigError: the input has no (sub-)sequences.
+        Raises: ConfigError: if the input has no (sub-)sequences.
         """
         self._x = require_matrix(self, inputs[0], self.size)
         self._starts, outer = self.find_stretches(inputs[0])
         return self.add_bias(self.pool(self._x, self._starts), outer)
 
     def find_stretches(self, one: Argument) -> tuple[Ids, Ids | None]:
-        """Return where the stretches begin, and where the result's sequences do, if it has any."""
+        """Return where the stretches begin, and where the sequences of the result begin, if it has sequences."""
         starts = require_starts(self, one)
         if self.config.trans_type == "seq":
             sub_starts = require_sub_starts(self, one)
@@ -83,15 +87,15 @@ class SequencePoolingLayer(Layer):
 
 
 class MaxLayer(SequencePoolingLayer):
-    """The maximum of each column; the first one takes the gradient.
+    """The maximum of each column; the first maximum gets the gradient.
 
-    With output_max_index, the number of its frame in the batch instead (-1 in an empty sequence).
+    With output_max_index the result is the number of its frame in the batch (-1 for an empty sequence).
     """
 
     _places: Ids
 
     def pool(self, x: Array, starts: Ids) -> Array:
-        """Return the maxima, or where they are."""
+        """Return the maxima, or their frames."""
         largest, self._places = max_stretches(x, starts)
         return self._places.astype(x.dtype) if self.config.output_max_index else largest
 
@@ -106,9 +110,9 @@ class MaxLayer(SequencePoolingLayer):
 
 
 class AverageLayer(SequencePoolingLayer):
-    """The sum of the frames ("sum"), over their number ("average") or the square root of it ("squarerootn").
+    """The sum of the frames ("sum"), divided by their number ("average") or its square root ("squarerootn").
 
-    Frames that repeat, such as embeddings of words, are added up from their distinct rows.
+    Repeated frames, such as embeddings of words, are summed from their distinct rows.
     """
 
     takes_repeats = True
@@ -133,7 +137,7 @@ class AverageLayer(SequencePoolingLayer):
         return self.add_bias(self._scale(sum_rows(one.distinct, one.index, self._starts), self._starts), outer)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Return the gradient of the frames, or of the distinct ones."""
+        """Return the gradient of the frames, or of the distinct frames."""
         one = self._repeats
         if one is None or one.distinct is None or one.index is None or not wanted[0]:
             return super().backward(gradient, wanted)
@@ -151,7 +155,7 @@ class AverageLayer(SequencePoolingLayer):
         return np.repeat(self._scale(gradient.copy(), starts), np.diff(starts), axis=0)
 
     def _scale(self, rows: Array, starts: Ids) -> Array:
-        """Scale a row of each stretch in place."""
+        """Scale the row of each stretch in place."""
         if self._power:
             lengths = np.maximum(np.diff(starts), 1).astype(rows.dtype)
             rows *= lengths[:, None] ** rows.dtype.type(self._power)
@@ -159,7 +163,7 @@ class AverageLayer(SequencePoolingLayer):
 
 
 class SequenceEndLayer(SequencePoolingLayer):
-    """The last frame, or with select_first the first one; strides then count from the end of the sequence."""
+    """The last frame, or with select_first the first frame; strides then count from the end of the sequence."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -177,14 +181,14 @@ class SequenceEndLayer(SequencePoolingLayer):
         return scatter_rows(gradient if filled is None else gradient[filled], picked, len(x))
 
     def _pick(self, starts: Ids) -> tuple[Ids, Ids | None]:
-        """Return the frame of each stretch that is not empty, and which those are (None: all)."""
+        """Return the frame of each nonempty stretch, and the indices of the nonempty stretches (None: all)."""
         is_filled = starts[1:] > starts[:-1]
         frames = starts[:-1] if self.config.select_first else starts[1:] - 1
         return (frames, None) if is_filled.all() else (frames[is_filled], np.flatnonzero(is_filled))
 
 
 def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
-    """Return where each sequence begins, counted in sub-sequences instead of frames; and the end."""
+    """Return where each sequence begins, counted in sub-sequences instead of frames, and the end."""
     outer: Ids = np.searchsorted(sub_starts, starts).astype(np.int64)
     outer[-1] = len(sub_starts) - 1
     return outer
@@ -193,7 +197,7 @@ def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
 def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, Ids]:
     """Return where the pieces of `stride` frames begin, and where each sequence begins counted in pieces.
 
-    The piece with fewer frames is a sequence's last one; counting from the end, its first one.
+    A sequence's last piece may have fewer frames; if counted from the end, its first piece.
     """
     lengths = np.diff(starts)
     pieces = -(-lengths // stride)

@@ -1,4 +1,4 @@
-"""Layers that make other sequences of sequences: repeated, joined, cut, chosen, mixed along time.
+"""Layers that build new sequences from sequences: repeated, joined, cut, selected, mixed along time.
 
 Source: spec/config.md 6, Sequence; gserver/layers/Expand-, Sequence*-, SubSequence-, SubNestedSequence-, KmaxSeqScore-
 and RowConvLayer.cpp of v0.10.
@@ -31,9 +31,9 @@ from trainer.layers.sequence.pooling import count_sub_sequences
 
 
 class ExpandLayer(Layer):
-    """Each row as often as the second input's sequence (trans_type "seq": sub-sequence) has frames, plus a bias.
+    """Each row repeated for each frame of the second input's sequence (trans_type "seq": sub-sequence), plus a bias.
 
-    Inputs: x, a row for each (sub-)sequence; and what says how many frames each has, of any kind.
+    Inputs: x, a row for each (sub-)sequence; any layer whose (sub-)sequences define the numbers of frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -45,7 +45,7 @@ class ExpandLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the rows in the second input's sequences.
 
-        Raises: DataError: there are not as many rows as sequences.
+        Raises: DataError: if the numbers of rows and sequences differ.
         """
         x, like = require_matrix(self, inputs[0], self.size), inputs[1]
         is_nested = self.config.trans_type == "seq"
@@ -63,7 +63,7 @@ class ExpandLayer(Layer):
 
 
 class SequenceConcatLayer(Layer):
-    """Each sequence of the first input followed by that of the second, plus a bias."""
+    """Each sequence of the first input, followed by the sequence of the second input, plus a bias."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -74,7 +74,7 @@ class SequenceConcatLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the joined sequences.
 
-        Raises: DataError: the inputs have different numbers of sequences.
+        Raises: DataError: if the inputs have different numbers of sequences.
         """
         values = [require_matrix(self, one, self.size) for one in inputs]
         first, second = (np.diff(require_starts(self, one, i)) for i, one in enumerate(inputs))
@@ -107,7 +107,7 @@ class SequenceReshapeLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the numbers in their new frames.
 
-        Raises: DataError: those of a sequence do not fill them.
+        Raises: DataError: if the numbers of a sequence do not fill its new frames.
         """
         x, ends = (
             require_rows(self, inputs[0]),
@@ -128,7 +128,7 @@ class SequenceReshapeLayer(Layer):
 
 
 class PickingLayer(Layer):
-    """A layer whose rows are rows of its first input: a subclass says which, maybe some repeatedly."""
+    """A layer whose rows are rows of its first input: a subclass selects them, possibly some repeatedly."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -141,7 +141,7 @@ class PickingLayer(Layer):
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows that were picked."""
+        """Return the selected rows."""
         x = require_matrix(self, inputs[0], self.size)
         self._picked, starts, sub_starts = self.pick(inputs)
         self._height = len(x)
@@ -149,7 +149,7 @@ class PickingLayer(Layer):
         return Argument(value=rows, starts=starts, sub_starts=sub_starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient of the rows that were picked, zero for the others."""
+        """Return the gradient of the selected rows, zero for the others."""
         self._bias.backward(gradient)
         results: list[Array | None] = [None] * len(wanted)
         if wanted[0]:
@@ -160,7 +160,7 @@ class PickingLayer(Layer):
 
 
 class SubSequenceLayer(PickingLayer):
-    """Of each sequence the frames from `offset` on, `size` of them. Inputs: x, ids of offsets, ids of sizes."""
+    """From each sequence `size` frames, starting at `offset`. Inputs: x, the offsets as ids, the sizes as ids."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -169,7 +169,7 @@ class SubSequenceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the frames.
 
-        Raises: DataError: a sequence does not have them all.
+        Raises: DataError: if a sequence does not contain all these frames.
         """
         starts = require_starts(self, inputs[0])
         offsets, sizes = require_ids(self, inputs[1]), require_ids(self, inputs[2])
@@ -185,10 +185,10 @@ class SubSequenceLayer(PickingLayer):
 
 
 class SequenceSliceLayer(PickingLayer):
-    """Slices of each (sub-)sequence, each of which becomes a (sub-)sequence of its own.
+    """Slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
 
-    Inputs: x, then the slices' first frames, last frames, or both, a row for each (sub-)sequence of x; -1 ends a row.
-    With one of the two, select_first says that it is the first frames.
+    Inputs: x; then the first frames of the slices, their last frames, or both, a row for each (sub-)sequence of x; -1
+    ends a row. If only one is given, select_first says whether it holds the first frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -198,7 +198,7 @@ class SequenceSliceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the slices' frames.
 
-        Raises: DataError: a slice is empty or not inside of its sequence.
+        Raises: DataError: if a slice is empty or not inside its sequence.
         """
         starts, sub_starts = require_starts(self, inputs[0]), inputs[0].sub_starts
         bounds = starts if sub_starts is None else sub_starts
@@ -223,7 +223,10 @@ class SequenceSliceLayer(PickingLayer):
 
 
 class SubNestedSequenceLayer(PickingLayer):
-    """Of each sequence some of its sub-sequences. Inputs: x, and their numbers, a row a sequence; -1 ends a row."""
+    """Some sub-sequences of each sequence.
+
+    Inputs: x, and the numbers of the sub-sequences, a row per sequence; -1 ends a row.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -232,7 +235,7 @@ class SubNestedSequenceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the sub-sequences' frames.
 
-        Raises: DataError: a sequence has no sub-sequence of a number.
+        Raises: DataError: if a sequence has no sub-sequence with a given number.
         """
         sub_starts = require_sub_starts(self, inputs[0])
         starts = require_starts(self, inputs[0])
@@ -250,9 +253,9 @@ class SubNestedSequenceLayer(PickingLayer):
 
 
 class TopScoresLayer(Layer):
-    """The frames with the `beam_size` largest scores of each (sub-)sequence, counted from its first, best one first.
+    """The frames with the `beam_size` largest scores of each (sub-)sequence, best first, counted from its first frame.
 
-    x: (frames, 1) -> ((sub-)sequences, beam_size); -1 fills the rest of a row. There is no gradient.
+    x: (frames, 1) -> ((sub-)sequences, beam_size); -1 fills the rest of a row. The layer has no gradient.
     """
 
     takes_gradient = False
@@ -280,7 +283,7 @@ class TopScoresLayer(Layer):
 
 
 class RowConvolutionLayer(Layer):
-    """y_t = the sum over i < context_length of w_i * x_(t + i), frames after the sequence being zero.
+    """y_t = the sum over i < context_length of w_i * x_(t + i); frames after the end of the sequence are zero.
 
     Shapes: x: (frames, size), w: (context_length, size).
     """
@@ -305,7 +308,7 @@ class RowConvolutionLayer(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g_t * x_(t + i), return those of w_i * g_(t - i)."""
+        """Add the sums of g_t * x_(t + i) to the gradient of w, and return the sums of w_i * g_(t - i)."""
         w = self._weight.matrix(self._length, self.size)
         of_w: Array = np.zeros_like(w)
         result: Array = gradient * w[0]

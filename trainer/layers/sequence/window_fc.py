@@ -1,8 +1,8 @@
-"""A fully connected layer over windows of frames, and the maximum of it over each sequence, computed as one.
+"""A fully connected layer over windows of frames, and its maximum over each sequence, computed in one layer.
 
-Every block of the weight is multiplied with the distinct frames once, and the sum of a window is one of rows of these
-products: no window is ever written down. A maximum needs the activation of one frame only, and sends its gradient to
-one window only.
+The layer multiplies each block of the weight with each distinct frame once. The sum of a window is then a sum of rows
+of these products, so the windows are never stored. A maximum needs the activation of one frame only, and sends its
+gradient to one window only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from trainer.layers.dense.fc import FullyConnectedLayer
 from trainer.layers.mixed.projections import ContextProjection
 from trainer.layers.workspace import Workspace
 
-# types that no config names: trainer.network.fusion makes these layers
+# layer types that trainer.network.fusion creates; a configuration cannot name them
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
-# Up to 1/FEW as many maxima as distinct frames are few. A product by way of tables takes the processor FEW times fewer
-# cycles for each number, so few maxima are faster without it.
+# The maxima are few if there are at most 1/FEW as many maxima as distinct frames. A product from tables takes FEW times
+# fewer processor cycles per number, so few maxima are faster without tables.
 FEW = 6
 
 
@@ -57,7 +57,7 @@ class WindowLayer(Layer):
     def find_windows(self, x: Argument) -> tuple[Array, SequenceWindows]:
         """Return the distinct frames, or all, and the windows over them.
 
-        Raises: ConfigError: the input has no dense rows, of another width, or no sequences.
+        Raises: ConfigError: if the input has no sequences, or no dense rows of the expected width.
         """
         rows = x.value if x.distinct is None else x.distinct
         if x.starts is None or rows is None or rows.shape[1] != self._shape[1]:
@@ -73,12 +73,15 @@ class WindowLayer(Layer):
         return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
 
     def empty_tables(self, rows: Array, dtype: npt.DTypeLike) -> Array:
-        """Return zeros in the shape of the products, for their gradient; they take the place of the products."""
+        """Return zeros in the shape of the products, for their gradient; they reuse the memory of the products."""
         length, _, size = self._shape
         return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
 
     def descend_tables(self, tables: Array, is_wanted: bool) -> Flowing:
-        """Add to the gradient of the weight, return that of the frames. Shapes: tables: (distinct, length, size)."""
+        """Add to the gradient of the weight, and return that of the frames.
+
+        Shapes: tables: (distinct, length, size).
+        """
         length, depth, size = self._shape
         rows, _ = self.find_windows(self._input)
         flat = tables.reshape(-1, length * size)
@@ -88,7 +91,7 @@ class WindowLayer(Layer):
         return self.flow(flat @ self._joined.T) if is_wanted else None
 
     def flow(self, gradient: Array) -> Flowing:
-        """Return the gradient of the distinct frames as what it is."""
+        """Return the gradient of the distinct frames in the form of the input."""
         return gradient if self._input.index is None else DistinctGradient(gradient)
 
     def descend_bias(self, gradient: Array) -> None:
@@ -131,9 +134,9 @@ class WindowSumLayer(WindowLayer):
 
 
 class WindowMaximumLayer(WindowLayer):
-    """The maximum over each sequence of the activation of the sums: (sequences, size); zero for an empty one.
+    """The maximum over each sequence of the activated sums: (sequences, size); zero for an empty sequence.
 
-    The activation never falls, so that of the largest sum is the largest.
+    The activation never decreases, so the activation of the largest sum is the largest.
     """
 
     applies_activation = True

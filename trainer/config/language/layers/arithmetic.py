@@ -63,7 +63,7 @@ def interpolation_layer(input: Any, weight: Any, name: str | None = None, layer_
 
 @helper("layers")
 def power_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Raise a row to the power of its weight. The walk of outputs() sees the input before the weight."""
+    """Raise a row to the power of its weight. outputs() visits the input before the weight."""
     inputs = _weight_and_input(weight, input)
     return _build(name, "power", inputs, columns_of(inputs[1]), layer_attr).output(inputs[::-1])
 
@@ -105,7 +105,7 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 def cos_sim(
     a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Scaled cosine of two rows; with size n, of a row and the n parts of another."""
+    """Scaled cosine of two rows; with size n, of a row and each of the n parts of another row."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
     if parts > 1 and columns_of(inputs[1]) != parts * columns_of(inputs[0]):
@@ -198,7 +198,7 @@ def clip_layer(input: Any, min: float, max: float, name: str | None = None) -> L
 def scale_shift_layer(
     input: Any, name: str | None = None, param_attr: Any = None, bias_attr: Any = None
 ) -> LayerOutput:
-    """Return w x + b with two learnt numbers."""
+    """Return w x + b with two trained numbers."""
     source = to_layer("input", input)
     layer = _build(name, "scale_shift", [source], columns_of(source))
     layer.add_weight(0, 1, [1, 1], to_parameter_attr("param_attr", param_attr))
@@ -215,7 +215,7 @@ def factorization_machine(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Second-order interactions of the columns, each with a learnt vector of factor_size numbers."""
+    """Second-order interactions of the columns, with a trained vector of factor_size numbers for each column."""
     source = to_layer("input", input)
     factors = to_size("factor_size", factor_size)
     activation = to_activation("act", act)

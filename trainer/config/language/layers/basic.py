@@ -1,4 +1,4 @@
-"""Data, fully connected, and the layers that only rearrange or pass on.
+"""Data layers, fully connected layers, and layers that only rearrange or pass on values.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6.
 """
@@ -34,7 +34,7 @@ def data_layer(
 ) -> LayerOutput:
     """Declare an input: a slot that the data provider delivers under this name, `size` columns wide."""
     to_text("name", name)
-    if depth and height and not width:  # v0.10's order, data_layer('image', 784, 28, 28): there was no depth
+    if depth and height and not width:  # v0.10's order of arguments, without depth: data_layer('image', 784, 28, 28)
         depth, height, width = None, depth, height
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
     num_filters = None
@@ -51,7 +51,7 @@ def data_layer(
 
 
 def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
-    """Return one ParamAttr per input: the user's list, or copies of the user's one."""
+    """Return one ParamAttr per input: the user's list, or copies of the user's single ParamAttr."""
     if is_list(param_attr):
         if len(param_attr) != count:
             raise ArgumentError(f"param_attr has {len(param_attr)} items for {count} inputs; give one per input")
@@ -103,7 +103,7 @@ def selective_fc_layer(
 ) -> LayerOutput:
     """Compute only the selected columns of a fully connected layer; its weights are stored transposed."""
     inputs = to_layers("input", input)
-    if isinstance(size, LayerOutput):  # v0.9's order
+    if isinstance(size, LayerOutput):  # v0.9's order of arguments
         size, select = select, size
     columns = to_size("size", size)
     selection = to_layer("select", select)
@@ -155,7 +155,7 @@ def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
 
 @helper("layers", prefix="dropout")
 def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Set a share of the values to zero while training; while testing all are scaled instead."""
+    """Set a share of the values to zero in training; in tests all values are scaled instead."""
     dropout = ExtraLayerAttribute(drop_rate=dropout_rate)
     return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=dropout)
 
@@ -182,7 +182,7 @@ def trans_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
 
 @helper("layers", prefix="resize")
 def resize_layer(input: Any, size: int, name: str | None = None) -> LayerOutput:
-    """Give the values of a batch another row length; the result's `size` stays the input's (a quirk of the legacy)."""
+    """Give the values of a batch another row length; the result's `size` stays the input's (as in the legacy)."""
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "resize", size=to_size("size", size))
     layer.add_input(source)
@@ -223,7 +223,7 @@ def sampling_id_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 
 @helper("layers")
 def multiplex_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Take row i from the layer that row i of the first input (an index) names."""
+    """Select row i from the layer that row i of the first input (an index) names."""
     inputs = to_layers("input", input)
     if len(inputs) < 3:
         raise wrong("input", input, "it must be an index layer and at least two layers to choose from")

@@ -1,4 +1,4 @@
-"""Cost layers: what training makes smaller. Inputs come in the order input, label, weight.
+"""Cost layers: the values that training minimises. Inputs come in the order input, label, weight.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
 """
@@ -53,7 +53,7 @@ def classification_cost(
 ) -> LayerOutput:
     """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log.
 
-    top_k was v0.10's: it is handed to the evaluators.
+    top_k is an argument of v0.10; it is passed to the evaluators.
     """
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
@@ -91,7 +91,7 @@ def square_error_cost(
 def mse_cost(
     input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the same as square_error_cost, under the name of v0.10 and with automatic names by that name."""
+    """Return the same as square_error_cost, under v0.10's name, which automatic names also use."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
@@ -162,7 +162,7 @@ def huber_classification_cost(
 def huber_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return what v0.9 and v0.10 called huber_cost: today's huber_classification_cost under its old type."""
+    """Return v0.9's and v0.10's huber_cost: the current huber_classification_cost under its old type."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
     return _cost(name, "huber", inputs, coeff, layer_attr).output(inputs)
@@ -185,7 +185,7 @@ def rank_cost(
     coeff: float = 1.0,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Cost of a pair of scores against which of the two should be greater."""
+    """Cost of the order of a pair of scores; the label says which of the two should be greater."""
     first = to_layer("left", left)
     inputs = [first, *_inputs(right, label, weight)]
     for argument, layer in zip(("left", "right", "label"), inputs, strict=False):

@@ -1,7 +1,7 @@
 """Recurrent groups: a network that is evaluated once per step of its input sequences, with memories of earlier steps.
 
-The layers of a group NAME are called `x@NAME` in the message. Its inputs reach it through agents: a scatter_agent per
-input sequence, an agent per memory, and in the enclosing model a gather_agent per result.
+The layers of a group NAME are called `x@NAME` in the message. Agents connect them with the enclosing model: a
+scatter_agent per input sequence, an agent per memory, and in the enclosing model a gather_agent per result.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 12.
 """
@@ -33,7 +33,7 @@ from trainer.config.language.layers.mixed import embedding_layer
 
 @public("layers")
 class StaticInput:
-    """An input that a group sees whole at every step: one row, or with is_seq a sequence, per sample."""
+    """An input that is the same at each step of a group: one row per sample, or with is_seq one sequence per sample."""
 
     def __init__(self, input: Any, is_seq: bool = False, size: int | None = None):
         self.input = to_layer("input", input)
@@ -44,7 +44,10 @@ class StaticInput:
 
 @public("layers")
 class SubsequenceInput:
-    """An input whose steps are sub-sequences. Its data decide that; the word is for v0.10's text of a config."""
+    """An input whose steps are sub-sequences.
+
+    The data decide this; the class only changes v0.10's text of the message.
+    """
 
     def __init__(self, input: Any):
         self.input = to_layer("input", input)
@@ -52,29 +55,29 @@ class SubsequenceInput:
 
 @public("layers")
 class BaseGeneratedInput:
-    """The input of a beam search that comes from its own last step."""
+    """The input of a beam search that comes from its own previous step."""
 
     def __init__(self) -> None:
         self.bos_id: int | None = None
         self.eos_id: int | None = None
 
     def before_real_step(self) -> LayerOutput:
-        """Return what the user's step gets."""
+        """Return the argument of the user's step function."""
         raise ArgumentError(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
 
     def after_real_step(self, *_results: Any) -> list[LayerOutput]:
-        """Return what the step gives, beginning with the chosen ids."""
+        """Return the results of the step, beginning with the chosen ids."""
         raise ArgumentError(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
 
 
 @public("layers")
 class GeneratedInput(BaseGeneratedInput):
-    """The embedding of the id that a beam search chose last.
+    """The embedding of the id that a beam search chose in the previous step.
 
     Args:
         size: number of ids.
-        embedding_name: of the table's parameter.
-        embedding_size: of its rows.
+        embedding_name: the name of the table's parameter.
+        embedding_size: the size of its rows.
     """
 
     def __init__(self, size: int, embedding_name: str, embedding_size: int):
@@ -84,13 +87,13 @@ class GeneratedInput(BaseGeneratedInput):
         self.embedding_size = to_size("embedding_size", embedding_size)
 
     def before_real_step(self) -> LayerOutput:
-        """Return the embedding of the last id, of bos_id at the first step."""
+        """Return the embedding of the previous id; at the first step, of bos_id."""
         last = memory(name=_PREDICTION, size=self.size, boot_with_const_id=self.bos_id)
         table = ParameterAttribute(name=self.embedding_name)
         return embedding_layer(input=last, size=self.embedding_size, param_attr=table)
 
     def after_real_step(self, *results: Any) -> list[LayerOutput]:
-        """Return the ids with the highest probabilities, and the step's further results."""
+        """Return the ids with the highest probabilities, and the further results of the step."""
         given = [layer for result in results for layer in to_list(result)]
         if not given:
             raise wrong("step", given, "the step function must return the layer of probabilities")
@@ -101,11 +104,11 @@ _PREDICTION = "__beam_search_predict__"
 _GroupInput = LayerOutput | StaticInput | SubsequenceInput
 
 
-# --- what users call ----------------------------------------------------------------------------------------------
+# --- functions and classes for users -------------------------------------------------------------------------------
 
 
 class MemoryOutput(LayerOutput):
-    """A memory; one that was made without a name is told by set_input() what to remember."""
+    """A memory; if it has no name, set_input() says which layer it remembers."""
 
     def set_input(self, input: Any) -> None:
         """Remember this layer of the same step."""
@@ -123,18 +126,18 @@ def memory(
     boot_bias_active_type: Any = None,
     boot_with_const_id: int | None = None,
 ) -> LayerOutput:
-    """Return what the layer called `name` gave one step ago: it may be made later in the same step function.
+    """Return the output of the layer `name` one step ago; the step function may create this layer later.
 
     Args:
-        name: the layer's, or None; then `set_input()` names it.
-        size: the layer's.
-        memory_name: of the agent, where name is None.
-        is_seq: whether it is the whole sequence of boot_layer; the data decide that.
-        boot_layer: its row for a sequence is the value at the sequence's first step; else it is
-        boot_bias: a learnt vector, after boot_bias_active_type; or
-        boot_with_const_id: an id; or zeros.
+        name: the layer's name, or None; then `set_input()` names the layer.
+        size: the layer's size.
+        memory_name: the agent's name, if name is None.
+        is_seq: whether it is the whole sequence of boot_layer; the data decide this.
+        boot_layer: its row for a sequence is the value at the sequence's first step; otherwise this value is given by
+        boot_bias: a trained vector, after boot_bias_active_type; or by
+        boot_with_const_id: an id; or it is zero.
     """
-    # an automatic name is counted at every call, also where the agent is called after the layer
+    # each call counts an automatic name, even if the agent has the layer's name
     automatic = current().auto_name("memory") if memory_name is None else memory_name
     boot = None if boot_layer is None else to_layer("boot_layer", boot_layer)
     if boot_bias is not None and not isinstance(boot_bias, ParameterAttribute):
@@ -177,13 +180,13 @@ def recurrent_group(
     """Evaluate the network that `step` builds once per step of the input sequences.
 
     Args:
-        step: takes one argument per input and returns a layer or several: what the group gives.
-        input: layers, whose sequences are read step by step and have equal lengths; SubsequenceInput where a step is a
-            sub-sequence; StaticInput for what every step sees whole.
-        reverse: from the last step to the first.
-        name: the group's.
-        targetInlink: of earlier versions; one of the inputs, without effect but in v0.10's text.
-        is_generating: of earlier versions; taken and ignored.
+        step: takes one argument per input and returns one or more layers, the results of the group.
+        input: layers, whose sequences are read step by step and have equal lengths; SubsequenceInput if a step is a
+            sub-sequence; StaticInput for an input that is the same at each step.
+        reverse: whether steps run from the last to the first.
+        name: the group's name.
+        targetInlink: an argument of earlier versions: one of the inputs; it only changes v0.10's text of the message.
+        is_generating: an argument of earlier versions; ignored.
     Returns: one layer, or a list of layers.
     """
     _check_step(step)
@@ -206,18 +209,18 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> Any:
-    """Generate sequences: the same step function as in training, fed with its own best results.
+    """Generate sequences with the same step function as in training; its input is its own best results.
 
     Args:
-        step: takes one argument per input and returns the layer of the probabilities of the next id, perhaps with
+        step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with
             further layers.
         input: StaticInputs and one GeneratedInput.
         bos_id, eos_id: the ids that begin and end a sequence.
-        beam_size: number of sequences that are followed.
-        max_length: of a sequence.
-        name: the recurrent group's.
-        num_results_per_sample: number of sequences that are given; beam_size unless said.
-    Returns: the ids; with further results of step a list that begins with them.
+        beam_size: number of sequences to follow.
+        max_length: maximum length of a sequence.
+        name: the recurrent group's name.
+        num_results_per_sample: number of sequences to return; default beam_size.
+    Returns: the ids; if step has further results, a list that begins with the ids.
     """
     _check_step(step)
     given = [input] if isinstance(input, StaticInput | BaseGeneratedInput) else to_list(input)
@@ -275,5 +278,5 @@ def run_group(
         add_result(GroupLink(result.name, any(link.has_subseq for link in links)))
     end_group(name)
     for result in results:
-        result.full_name = parse.full_name(result.name)  # from now on it stands for the result in the enclosing model
+        result.full_name = parse.full_name(result.name)  # from here on it stands for the result in the enclosing model
     return results[0] if len(results) == 1 else results

@@ -1,4 +1,4 @@
-"""Layers that are made of projections and operators: mixed_layer, concat_layer, and what is short for them.
+"""Layers made of projections and operators: mixed_layer, concat_layer, and shorthands for them.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py, MixedLayer and ConcatenateLayer2; the
 specification's sections 6 and 7.
@@ -34,7 +34,7 @@ def _to_terms(argument: str, value: Any) -> list[Term]:
 
 
 def _common_size(terms: Sequence[Term], size: int) -> int:
-    """Return the size that all terms agree on; the operators are asked first."""
+    """Return the common size of all terms; the operators are checked first."""
     decided = f"the layer's size is {size}"
     for term in sorted(terms, key=lambda term: isinstance(term, ProjectionTerm)):
         if term.size and not size:
@@ -47,7 +47,7 @@ def _common_size(terms: Sequence[Term], size: int) -> int:
 
 
 def _add_terms(layer: LayerBuilder, terms: Sequence[Term], sizes: Sequence[int]) -> None:
-    """Write the inputs: that of each term at its place, then the further ones of the operators."""
+    """Write the inputs: first one input of each term in order, then the further inputs of the operators."""
     for term in terms:
         layer.add_input(term.parents[0])
     operators = [(index, term) for index, term in enumerate(terms) if isinstance(term, OperatorTerm)]
@@ -69,7 +69,7 @@ def _add_projection(layer: LayerBuilder, index: int, projection: ProjectionTerm,
     rows = columns_of(projection.origin)
     message = layer.message.inputs[index].proj_conf
     message.CopyFrom(projection.message)
-    message.name = f"_{layer.name}.w{index}"  # also where the parameter has another name, or there is none
+    message.name = f"_{layer.name}.w{index}"  # even if the parameter has another name, or there is none
     message.input_size = rows
     message.output_size = size
     if message.type == "identity_offset" and message.offset + size > rows:
@@ -91,9 +91,10 @@ def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> Non
 
 
 class MixedLayerOutput(LayerOutput):
-    """A sum of projections and operators; its message is written when the `with` block ends, or at once with input=.
+    """A sum of projections and operators; its message is written at the end of the `with` block, or at once with
+    input=.
 
-    `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
+    Example: `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
     """
 
     absence = "it was never finished: give mixed_layer its input=, or use it as `with mixed_layer(...) as m:`"
@@ -109,7 +110,7 @@ class MixedLayerOutput(LayerOutput):
         if self._is_finished:
             if isinstance(other, ProjectionTerm | OperatorTerm):
                 raise self._named(ArgumentError("it is finished; projections are added inside of its `with` block"))
-            return NotImplemented  # so that it means the layer plus another layer, or plus a number
+            return NotImplemented  # then Python adds another layer or a number to the layer
         try:
             (term,) = _to_terms("input", [other])
         except ArgumentError as wrong_use:
@@ -134,7 +135,7 @@ class MixedLayerOutput(LayerOutput):
             raise self._named(wrong_use) from None
 
     def finish(self) -> None:
-        """Write the layer's message and learn its size."""
+        """Write the layer's message and set its size."""
         terms = _to_terms("input", self.inputs)
         self.size = _common_size(terms, self.size or 0)
         layer = LayerBuilder(
@@ -158,9 +159,9 @@ def mixed_layer(
     bias_attr: Any = False,
     layer_attr: Any = None,
 ) -> MixedLayerOutput:
-    """Add up projections and operators; without input= they are added in the `with` block of what it returns.
+    """Add up projections and operators; without input=, add them in the `with` block of the result.
 
-    Args: size: 0 where the projections say it.
+    Args: size: 0 if the projections determine it.
     """
     layer = MixedLayerOutput(
         to_text("name", name), to_count("size", size), to_activation("act", act), bias_attr, layer_attr
@@ -176,7 +177,7 @@ def mixed_layer(
 def embedding_layer(
     input: Any, size: int, name: str | None = None, param_attr: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the row of a learnt table that the input's id names."""
+    """Return the row of a trained table that the input's id selects."""
     table = table_projection(input=input, size=to_size("size", size), param_attr=param_attr)
     return mixed_layer(name=name, size=size, input=[table], layer_attr=layer_attr)
 
@@ -221,7 +222,7 @@ def gated_unit_layer(
 def concat_layer(
     input: Any, act: Any = None, name: str | None = None, layer_attr: Any = None, bias_attr: Any = None
 ) -> LayerOutput:
-    """Put the columns of layers, or of projections, side by side; only projections may have a bias, a ParamAttr."""
+    """Put the columns of layers, or of projections, side by side; only projections can have a bias (a ParamAttr)."""
     activation = to_activation("act", act)
     if any(isinstance(item, ProjectionTerm | OperatorTerm) for item in to_list(input)):
         return _concat_projections(to_text("name", name), input, activation, layer_attr, bias_attr)
@@ -232,7 +233,7 @@ def concat_layer(
     layer = LayerBuilder(to_text("name", name), "concat", size=size, act=activation, extra=layer_attr, supports="DE")
     shapes = [(source.height, source.width, source.depth) for source in inputs]
     for source, shape in zip(inputs, shapes, strict=True):
-        if shape != shapes[0] and not current().has_data:  # v0.10 had no such rule
+        if shape != shapes[0] and not current().has_data:  # v0.10 has no such rule
             raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
         layer.add_input(source)
     set_shape(layer, shapes[0])
@@ -256,6 +257,6 @@ def _concat_projections(
     sizes = [term.size for term in projections]
     layer = LayerBuilder(name, "concat2", size=sum(sizes), act=activation, extra=layer_attr, supports="DE")
     _add_terms(layer, projections, sizes)
-    # nothing but a ParamAttr makes a bias here
+    # only a ParamAttr creates a bias here
     _add_bias(layer, projections, bias_attr if isinstance(bias_attr, ParameterAttribute) else False)
     return layer.output([parent for term in projections for parent in term.parents], activation=activation)

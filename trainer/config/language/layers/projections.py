@@ -18,7 +18,7 @@ from trainer.config.building.layer import LayerOutput, columns_of, message_of, t
 from trainer.config.language.maps.convolution import Filters, write_conv
 from trainer.config.language.maps.geometry import channels_of, initialise_filters, to_count, to_sizes
 
-# (columns of the input, columns of the result) -> (number of values, dims); no values mean no parameter
+# (columns of the input, columns of the result) -> (number of values, dims); 0 values mean no parameter
 Shape = Callable[[int, int], tuple[int, list[int]]]
 
 
@@ -44,14 +44,14 @@ def _number(_rows: int, _columns: int) -> tuple[int, list[int]]:
 
 @dataclass
 class ProjectionTerm:
-    """A function of one layer, perhaps with a parameter.
+    """A function of one layer, with or without a parameter.
 
     Attributes:
-        origin: the layer that it reads.
-        message: what the layer's message says of it, but for its name and sizes.
-        size: columns of the result; 0 where the mixed layer decides.
-        attr: of the parameter.
-        shape: of the parameter.
+        origin: the input layer.
+        message: the projection's message, except its name and sizes.
+        size: columns of the result; 0 if the mixed layer determines it.
+        attr: the attributes of the parameter.
+        shape: the shape of the parameter.
     """
 
     origin: LayerOutput
@@ -62,7 +62,7 @@ class ProjectionTerm:
 
     @property
     def parents(self) -> list[LayerOutput]:
-        """The layers that it reads."""
+        """The input layers."""
         return [self.origin]
 
     def __str__(self) -> str:
@@ -74,8 +74,8 @@ class OperatorTerm:
     """A function of several layers, without a parameter.
 
     Attributes:
-        origin: the layers that it reads.
-        message: what the layer's message says of it, but for indices and sizes.
+        origin: the input layers.
+        message: the operator's message, except indices and sizes.
         size: columns of the result.
     """
 
@@ -85,7 +85,7 @@ class OperatorTerm:
 
     @property
     def parents(self) -> list[LayerOutput]:
-        """The layers that it reads."""
+        """The input layers."""
         return self.origin
 
     def __str__(self) -> str:
@@ -112,20 +112,20 @@ def full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) ->
 
 @helper("layers")
 def trans_full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) -> ProjectionTerm:
-    """Return x W^T: the weights of another layer can be shared the other way round."""
+    """Return x W^T; W can be the weight of another layer that uses it untransposed."""
     source = to_layer("input", input)
     return _projection("trans_fc", source, _wanted_size(size), param_attr, _transposed_matrix)
 
 
 @helper("layers")
 def table_projection(input: Any, size: int = 0, param_attr: Any = None) -> ProjectionTerm:
-    """Return the row of W that the input's id names."""
+    """Return the row of W that the input's id selects."""
     return _projection("table", to_layer("input", input), _wanted_size(size), param_attr, _matrix)
 
 
 @helper("layers")
 def identity_projection(input: Any, offset: int | None = None, size: int | None = None) -> ProjectionTerm:
-    """Return x; with an offset as many of its columns from there on as the mixed layer has."""
+    """Return x; with an offset, the columns from there on, as many as the mixed layer has."""
     source = to_layer("input", input)
     columns = columns_of(source)
     if offset is None:
@@ -142,7 +142,7 @@ def identity_projection(input: Any, offset: int | None = None, size: int | None 
 
 @helper("layers")
 def slice_projection(input: Any, slices: Any) -> ProjectionTerm:
-    """Return some channels of a convolution, each slice being (first channel, one after the last)."""
+    """Return some channels of a convolution; each slice is (first channel, last channel + 1)."""
     source = to_layer("input", input)
     message = message_of(source)
     if message.type not in ("exconv", "cudnn_conv"):
@@ -174,7 +174,7 @@ def dotmul_projection(input: Any, param_attr: Any = None) -> ProjectionTerm:
 
 @helper("layers")
 def scaling_projection(input: Any, param_attr: Any = None) -> ProjectionTerm:
-    """Return x times one learnt number."""
+    """Return x times one trained number."""
     source = to_layer("input", input)
     return _projection("scaling", source, columns_of(source), param_attr, _number)
 
@@ -188,8 +188,9 @@ def context_projection(
     Args:
         input: a sequence.
         context_len: number of frames.
-        context_start: the first of them relative to the frame; by default it is in the middle.
-        padding_attr: False for zeros beyond the ends of a sequence; by default they are learnt, and zeros at first.
+        context_start: the position of the first frame relative to the current frame; default: the window is centred.
+        padding_attr: False for zeros beyond the ends of a sequence; by default the padding is trained and begins with
+            zeros.
     """
     source = to_layer("input", input)
     length = to_size("context_len", context_len)
@@ -247,7 +248,7 @@ def conv_projection(
     param_attr: Any = None,
     trans: bool = False,
 ) -> ProjectionTerm:
-    """Convolve a map with learnt filters; `trans` is the transposed convolution."""
+    """Convolve a map with trained filters; `trans` selects the transposed convolution."""
     source = to_layer("input", input)
     filters = _filters(
         source,
@@ -296,7 +297,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> OperatorTerm:
-    """Convolve each sample's map with filters that are the sample's row of another layer."""
+    """Convolve each sample's map with filters that another layer computes, one row per sample."""
     sources = [to_layer("img", img), to_layer("filter", filter)]
     filters = _filters(
         sources[0],

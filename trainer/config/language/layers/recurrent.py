@@ -1,4 +1,4 @@
-"""Recurrent layers, whole and one step at a time.
+"""Recurrent layers over sequences, and their single steps.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Recurrent".
 """
@@ -36,7 +36,7 @@ def _inner_activation(argument: str, value: Any, default: BaseActivation) -> Bas
 
 
 def _part_of(argument: str, source: LayerOutput, parts: int, size: Any, name: str | None) -> int:
-    """Return the width of a recurrent layer whose input has `parts` columns for each of its own."""
+    """Return the width of a recurrent layer; its input has `parts` times as many columns."""
     columns, rest = divmod(columns_of(source), parts)
     if rest:
         raise wrong(argument, source, f"its size must be a multiple of {parts}")
@@ -86,7 +86,7 @@ def lstmemory(
 ) -> LayerOutput:
     """Long short-term memory over sequences; the input holds the four projections: candidate, input, forget, output.
 
-    The bias holds those of the four and the three peepholes (input, forget, output).
+    The bias holds the biases of the four, and the three peepholes (input, forget, output).
     """
     source = to_layer("input", input)
     columns = _part_of("input", source, 4, size, name)
@@ -149,7 +149,10 @@ def lstm_step_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a long short-term memory; get_output_layer(..., "state") is its cell. Its bias is the peepholes."""
+    """One step of a long short-term memory; get_output_layer(..., "state") is its cell.
+
+    Its bias holds the peepholes.
+    """
     inputs = [to_layer("input", input), to_layer("state", state)]
     columns = columns_of(inputs[1]) if size is None else to_size("size", size)
     if inputs[1].size != columns:
@@ -166,7 +169,7 @@ def lstm_step_layer(
     layer.message.active_gate_type = to_activation("gate_act", gate_act, _SIGMOID).name
     message = layer.message
     message.active_state_type = to_activation("state_act", state_act, _TANH).name
-    if state_act is None:  # v0.10's default
+    if state_act is None:  # the default of v0.10
         current().in_jobs.append(lambda: setattr(message, "active_state_type", _SIGMOID.name))
     output = layer.output(inputs, activation=activation)
     output.outputs = ["default", "state"]
@@ -194,7 +197,7 @@ def gru_step_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit, whose last output `output_mem` is."""
+    """One step of a gated recurrent unit; `output_mem` is its output of the previous step."""
     inputs = [to_layer("input", input), to_layer("output_mem", output_mem)]
     columns = _third_of(inputs[0], inputs[1], size)
     activation = to_activation("act", act, _TANH)
@@ -221,7 +224,7 @@ def gru_step_naive_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit made of mixed layers, so that it can have dropout and error clipping."""
+    """One step of a gated recurrent unit made of mixed layers, so it supports dropout and error clipping."""
     source, memory = to_layer("input", input), to_layer("output_mem", output_mem)
     columns = _third_of(source, memory, size)
     bias = to_bias(bias_attr, default=True)
@@ -257,7 +260,7 @@ def gru_step_naive_layer(
 
 @helper("layers")
 def get_output_layer(input: Any, arg_name: str, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Return one of the further outputs of a layer, by its name."""
+    """Return one of the additional outputs of a layer, by its name."""
     source = to_layer("input", input)
     if arg_name not in source.outputs:
         raise wrong("arg_name", arg_name, f"{source.name!r} has the outputs {', '.join(source.outputs)}")

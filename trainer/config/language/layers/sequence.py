@@ -1,4 +1,4 @@
-"""Layers over sequences: pooling, picking, joining, cutting and repeating.
+"""Layers over sequences: pooling, selecting, joining, cutting and repeating.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Sequence".
 """
@@ -34,7 +34,7 @@ def _build(
 
 
 def _only_attr(bias_attr: Any) -> ParameterAttribute | bool:
-    """Return the bias of the few functions that take a ParamAttr only: for them True means no bias."""
+    """Return the bias of the few functions that accept a ParamAttr only: for them True means no bias."""
     return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -58,7 +58,7 @@ def pooling_layer(
     stride: int = -1,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Pool the rows of each sequence (or sub-sequence, or window of `stride` rows); the maximum unless said."""
+    """Pool the rows of each sequence (or sub-sequence, or window of `stride` rows); by default the maximum."""
     source = to_layer("input", input)
     pooling = MaxPooling() if pooling_type is None else pooling_type
     if isinstance(pooling, type) and issubclass(pooling, BasePoolingType):
@@ -134,7 +134,7 @@ def expand_layer(
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row as often as the sequence of `expand_as` has rows (or each sequence per sub-sequence)."""
+    """Repeat each row once per row of its sequence in `expand_as` (or each sequence once per sub-sequence)."""
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
     layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.trans_type = to_level("expand_level", expand_level)
@@ -146,7 +146,7 @@ def expand_layer(
 def seq_concat_layer(
     a: Any, b: Any, act: Any = None, name: str | None = None, layer_attr: Any = None, bias_attr: Any = None
 ) -> LayerOutput:
-    """Join each sequence of `a` with that of `b`."""
+    """Join each sequence of `a` with the sequence of `b`."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     if inputs[0].size != inputs[1].size:
         raise wrong("b", b, f"its size must be {inputs[0].size}, that of a")
@@ -165,7 +165,7 @@ def seq_reshape_layer(
     layer_attr: Any = None,
     bias_attr: Any = None,
 ) -> LayerOutput:
-    """Give the values of each sequence another row length; `act` is taken and has no effect, as in the legacy."""
+    """Give the values of each sequence another row length; `act` has no effect, as in the legacy."""
     source = to_layer("input", input)
     to_activation("act", act)
     layer = _build(name, "seqreshape", [source], to_size("reshape_size", reshape_size), layer_attr, supports="DE")
@@ -177,7 +177,7 @@ def seq_reshape_layer(
 def sub_seq_layer(
     input: Any, offsets: Any, sizes: Any, act: Any = None, bias_attr: Any = None, name: str | None = None
 ) -> LayerOutput:
-    """Cut one piece out of each sequence: from its offset, of its size."""
+    """Cut one piece out of each sequence, by its offset and size."""
     inputs = [to_layer("input", input), to_layer("offsets", offsets), to_layer("sizes", sizes)]
     activation = to_activation("act", act)
     layer = _build(name, "subseq", inputs, columns_of(inputs[0]), act=activation)
@@ -187,9 +187,9 @@ def sub_seq_layer(
 
 @helper("layers")
 def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None) -> LayerOutput:
-    """Cut pieces out of each sequence; without starts from its beginning, without ends to its end.
+    """Cut pieces out of each sequence; the default of starts is the beginning, the default of ends is the end.
 
-    The walk of outputs() sees the input only, so starts and ends have to be named by inputs() where they are data.
+    outputs() visits the input only; if starts and ends are data layers, inputs() must name them.
     """
     source = to_layer("input", input)
     bounds = [
@@ -209,7 +209,7 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
 def sub_nested_seq_layer(
     input: Any, selected_indices: Any, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Keep the sub-sequences with these numbers; the walk of outputs() sees the input only."""
+    """Keep the sub-sequences with these numbers; outputs() visits the input only."""
     source = to_layer("input", input)
     inputs = [source, to_layer("selected_indices", selected_indices)]
     return _build(name, "sub_nested_seq", inputs, columns_of(source), layer_attr).output([source])
@@ -217,7 +217,7 @@ def sub_nested_seq_layer(
 
 @helper("layers")
 def kmax_seq_score_layer(input: Any, name: str | None = None, beam_size: int = 1) -> LayerOutput:
-    """Return the numbers of the beam_size rows with the highest scores of each sequence."""
+    """Return the indices of the beam_size rows with the highest scores of each sequence."""
     source = to_layer("input", input)
     if source.size != 1:
         raise wrong("input", input, "its size must be 1")
@@ -235,7 +235,7 @@ def row_conv_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Convolve each column with a learnt kernel over this row and the context_len - 1 next ones."""
+    """Convolve each column with a trained kernel over this row and the next context_len - 1 rows."""
     source = to_layer("input", input)
     length, size = to_size("context_len", context_len), columns_of(source)
     activation = to_activation("act", act)
@@ -247,7 +247,7 @@ def row_conv_layer(
 
 @public("layers")
 class BeamInput:
-    """One expansion of a beam: the scores of all candidates, which were selected, and which is right."""
+    """One expansion of a beam: the scores of all candidates, the selected candidates, and the correct one."""
 
     def __init__(self, candidate_scores: Any, selected_candidates: Any, gold: Any):
         self.candidate_scores = to_layer("candidate_scores", candidate_scores)
@@ -259,7 +259,7 @@ class BeamInput:
 
 @helper("layers")
 def cross_entropy_over_beam(input: Any, name: str | None = None) -> LayerOutput:
-    """Cross entropy of the right path among all paths of a beam search, one BeamInput per expansion."""
+    """Cross entropy of the correct path among all paths of a beam search, one BeamInput per expansion."""
     beams = to_list(input)
     if not beams or not all(isinstance(beam, BeamInput) for beam in beams):
         raise wrong("input", input, "it must be a BeamInput or a list of them")

@@ -1,4 +1,4 @@
-"""Costs with a structure: chains of labels, alignments, and very many classes.
+"""Structured costs: chains of labels, alignments, and large numbers of classes.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
 """
@@ -24,7 +24,7 @@ from trainer.config.language.layers.basic import weight_attrs
 
 
 def _add_transitions(layer: LayerBuilder, classes: int, param_attr: Any) -> None:
-    # row 0 start, row 1 end, then from each class to each class
+    # row 0: start, row 1: end, further rows: from each class to each class
     layer.add_weight(0, classes * (classes + 2), [classes + 2, classes], to_parameter_attr("param_attr", param_attr))
 
 
@@ -65,7 +65,7 @@ def crf_layer(
 def crf_decoding_layer(
     input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the best sequence of labels in a linear chain; with a label, whether each one is wrong."""
+    """Return the best sequence of labels in a linear chain; with a label input, whether each label is wrong."""
     inputs = [to_layer("input", input)]
     if label is not None:
         inputs.append(to_layer("label", label))
@@ -80,7 +80,7 @@ def _alignment(
     kind: str, input: Any, label: Any, size: int | None, name: str | None, norm_by_times: bool, layer_attr: Any
 ) -> tuple[LayerBuilder, list[LayerOutput]]:
     inputs = [to_layer("input", input), to_layer("label", label)]
-    classes = size_of(inputs[1]) + 1  # and the blank
+    classes = size_of(inputs[1]) + 1  # plus one for the blank
     if size is not None and to_size("size", size) != classes:
         raise wrong("size", size, f"it must be {classes}, the label's and one for the blank")
     layer = LayerBuilder(to_text("name", name), kind, size=classes, extra=layer_attr)
@@ -134,7 +134,7 @@ def nce_layer(
     layer_attr: Any = None,
     act: Any = None,
 ) -> LayerOutput:
-    """Noise-contrastive estimation: the label against num_neg_samples classes that are drawn; act is sigmoid."""
+    """Noise-contrastive estimation: the label against num_neg_samples random classes; act is sigmoid."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)
@@ -152,7 +152,7 @@ def nce_layer(
         layer.add_input(source)
     attrs = weight_attrs(param_attr, len(sources))
     for index, (source, attr) in enumerate(zip(sources, attrs, strict=True)):
-        if param_attr is None:  # v0.10 gave these weights no ParamAttr of its own
+        if param_attr is None:  # in v0.10 these weights have no ParamAttr of their own
             attr.attr["plain_in_jobs"] = True
         layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)

@@ -1,4 +1,4 @@
-"""The part of the message that says how a convolution reads and writes maps; layers and projections have it.
+"""The message part that describes a convolution; layers and projections share it.
 
 Source: legacy config_parser.py, parse_conv() and parse_conv3d().
 """
@@ -17,7 +17,7 @@ from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_o
 class Filters:
     """The filters of a convolution; tuples are (x, y) or (x, y, z).
 
-    Attributes: dilation: None where the message does not say it.
+    Attributes: dilation: None if the message does not contain it.
     """
 
     number: int
@@ -30,18 +30,18 @@ class Filters:
     transposed: bool = False
 
     def check(self) -> None:
-        """Raise ArgumentError where the channels cannot be split into the groups."""
+        """Raise ArgumentError if the channels cannot be divided into the groups."""
         for argument, number in (("num_channels", self.channels), ("num_filters", self.number)):
             if number % self.groups:
                 raise ArgumentError(f"{argument} is {number}; it must be a multiple of groups, which is {self.groups}")
 
     @property
     def filter_channels(self) -> int:
-        """How many channels one filter has."""
+        """The number of channels of a filter."""
         return (self.number if self.transposed else self.channels) // self.groups
 
     def produced(self, message: ModelConfig_pb2.ConvConfig) -> tuple[int, ...]:
-        """Return (width, height) or (width, height, depth) of the result, by the message."""
+        """Return (width, height) or (width, height, depth) of the result, from the message."""
         keys = ("img_size", "img_size_y", "img_size_z") if self.transposed else ("output_x", "output_y", "output_z")
         return tuple(getattr(message, key) for key in keys[: len(self.size)])
 
@@ -52,7 +52,7 @@ _SUFFIXES = ("", "_y", "_z")
 def write_conv(message: ModelConfig_pb2.ConvConfig, source: LayerOutput, filters: Filters) -> tuple[int, ...]:
     """Fill the message and return (width, height) or (width, height, depth) of the result.
 
-    Of a transposed convolution `output_*` are the sizes of the input, and `img_size*` those of the result.
+    For a transposed convolution, `output_*` are the sizes of the input and `img_size*` the sizes of the result.
     """
     filters.check()
     flat = len(filters.size) == 2
@@ -60,7 +60,7 @@ def write_conv(message: ModelConfig_pb2.ConvConfig, source: LayerOutput, filters
     message.channels = filters.channels
     message.groups = filters.groups
     message.filter_channels = filters.filter_channels
-    message.caffe_mode = True  # windows that reach over the end do not count
+    message.caffe_mode = True  # windows that extend past the end do not count
     dilation = filters.dilation or (1,) * len(filters.size)
     output_keys = ("output_x", "output_y", "output_z")
     for axis, suffix in enumerate(_SUFFIXES[: len(filters.size)]):

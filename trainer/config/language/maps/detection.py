@@ -1,4 +1,4 @@
-"""Layers of object detection: default boxes, their loss, the boxes that are found, and pooling of regions.
+"""Layers of object detection: prior boxes, their loss, the detected boxes, and pooling of regions.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 6, "Image".
 """
@@ -23,15 +23,15 @@ def priorbox_layer(
     max_size: Any = (),
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the default boxes of each pixel of a map and their variances; it depends on the sizes of maps only.
+    """Return the prior boxes of each pixel of a map and their variances; they depend on the sizes of maps only.
 
     Args:
         input: the map.
         image: the data layer of the images, which must have height and width.
-        aspect_ratio: of the boxes, besides 1; each also the other way round.
+        aspect_ratio: aspect ratios of the boxes besides 1; each ratio is also used inverted.
         variance: four numbers.
         min_size: sizes of boxes in pixels of the image.
-        max_size: more sizes.
+        max_size: further sizes.
     """
     source, picture = to_layer("input", input), to_layer("image", image)
     if picture.layer_type != "data" or not picture.width or not picture.height:
@@ -102,7 +102,7 @@ def detection_output_layer(
     background_id: int = 0,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the boxes that are found, after those that overlap a better one have been left out."""
+    """Return the detected boxes, without boxes that overlap a better box."""
     predictions = _predictions(input_loc, input_conf)
     inputs = [to_layer("priorbox", priorbox), *predictions]
     kept = to_size("keep_top_k", keep_top_k)
@@ -132,7 +132,7 @@ def roi_pool_layer(
 ) -> LayerOutput:
     """Pool the maxima of each region of interest to maps of one size.
 
-    Args: spatial_scale: size of the maps relative to the image in whose pixels the regions are.
+    Args: spatial_scale: size of the maps relative to the image; the regions are in pixels of the image.
     """
     source, regions = to_layer("input", input), to_layer("rois", rois)
     channels = channels_of(source, num_channels)

@@ -1,4 +1,4 @@
-"""Sizes of maps: what a layer's columns are as channels, height and width, and what convolution makes of them.
+"""Sizes of maps: the channels, height and width of a layer's columns, and the sizes after convolution.
 
 Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the specification's section 4.7.
 """
@@ -27,20 +27,20 @@ def to_count(argument: str, value: Any) -> int:
 
 
 def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tuple[int, ...]:
-    """Return one number per dimension, x first: of a list, or a number with the functions' `_y` and `_z` arguments.
+    """Return one number per dimension, x first, from a list or from a number and the `_y` and `_z` arguments.
 
     Args:
         argument: its name.
         value: a number, or a list of as many numbers as there are dimensions.
-        others: those of the further dimensions; None means the number of x.
-        zero: whether a number may be 0.
+        others: the numbers of the further dimensions; None means the number of x.
+        zero: whether 0 is allowed.
     """
     check = to_count if zero else to_size
     if is_list(value):
         if len(value) != len(others) + 1:
             raise wrong(argument, value, f"it must be a number or a list of {len(others) + 1} numbers")
         value, *others_of_list = value
-        # the list counts where the further arguments are not given
+        # the list is used if the further arguments are not given
         others = tuple(b if a is None else a for a, b in zip(others, others_of_list, strict=True))
     first = check(argument, value)
     return (
@@ -53,7 +53,7 @@ def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tup
 
 
 def channels_of(layer: LayerOutput, num_channels: Any) -> int:
-    """Return the user's num_channels, or what the layer knows of itself."""
+    """Return the user's num_channels, or the number of channels that the layer has."""
     if num_channels is not None:
         return to_size("num_channels", num_channels)
     if layer.num_filters is None:
@@ -64,16 +64,17 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     """Return (width, height) of a layer's maps.
 
-    Where the layer does not say them, they are in a job what v0.10 handed on to it, if that fits, and else square.
+    If the layer has none, in a job v0.10's height and width of the previous layers apply if they fit; else maps are
+    square.
 
-    Raises: ArgumentError: width times height are not the layer's pixels.
+    Raises: ArgumentError: if width times height does not equal the layer's pixels.
     """
     message = message_of(layer)
     pixels = columns_of(layer) // channels
     known = int(message.height), int(message.width)
     if current().has_data and not any(known) and message.type != "data":
         handed_on = handed_on_maps(current().model).get(message.name, known)
-        known = handed_on if math.prod(handed_on) == pixels else known  # where it did not fit v0.10 stopped
+        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 failed if they did not fit
     width = known[1] or math.isqrt(pixels)
     height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
@@ -87,7 +88,7 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
 def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
     """Return (width, height, depth) of a layer's volumes.
 
-    Raises: ArgumentError: the layer does not say them, or they are not its size.
+    Raises: ArgumentError: if the layer has none, or they do not match its size.
     """
     message = message_of(layer)
     width, height, depth = int(message.width), int(message.height), int(message.depth)
@@ -100,9 +101,9 @@ def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
 
 
 def whole_map(source: LayerOutput) -> tuple[int, int, int]:
-    """Return (channels, width, height) of a layer that says its height and width.
+    """Return (channels, width, height) of a layer with a height and a width.
 
-    Raises: ArgumentError: it does not.
+    Raises: ArgumentError: if the layer has none.
     """
     width, height = source.width, source.height
     if not width or not height:
@@ -125,11 +126,11 @@ def write_image(message: ModelConfig_pb2.ImageConfig, source: LayerOutput, chann
 def shrink(
     argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1, ceil: bool = False
 ) -> int:
-    """Return how often a window fits into a line of `size` pixels.
+    """Return the number of windows in a line of `size` pixels.
 
     Args:
-        argument: the window's, for the error.
-        ceil: whether a last window may reach over the end, as pooling does unless told otherwise.
+        argument: the name of the window's argument, for the error.
+        ceil: whether the last window may extend past the end, which is the default for pooling.
     """
     room = 2 * padding + size - ((window - 1) * dilation + 1)
     result = 1 + (-(-room // stride) if ceil else room // stride)
@@ -139,7 +140,7 @@ def shrink(
 
 
 def grow(argument: str, window: int, size: int, padding: int, stride: int, *, dilation: int = 1) -> int:
-    """Return the length of the line that a transposed convolution makes of `size` pixels."""
+    """Return the length of a line that a transposed convolution produces from `size` pixels."""
     result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
     if result <= 0:
         raise wrong(argument, window, f"transposed on {size} pixels with padding {padding} nothing is left")
@@ -149,7 +150,7 @@ def grow(argument: str, window: int, size: int, padding: int, stride: int, *, di
 def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int) -> ParameterAttribute:
     """Replace the "smart" initialisation by normal(0, sqrt(2 / (filter_size^2 channels))).
 
-    The object of the user is changed, as the legacy did: of several convolutions that share it the first decides.
+    The user's object is changed, as in the legacy: if several convolutions share it, the first decides.
     """
     if attr.attr.get("initial_smart"):
         attr.attr.update(
@@ -162,7 +163,7 @@ def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int
 
 
 def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_told: bool = True) -> None:
-    """Write a layer's size and map, and tell the log."""
+    """Write a layer's size and map, and log them."""
     layer.set_size(channels * height * width)
     layer.message.height, layer.message.width = height, width
     if is_told:
@@ -170,7 +171,7 @@ def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_t
 
 
 def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, depth: int) -> None:
-    """Write a layer's size and volume, and tell the log."""
+    """Write a layer's size and volume, and log them."""
     layer.set_size(channels * depth * height * width)
     layer.message.height, layer.message.width, layer.message.depth = height, width, depth
     _tell(layer, f"c = {channels}, d = {depth}, h = {height}, w = {width}")

@@ -1,7 +1,7 @@
 """Layers that slide windows over maps and volumes: convolution and pooling.
 
-Columns are channels, then rows, then pixels of a row. Convolution leaves out a last window that reaches over the end,
-pooling takes it.
+The columns are ordered by channels, then rows, then pixels of a row. Convolution omits a last window that extends past
+the end; pooling includes it.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's sections 4.7 and 6, "Image".
 """
@@ -47,12 +47,12 @@ def is_asked(argument: str) -> bool:
 
 
 def runs_on_gpu(layer: LayerBuilder) -> bool:
-    """Return whether the layer gets the type that the legacy took on a GPU."""
+    """Return whether the layer gets the type that the legacy used on a GPU."""
     return is_asked("use_gpu") and (not is_asked("parallel_nn") or layer.message.device > -1)
 
 
 def _conv_kind(trans: bool, layer_type: str | None) -> str:
-    """Return the type that a convolution's LayerOutput has; the message says which implementation it is."""
+    """Return the type of a convolution's LayerOutput; the message contains the implementation."""
     suffix = "convt" if trans else "conv"
     if layer_type is None:
         return suffix
@@ -102,7 +102,7 @@ def img_conv_layer(
     trans: bool = False,
     layer_type: str | None = None,
 ) -> LayerOutput:
-    """Convolve maps with learnt filters; act is relu unless given, `trans` is the transposed convolution."""
+    """Convolve maps with trained filters; the default of act is relu; `trans` selects the transposed convolution."""
     source = to_layer("input", input)
     activation = to_activation("act", act, ReluActivation())
     filters = Filters(
@@ -143,7 +143,7 @@ def img_conv3d_layer(
     trans: bool = False,
     layer_type: str | None = None,
 ) -> LayerOutput:
-    """Convolve volumes with learnt filters; lists are (x, y, z)."""
+    """Convolve volumes with trained filters; lists are (x, y, z)."""
     source = to_layer("input", input)
     activation = to_activation("act", act, ReluActivation())
     filters = Filters(
@@ -160,7 +160,8 @@ def img_conv3d_layer(
         raise wrong("layer_type", layer_type, f"with trans={trans} it must be {kind}")
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
     width, height, depth = _add_filters(layer, source, filters, param_attr)
-    if filters.transposed:  # the last version wrote a number of weights that fits only as many channels as filters
+    # the legacy's last version wrote a number of weights that is correct only for as many channels as filters
+    if filters.transposed:
         parameter = layer.parse.parameters[layer.message.inputs[0].input_parameter_name]
         values = math.prod(filters.size) * filters.filter_channels * filters.channels
         layer.parse.in_jobs.append(lambda: setattr(parameter, "size", values))
@@ -173,7 +174,7 @@ _POOLINGS = (MaxPooling, AvgPooling, MaxWithMaskPooling, CudnnMaxPooling, CudnnA
 
 
 def pool_name(pool_type: Any, kinds: tuple[type[BasePoolingType], ...] = _POOLINGS) -> str:
-    """Return what the message calls a pooling of maps; MaxPooling where there is none. Subclasses are not taken."""
+    """Return the name of a pooling of maps in the message; the default is MaxPooling. Subclasses are errors."""
     pooling = MaxPooling() if pool_type is None else pool_type
     if type(pooling) not in kinds:
         raise wrong("pool_type", pool_type, f"it must be one of {', '.join(f'{kind.__name__}()' for kind in kinds)}")
@@ -217,11 +218,11 @@ def img_pool_layer(
     ceil_mode: bool = True,
     exclude_mode: bool | None = None,
 ) -> LayerOutput:
-    """Make one pixel of each window, by default its maximum.
+    """Reduce each window to one pixel, by default its maximum.
 
     Args:
-        ceil_mode: whether a last window may reach over the end.
-        exclude_mode: whether an average leaves out the padding; the message has it where it is given.
+        ceil_mode: whether the last window may extend past the end.
+        exclude_mode: whether an average excludes the padding; written to the message only if given.
     """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
@@ -261,7 +262,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Make one value of each window of a volume, by default its maximum; lists are (x, y, z), of padding (x, -, y)."""
+    """Reduce each window of a volume to one value, by default its maximum; lists are (x, y, z), padding (x, -, y)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
@@ -271,7 +272,7 @@ def img_pool3d_layer(
     if is_list(padding):
         if len(padding) != 3:
             raise wrong("padding", padding, "it must be a number or a list of 3 numbers")
-        padding, _unread, padding_y = padding  # as the legacy read it: y is the third number, and z that of x
+        padding, _unread, padding_y = padding  # as in the legacy: y is the third number, and z takes the number of x
     width, height, depth = _write_pool(
         message,
         volume_of(source, channels),
@@ -295,7 +296,7 @@ def spp_layer(
     pyramid_height: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Pool a map as a whole, in 4 parts, in 16 and so on, so that maps of any size give as many columns."""
+    """Pool a map as a whole, in 4 parts, in 16 parts and so on, so that maps of any size give equally many columns."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     levels = to_size("pyramid_height", pyramid_height)
@@ -316,7 +317,7 @@ def bilinear_interp_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Scale the maps of a linear img_conv_layer to another size."""
+    """Resize the maps of a linear img_conv_layer."""
     source = to_layer("input", input)
     if source.layer_type != "conv" or source.num_filters is None:
         raise wrong("input", input, "it must be an img_conv_layer")
@@ -344,7 +345,7 @@ def block_expand_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Make a sequence of the blocks of a map; how many there are is known when it runs."""
+    """Turn a map into a sequence of its blocks; their number is known at run time."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     block = to_size("block_x", block_x), to_size("block_y", block_y)
@@ -370,7 +371,7 @@ def upsample_layer(
     pad_out_y: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Put each pixel where the maximum of its window was, which the second input, a pooling with a mask, remembers."""
+    """Put each pixel at the place of its window's maximum; the second input, a pooling with a mask, has the places."""
     if not is_list(input) or len(input) != 2:
         raise wrong("input", input, "it must be the layer to be enlarged and the img_pool_layer with its mask")
     source, mask = (to_layer("input", item) for item in input)

@@ -1,4 +1,4 @@
-"""Layers that normalise, cut, pad and rearrange maps.
+"""Layers that normalise, crop, pad and rearrange maps.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 6.
 """
@@ -58,8 +58,8 @@ def batch_norm_layer(
     """Normalise each channel (without maps: each column) by its mean and variance in the batch, then scale and shift.
 
     Args:
-        moving_average_fraction: of the old value in the moving mean and variance, which tests use.
-        use_global_stats: whether the moving ones are used; in tests unless False, in training never by default.
+        moving_average_fraction: the weight of the old value in the moving mean and variance, which tests use.
+        use_global_stats: whether the moving statistics are used; by default in tests only.
         mean_var_names: names of their parameters.
     """
     source = to_layer("input", input)
@@ -93,7 +93,7 @@ def batch_norm_layer(
 
 
 def _to_scale(param_attr: Any) -> ParameterAttribute:
-    if param_attr is None:  # 1 at first
+    if param_attr is None:  # initially 1
         return ParameterAttribute(initial_mean=1.0, initial_std=0.0)
     return to_parameter_attr("param_attr", param_attr)
 
@@ -162,7 +162,7 @@ def img_cmrnorm_layer(
 
 @helper("layers", prefix="cross_channel_norm")
 def cross_channel_norm_layer(input: Any, name: str | None = None, param_attr: Any = None) -> LayerOutput:
-    """Divide each pixel's channels by their length, then scale each channel by a learnt number."""
+    """Divide each pixel's channels by their length, then multiply each channel by a trained number."""
     source = to_layer("input", input)
     channels = channels_of(source, None)
     if param_attr is None:
@@ -228,12 +228,12 @@ def pad_layer(
 def crop_layer(
     input: Any, offset: Any, axis: int = 2, shape: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Cut maps to a shape, or to that of a second input.
+    """Crop maps to a shape, or to the shape of a second input.
 
     Args:
-        offset: where it begins, one number per dimension from `axis` on.
-        axis: the first dimension to be cut, of batch 0, channels 1, height 2 and width 3.
-        shape: the result's, for all four dimensions; not needed with two inputs.
+        offset: the first position, one number per dimension from `axis` on.
+        axis: the first dimension to crop: 0 batch, 1 channels, 2 height, 3 width.
+        shape: the result's shape, all four dimensions; not needed with two inputs.
     """
     inputs = to_layers("input", input)
     if len(inputs) > 2:
@@ -269,11 +269,11 @@ def prelu_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return x where it is positive, else x times a learnt slope.
+    """Return x where it is positive, else x times a trained slope.
 
     Args:
         partial_sum: number of neighbouring columns that share a slope.
-        channel_shared: True for one slope in all, False for one per channel, instead of partial_sum.
+        channel_shared: True for a single slope, False for one per channel; replaces partial_sum.
     """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels or None)
@@ -296,7 +296,7 @@ def prelu_layer(
 
 @helper("layers", prefix="scale_sub_region")
 def scale_sub_region_layer(input: Any, indices: Any, value: float, name: str | None = None) -> LayerOutput:
-    """Multiply a box of each sample's maps by a number; its six indices are the sample's row of another layer."""
+    """Multiply a box of each sample's maps by a number; another layer has the box's six indices in the sample's row."""
     source, box = to_layer("input", input), to_layer("indices", indices)
     if columns_of(box) != 6:
         raise wrong("indices", indices, "its size must be 6: first and last channel, row and column, from 1")
@@ -312,7 +312,7 @@ def scale_sub_region_layer(input: Any, indices: Any, value: float, name: str | N
 
 @helper("layers")
 def rotate_layer(input: Any, height: int, width: int, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Turn each map by 90 degrees clockwise; height and width are those before."""
+    """Rotate each map by 90 degrees clockwise; height and width are those of the input."""
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "rotate", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)
@@ -324,9 +324,9 @@ def rotate_layer(input: Any, height: int, width: int, name: str | None = None, l
 def switch_order_layer(
     input: Any, name: str | None = None, reshape_axis: int | None = None, act: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Put the channels last; of the dimensions batch, height, width and channel the first reshape_axis make the rows.
+    """Put the channels last; the first reshape_axis of the dimensions batch, height, width, channel form the rows.
 
-    The legacy's own function failed whatever its arguments were; this is what it was meant to do.
+    The legacy's function always failed; this function does what the legacy documented.
     """
     source = to_layer("input", input)
     rows = to_size("reshape_axis", reshape_axis)

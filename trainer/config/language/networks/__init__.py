@@ -1,4 +1,4 @@
-"""The functions that make networks of several layers, one module per family; importing a module registers its names."""
+"""Functions that create networks of several layers, one module per family; importing a module registers its names."""
 
 from trainer.config.language.networks import attention, bidirectional, gru, image, inputs_outputs, lstm, text
 

@@ -1,4 +1,4 @@
-"""Attention: the weighted sum of a sequence's rows, by how these fit a state.
+"""Attention: the weighted sum of a sequence's rows, with weights that depend on a state.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -23,7 +23,7 @@ from trainer.config.language.poolings import SumPooling
 def _weighted_sum(
     name: str | None, number: str, scores: LayerOutput, sequence: LayerOutput, softmax_param_attr: Any
 ) -> LayerOutput:
-    """Add up the rows of a sequence, each times its share in the softmax of its score."""
+    """Sum the rows of a sequence, each multiplied by the softmax of its score."""
     weights = fc_layer(
         input=scores,
         act=SequenceSoftmaxActivation(),
@@ -46,7 +46,7 @@ def simple_attention(
     weight_act: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the rows of encoded_sequence, weighted by how they fit the decoder's state (Bahdanau)."""
+    """Return the sum of encoded_sequence's rows, weighted by their match with the decoder's state (Bahdanau)."""
     sequence, projected = to_layer("encoded_sequence", encoded_sequence), to_layer("encoded_proj", encoded_proj)
     state = to_layer("decoder_state", decoder_state)
     if projected.size != state.size:
@@ -74,7 +74,7 @@ def dot_product_attention(
     softmax_param_attr: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the rows of attended_sequence, weighted by the products of encoded_sequence and a state."""
+    """Return the sum of attended_sequence's rows, weighted by the products of encoded_sequence and a state."""
     encoded, state = to_layer("encoded_sequence", encoded_sequence), to_layer("transformed_state", transformed_state)
     attended = to_layer("attended_sequence", attended_sequence)
     if state.size != encoded.size:

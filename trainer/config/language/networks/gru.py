@@ -1,4 +1,4 @@
-"""Gated recurrent units: over a whole sequence, and as a recurrent group with a step of their own.
+"""Gated recurrent units: as layers over whole sequences, and as recurrent groups.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -34,7 +34,7 @@ def gru_unit(
     gru_layer_attr: Any = None,
     naive: bool = False,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit inside of a recurrent group; the input holds the three projections."""
+    """One step of a gated recurrent unit inside a recurrent group; the input holds the three projections."""
     source = to_layer("input", input)
     columns = columns_of_part(source, 3, size)
     last_output = memory(name=name, size=columns, boot_layer=memory_boot)

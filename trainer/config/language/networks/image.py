@@ -1,4 +1,4 @@
-"""Networks of images that are made of layers: convolution with pooling, VGG.
+"""Networks for images: convolution with pooling, VGG.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -20,7 +20,7 @@ from trainer.config.language.poolings import MaxPooling
 
 
 def _convolve(given: Mapping[str, Any], act: Any, bias_attr: Any, param_attr: Any) -> LayerOutput:
-    """Return the convolution that the arguments of a network describe. Args: given: the arguments, by name."""
+    """Return the convolution described by the arguments of a network. Args: given: the arguments, by name."""
     return img_conv_layer(
         name=f"{given['name']}_conv",
         input=given["input"],
@@ -39,7 +39,7 @@ def _convolve(given: Mapping[str, Any], act: Any, bias_attr: Any, param_attr: An
 
 
 def _pool(given: Mapping[str, Any], source: LayerOutput) -> LayerOutput:
-    """Return the pooling of a layer that the arguments `pool_*` of a network describe."""
+    """Return the pooling described by the `pool_*` arguments of a network."""
     return img_pool_layer(
         name=f"{given['name']}_pool",
         input=source,
@@ -115,7 +115,7 @@ def img_conv_bn_pool(
 
 
 def _one_each(argument: str, value: Any, count: int) -> list[Any]:
-    """Return one item per convolution: the user's list, or his one value for all."""
+    """Return one item per convolution: the user's list, or the user's single value repeated."""
     if not is_list(value):
         return [value] * count
     if len(value) != count:
@@ -123,7 +123,7 @@ def _one_each(argument: str, value: Any, count: int) -> list[Any]:
     return list(value)
 
 
-_LEAST_DROP_RATE = 1e-5  # below it the legacy saw no dropout
+_LEAST_DROP_RATE = 1e-5  # the legacy ignored smaller rates
 
 
 @helper("networks")
@@ -141,7 +141,7 @@ def img_conv_group(
     pool_type: Any = None,
     param_attr: Any = None,
 ) -> LayerOutput:
-    """Convolve several times, each time perhaps normalising the batch, and pool; lists have a value per convolution."""
+    """Convolve several times, optionally with batch normalisation, and pool; lists have one value per convolution."""
     if not is_list(conv_num_filter) or not conv_num_filter:
         raise wrong("conv_num_filter", conv_num_filter, "it must be a list with the num_filters of each convolution")
     count = len(conv_num_filter)
@@ -184,7 +184,7 @@ def img_separable_conv(
     layer_type: str | None = "exconv",
     name: str | None = None,
 ) -> LayerOutput:
-    """Convolve each channel by itself, then mix the channels pixel by pixel."""
+    """Convolve each channel separately, then combine the channels at each pixel."""
     depth = to_size("num_channels", num_channels) * to_size("depth_multiplier", depth_multiplier)
     by_channel = img_conv_layer(
         name=f"{name}_depthwise_conv",

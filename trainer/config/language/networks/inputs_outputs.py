@@ -1,7 +1,7 @@
-"""inputs() and outputs(): what the data provider delivers, in which order, and what the network computes.
+"""inputs() and outputs(): the order of the data provider's slots, and the results of the network.
 
-Source: legacy trainer_config_helpers/networks.py of v0.10, whose lines the log messages carry; the specification's
-section 5.
+Source: legacy trainer_config_helpers/networks.py of v0.10, whose line numbers the log messages contain; the
+specification's section 5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GUESSING = (
 
 
 def set_inputs(names: Iterable[str]) -> None:
-    """Append names to the input layers, of the model and of its root; or of the network of its own that is open."""
+    """Append names to the input layers of the model and of its root, or of the open sub-network."""
     for name in names:
         for owner in _owners():
             owner.input_layer_names.append(name)
@@ -56,10 +56,10 @@ def inputs(layers: Any, *args: Any) -> None:
 
 @helper("networks")
 def outputs(layers: Any, *args: Any) -> None:
-    """Name the output layers; unless inputs() did it, the order of the inputs follows from them.
+    """Name the output layers; without inputs(), the order of the inputs follows from them.
 
-    The order is that of a depth-first walk through the parents of the outputs: a data layer counts when the walk leaves
-    it.
+    The order is that of a depth-first walk through the parents of the outputs: a data layer is added when the walk
+    leaves it.
     """
     wanted = _gather("layers", layers, args)
     if not wanted:
@@ -79,11 +79,11 @@ def outputs(layers: Any, *args: Any) -> None:
 
 
 def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
-    """Return the names of the data layers below these layers, in the order of a post-order walk, each once."""
+    """Return the names of the data layers that these layers depend on, each once, in post-order."""
     found: dict[str, None] = {}
     visited: set[int] = set()
     for layer in wanted:
-        # a stack of our own: networks are deeper than Python's recursion limit
+        # an explicit stack: networks can be deeper than Python's recursion limit
         stack = [(layer, iter(layer.parents))] if id(layer) not in visited else []
         visited.add(id(layer))
         while stack:

@@ -1,4 +1,4 @@
-"""Long short-term memories: over a whole sequence, and as a recurrent group with a step of their own.
+"""Long short-term memories: as layers over whole sequences, and as recurrent groups.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -59,7 +59,7 @@ def simple_lstm(
     )
 
 
-# v0.10's names of two arguments
+# the names of two arguments in v0.10
 _RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "input_proj_layer_attr"}
 
 
@@ -79,9 +79,9 @@ def lstmemory_unit(
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a long short-term memory inside of a recurrent group; the input holds the four projections.
+    """One step of a long short-term memory inside a recurrent group; the input holds the four projections.
 
-    get_output_layer_attr is of v0.10.
+    get_output_layer_attr is an argument of v0.10.
     """
     source = to_layer("input", input)
     columns = columns_of_part(source, 4, size)
@@ -127,7 +127,7 @@ def lstmemory_group(
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run a long short-term memory as a recurrent group, whose parts other layers of the group could use."""
+    """Run a long short-term memory as a recurrent group, so other layers can use its parts."""
     unit = without(locals(), "input", "reverse")
 
     def step(frame: LayerOutput) -> LayerOutput:

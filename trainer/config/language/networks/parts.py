@@ -1,4 +1,4 @@
-"""What several networks share: checks, and the passing on of arguments."""
+"""Functions shared by several networks: checks, and the forwarding of arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.config.building.layer import LayerOutput, columns_of
 
 
 def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
-    """Return the given size, or else that of one of `parts` equal parts of the source's columns.
+    """Return the given size, or else the size of one of `parts` equal parts of the source's columns.
 
     Raises: ArgumentError: if the columns cannot be divided by the number of parts.
     """
@@ -23,16 +23,16 @@ def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
 
 
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the arguments of a call but for those of these names.
+    """Return the arguments of a call except those with these names.
 
-    Args: given: `locals()` of the function, taken before it has other names.
+    Args: given: `locals()` of the function, taken before it defines other names.
     """
     return {name: value for name, value in given.items() if name not in names}
 
 
 def with_prefix(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return those arguments of a call whose names begin with the prefix, by the rest of their names.
+    """Return the arguments of a call whose names begin with the prefix; the prefix is removed from the names.
 
-    Args: given: `locals()` of the function, taken before it has other names.
+    Args: given: `locals()` of the function, taken before it defines other names.
     """
     return {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}

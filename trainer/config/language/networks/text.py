@@ -36,7 +36,7 @@ def sequence_conv_pool(
     context_attr: Any = None,
     pool_attr: Any = None,
 ) -> LayerOutput:
-    """Connect each window of context_len rows with hidden_size outputs, and pool them over the sequence."""
+    """Apply a fully connected layer to each window of context_len rows, and pool the results over the sequence."""
     source = to_layer("input", input)
     windows = mixed_layer(
         name=context_proj_layer_name or f"{name}_conv_proj",
