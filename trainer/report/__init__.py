@@ -1,4 +1,4 @@
-"""The report of a job: one HTML page from the files of its output, whether it trains, has ended or has failed."""
+"""The report of a job: one HTML page, made from the files in its output while the job trains or after it ended."""
 
 from trainer.report.writing import write_report
 

@@ -1,4 +1,4 @@
-"""`paddle report OUTPUT_DIR [OTHER] [-o FILE]`: write the report of a job from the files of its output, or of two."""
+"""`paddle report OUTPUT_DIR [OTHER] [-o FILE]`: write the report of one job, or the comparison of two."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trainer.report.writing import write_comparison, write_report
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and return the exit status."""
-    parser = CommandParser(prog="paddle report", description="Write the report of a job: one page that needs no other.")
+    parser = CommandParser(prog="paddle report", description="Write the report of a job as one HTML page.")
     parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
-    parser.add_argument("other", type=Path, nargs="?", help="that of another run: one page compares the two")
+    parser.add_argument("other", type=Path, nargs="?", help="the output of another run: the page compares the two runs")
     parser.add_argument(
         "-o",
         "--output-file",
         type=Path,
         metavar="FILE",
-        help="by default report.html in the output, of two runs comparison.html in the first one's",
+        help="default: report.html in the output; for two runs comparison.html in the first output",
     )
     try:
         arguments = parser.parse_args(argv)
@@ -38,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def report(outputs: Sequence[Path], target: Path | None) -> Path:
     """Write the report of one output, or the comparison of two, and return its path.
 
-    Raises: MissingInputError: there is no such directory.  NothingFoundError: nothing in it tells of a run.
-        VolumeError: the report cannot be written.
+    Raises: MissingInputError: if there is no such directory.  NothingFoundError: if it holds no records of a run.
+    VolumeError: if the report cannot be written.
     """
     for output in outputs:
         if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into

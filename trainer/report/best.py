@@ -1,4 +1,4 @@
-"""Which pass of a run is the best: the one with the lowest cost of its test, without tests of its own samples."""
+"""The best pass of a run: the pass with the lowest test cost, or without tests with the lowest training cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.report.html.text import general, number, whole
 
 
 class Best(NamedTuple):
-    """The best pass: its number, the cost that makes it the best, and whether that is of its test."""
+    """The best pass: its number, the cost it was chosen by, and whether this is the cost of its test."""
 
     number: int
     cost: float
@@ -17,13 +17,13 @@ class Best(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is said of it beside curves and table."""
+        """The sentence about it beside the curves and the table."""
         what = "test cost" if self.is_tested else "cost"
         return f"best is pass {self.number}, with the lowest {what}: {general(self.cost)}"
 
 
 def find_best(history: History) -> Best | None:
-    """Return the best pass, of equal ones the first; None where there are not two to choose from."""
+    """Return the best pass, the first of equal passes; None if there are fewer than two passes."""
     tested = [(whole(one.get("pass")), number(history.test_of(one).get("cost"))) for one in history.passes]
     is_tested = any(cost is not None for _, cost in tested)
     own = [(whole(one.get("pass")), number(one.get("cost"))) for one in history.passes]

@@ -1,4 +1,4 @@
-"""Two runs on one page: their numbers side by side, their curves in one chart, and in what their settings differ."""
+"""Two runs on one page: their numbers side by side, their curves in one chart, the differences of their settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.report.page import MOST_CHARTS, make_document, make_section
 from trainer.report.sections.trainers import last_cost
 from trainer.report.state import describe_state, last_pass, time_taken
 
-STYLES = ("a", "b")  # classes of the two runs' colours
+STYLES = ("a", "b")  # style classes of the two runs
 MOST_LISTED = 20  # names of layers or parameters in one cell
 REPORT = "report.html"
 
@@ -28,7 +28,7 @@ REPORT = "report.html"
 def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
     """Return the page of two runs.
 
-    Args: links: makes links into the output of each.
+    Args: links: for each run, the links into its output.
     """
     names = name_runs([facts.output for facts in runs])
     marks = [tag("span", class_=f"mark {style}", aria_hidden="true") for style in STYLES]
@@ -60,7 +60,7 @@ def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
 
 
 def name_runs(outputs: Sequence[Path]) -> list[str]:
-    """Return a name for each output: the last part of its path in which it differs from the other."""
+    """Return a name for each output: the last part of its path that differs from the other output's path."""
     parts = [list(path.parts) for path in outputs]
     while all(len(one) > 1 for one in parts) and parts[0][-1] == parts[1][-1]:
         parts = [one[:-1] for one in parts]
@@ -81,7 +81,7 @@ def merge(charts: Sequence[Sequence[Curves]], names: Sequence[str]) -> list[Curv
             for place, one in found
             for each in one.series
         ]
-        series.sort(key=lambda each: not each.style.startswith("window"))  # windows are drawn behind the others
+        series.sort(key=lambda each: not each.style.startswith("window"))  # windows are drawn behind the other curves
         merged.append(Curves(title, found[0][1].x_name, series))
     return merged
 

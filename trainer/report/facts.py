@@ -1,4 +1,4 @@
-"""What the files of a job's output tell, whatever is missing, half written or not what it should be."""
+"""The facts in the files of a job's output; files may be missing, incomplete or malformed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
 
-PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)  # a peer was gone: never the cause itself
-LOST_POD = "pod"  # in place of a program: a pod that has ended without a word
+# exit codes of a program that lost a peer: never the cause of a failure
+PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)
+LOST_POD = "pod"  # stands for a program: the pod ended without an error report
 _PASS = re.compile(r"pass-\d{5}(-\d{3,})?")
 _LOG = re.compile(r"(train|server)\.log(\.\d+)?")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file or directory of the output: its name below it, and its bytes if it is a file."""
+    """A file or directory of the output: its path below the output, and its size in bytes if it is a file."""
 
     name: str
     bytes: int | None = None
@@ -33,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A launch of all programs: when it was started, from where, and which pod was first to fail."""
+    """One start of all programs: when it began, which state it continued from, and which pod failed first."""
 
     name: str
     started: float | None
@@ -44,7 +45,7 @@ class Attempt:
 
 @dataclass
 class Listing:
-    """What the directories hold: errors and progress of pods, logs and state, and the names of saved passes."""
+    """The content of the directories: errors and progress of pods, logs and state, and the names of saved passes."""
 
     errors: list[Record] = field(default_factory=list)
     trainers: dict[str, Record] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """The job's: its directory on the volume is <JOB_PATH>/<JOB_NAME>/output."""
+        """The job's name; its directory on the volume is <JOB_PATH>/<JOB_NAME>/output."""
         path = self.output
         return path.parent.name if path.name == "output" and path.parent.name else path.name or "job"
 
@@ -81,12 +82,12 @@ class Facts:
 
     @property
     def attempt(self) -> str:
-        """The name of the newest attempt; "" without launcher."""
+        """The name of the newest attempt; "" without a launcher."""
         attempts = _objects(self.job.get("attempts"))
         return str(attempts[-1].get("name", "") if attempts else self.history.start.get("attempt", ""))
 
     def attempts(self) -> list[Attempt]:
-        """Return the attempts in their order, those of the launcher or else those that the records know."""
+        """Return the attempts in order: the launcher's, or without a launcher the attempts in the records."""
         times: dict[str, float] = {}
         for start in self.history.starts:
             if (begun := number(start.get("time"))) is not None:
@@ -108,7 +109,7 @@ class Facts:
         return found
 
     def _last_time(self, attempt: str) -> float | None:
-        """Return when an attempt was heard of last."""
+        """Return the time of the last record of an attempt."""
         history = self.history
         records = [history.end, *history.passes[-1:], *history.tests[-1:], *history.starts[-1:], self.progress]
         times = [number(one.get("time")) for one in records if str(one.get("attempt", "")) == attempt]
@@ -116,10 +117,10 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that an attempt began to end with, as far as pods have reported, by the launcher's rule.
+    """Return the error that began the end of an attempt, among the reports so far, by the launcher's rule.
 
-    An error that only reports a lost peer comes last, however early its time is: it is never the cause. A pod that was
-    stopped from outside comes before those, and after each that failed by itself: its Job stops the others for that.
+    An error that reports a lost peer comes last, whatever its time: it is never the cause. A pod that was stopped from
+    outside comes before these errors and after each pod that failed by itself: its Job stops the other pods.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
@@ -131,17 +132,17 @@ def _rank(error: Record) -> int:
 
 
 def is_passed_on(error: Record) -> bool:
-    """Tell whether a pod failed because of another one; a killed program and a held port are causes by themselves."""
+    """Return whether a pod failed because of another pod; a killed program and an occupied port are causes."""
     if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
         return False
     return error.get("exit_code") in PASSED_ON
 
 
 class Reader:
-    """Reads the output of a job again and again; only what can have changed is read.
+    """Reads the output of a job repeatedly; it reads only files that can have changed.
 
-    The directories of 1,000 pods on a network file system take their time: they are listed again after a pause that
-    keeps this below a twentieth of the job's time.
+    Listing the directories of 1,000 pods on a network file system takes long: they are listed again only after a pause,
+    so that listing takes less than a twentieth of the job's time.
     """
 
     def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
@@ -151,7 +152,7 @@ class Reader:
         self._due = 0.0
 
     def read(self) -> Facts:
-        """Return everything that is there; nothing that is missing or wrong is an error."""
+        """Return all facts of the output; missing or malformed files are not errors."""
         now = self._clock()
         if now >= self._due:
             self._listing = list_output(self.output)
@@ -184,7 +185,7 @@ def list_output(output: Path) -> Listing:
 
 
 def read_object(path: Path) -> Record:
-    """Return the object that a JSON file holds, an empty one where there is none."""
+    """Return the object in a JSON file, or an empty object if there is none."""
     try:
         found = json.loads(read_text_file(path))
     except (OSError, ValueError, RecursionError):
@@ -213,7 +214,7 @@ def _list_node(found: Listing, output: Path, node: Path) -> None:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what sorts node_10 after node_9."""
+    """Return a sort key that puts node_9 before node_10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
@@ -233,7 +234,7 @@ def _describe(output: Path, path: Path) -> File:
 
 
 def _failure_of(attempt: Record) -> Record | None:
-    """Return what failed first in an attempt of job.json, where trainer 0's launcher has written that down."""
+    """Return the first failure of an attempt in job.json, if trainer 0's launcher has recorded it."""
     failure = attempt.get("failure")
     return failure if isinstance(failure, dict) and number(failure.get("time")) is not None else None
 
@@ -243,24 +244,24 @@ def _objects(value: Any) -> list[Record]:
 
 
 def _read_clock(started: Any, recorded: float | None) -> float | None:
-    """Return when an attempt was started: as job.json has it, which is the clock of the pods without its zone."""
+    """Return the start time of an attempt; job.json has it by the pods' clock, without a time zone."""
     try:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return recorded
-    if recorded is not None and abs(recorded - clock) > 1800:  # the pods have another time zone than this machine
+    if recorded is not None and abs(recorded - clock) > 1800:  # the pods and this machine have different time zones
         clock += round((recorded - clock) / 900) * 900
     return clock
 
 
 def last_line(error: Record) -> str:
-    """Return what says most of a message: of a program's log or a traceback the last line."""
+    """Return the most important line of a message: the last line of a program's log or of a traceback."""
     lines = str(error.get("message", "")).strip().splitlines()
     return lines[-1].strip() if lines else "no message"
 
 
 def describe_error(error: Record) -> str:
-    """Say which trainer's pod failed, and how, without the message."""
+    """Return which trainer's pod failed, and how, without the message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
     if error.get("program") == LOST_POD:
         return f"{place}: the pod was lost"

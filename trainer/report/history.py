@@ -1,4 +1,4 @@
-"""What records.jsonl tells of a job, kept from one report to the next: only what is new in the file is read."""
+"""The content of records.jsonl, kept between reports: only new records are read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
 
-Place = tuple[int, float]  # a pass, and after how many of its batches; the end of a pass comes after all of them
+Place = tuple[int, float]  # a pass and the number of its batches done; the end of a pass comes after all its batches
 
 
 class Batches:
-    """The lines of batches as columns of equal length, so that 100,000 of them take a few megabytes."""
+    """The records of batches as columns of equal length, so that 100,000 of them take a few megabytes."""
 
     def __init__(self) -> None:
         self.passes, self.batches, self.times = array("q"), array("q"), array("d")
@@ -30,7 +30,7 @@ class Batches:
         return len(self.passes)
 
     def add(self, record: Record, start: int) -> None:
-        """Append the record of a window of batches; `start` counts the starts before it."""
+        """Append the record of a window of batches; `start` is the number of starts before it."""
         place = clamp(record["pass"]), clamp(record["batch"])
         if self.passes and (self.passes[-1], self.batches[-1]) == place:  # a repeated record
             self._keep(len(self) - 1)
@@ -50,7 +50,7 @@ class Batches:
             column.append(_or_nan(measured.get(name)))
 
     def cut(self, place: Place) -> None:
-        """Drop what comes after a place."""
+        """Drop the batches after a place."""
         keep = len(self)
         while keep and (self.passes[keep - 1], self.batches[keep - 1]) > place:
             keep -= 1
@@ -64,16 +64,16 @@ class Batches:
 
 
 class History:
-    """The records that count: an attempt that goes on from a place has undone what came after it."""
+    """The records that count: an attempt that continues from a place discards all later records."""
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
-        self.end: Record = {}  # how the newest start has ended, if it has
+        self.end: Record = {}  # how the newest start ended, if it has ended
         self.batches = Batches()
         self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
     def add(self, record: Record) -> None:
-        """Take in the next record, as `drop_undone` does."""
+        """Add the next record, by the same rule as `drop_undone`."""
         kind = record["kind"]
         if kind == "start":
             self._cut((record["pass"], record["batch"]))
@@ -83,7 +83,7 @@ class History:
             self.batches.add(record, len(self.starts))
         elif kind in self._placed:
             key = record["pass"], record["batch"]
-            self._placed[kind].pop(key, None)  # a repeated record comes at its new place
+            self._placed[kind].pop(key, None)  # a repeated record moves to its new place
             self._placed[kind][key] = record
         elif kind == "end":
             self.end = record
@@ -95,30 +95,30 @@ class History:
 
     @property
     def passes(self) -> list[Record]:
-        """The ends of passes."""
+        """The records of pass ends."""
         return list(self._placed["pass"].values())
 
     @property
     def tests(self) -> list[Record]:
-        """The tests, at the end of a pass or inside."""
+        """The records of tests, at the end of a pass or within it."""
         return list(self._placed["test"].values())
 
     @property
     def saves(self) -> list[Record]:
-        """Where parameters were saved."""
+        """The records of saved parameters."""
         return list(self._placed["save"].values())
 
     def test_of(self, one: Record) -> Record:
-        """Return the test at the end of a pass; empty where none was made."""
+        """Return the record of the test at the end of a pass, or an empty record."""
         return self._placed["test"].get((one["pass"], one["batch"]), {})
 
     @property
     def start(self) -> Record:
-        """The newest start; empty before the first."""
+        """The newest start record; empty before the first start."""
         return self.starts[-1] if self.starts else {}
 
     def evaluators(self) -> list[str]:
-        """Return the names of all evaluators that have values, in the order of their first."""
+        """Return the names of all evaluators with values, ordered by their first value."""
         names: dict[str, None] = {}
         for record in (*self.passes[:1], *self.passes[-1:], *self.tests[:1], *self.tests[-1:]):
             names.update(dict.fromkeys(name for name, _ in _numbers(record, "evaluators")))
@@ -126,7 +126,7 @@ class History:
         return list(names)
 
     def pass_lengths(self) -> dict[int, int]:
-        """Return the number of batches of each pass, for those under way of the longest before it."""
+        """Return the number of batches of each pass; for an unfinished pass the largest number of an earlier pass."""
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
         for place in set(self.batches.passes):
@@ -138,7 +138,7 @@ class History:
 
 
 class RecordFile:
-    """Reads records.jsonl as it grows; a file that was replaced or cut is read anew."""
+    """Reads records.jsonl while it grows; if the file was replaced or shortened, it reads the whole file again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +146,7 @@ class RecordFile:
         self.history = History()
 
     def read(self) -> History:
-        """Take in what is new, but for a half last line, and return all that is known."""
+        """Read the new records, except an incomplete last line, and return all records."""
         with contextlib.suppress(OSError), open_regular(self._path) as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:
@@ -163,7 +163,7 @@ class RecordFile:
 
 
 def _or_nan(value: Any) -> float:
-    if type(value) is float:  # what is not finite will not be drawn
+    if type(value) is float:  # values that are not finite are not drawn
         return value
     found = number(value)
     return math.nan if found is None else found

@@ -1,4 +1,4 @@
-"""Links from a report to the files of its job: relative, so that they work wherever the volume is looked at."""
+"""Links from a report to the files of its job: relative, so that they work wherever the volume is mounted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ MOST_PASSES, MOST_FILES = 20, 60
 
 
 class Links:
-    """Makes links to files of an output from a page in some directory."""
+    """Makes links to files of an output from a page in a given directory."""
 
     def __init__(self, output: Path, page: Path) -> None:
         self._output = output
         self._prefix = Path(os.path.relpath(output, page.parent)).as_posix()
 
     def to(self, name: str, text: str = "") -> Markup:
-        """Return a link to what lies at a place below the output."""
+        """Return a link to a path below the output."""
         whole = name if self._prefix == "." else f"{self._prefix}/{name}"
-        first = "./" if ":" in whole.partition("/")[0] else ""  # the text before the colon is no scheme
+        # so that the text before the colon is not read as a URL scheme
+        first = "./" if ":" in whole.partition("/")[0] else ""
         return tag("a", text or name, href=first + quote(whole))
 
     def to_pass(self, path: str) -> object:
-        """Return a link to a directory where parameters were saved; its name alone if it is not in the output."""
+        """Return a link to a directory of saved parameters; only its name if it is not in the output."""
         name = Path(path).name
         if not name:
             return NONE

@@ -1,4 +1,4 @@
-"""The page: head, sections in the order of an owner's questions, style and script inside of it."""
+"""The page: the head, and the sections in the order of a user's questions; style and script are inline."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST_CHARTS = 12
 
 
 def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
-    """Return the report as an HTML document that needs nothing but itself.
+    """Return the report as a self-contained HTML document.
 
-    Args: configuration: what `show_configuration` returns of the newest start; it takes longest and seldom changes.
+    Args: configuration: the result of `show_configuration` for the newest start; it takes longest and seldom changes.
     """
     state = describe_state(facts)
     main = tag("main", *_make_sections(facts, links, configuration))
@@ -33,10 +33,10 @@ def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
 
 
 def make_document(title: str, *content: Markup) -> str:
-    """Return an HTML document of this content, with style and script inside of it."""
+    """Return an HTML document with this content, with inline style and script."""
     style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # only this script may run, whatever a name or a message of the job looks like
+    # the policy allows only this script, whatever a name or a message of the job contains
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = tag(
         "head",
@@ -70,7 +70,7 @@ def _make_head(facts: Facts) -> Markup:
 
 
 def _list_numbers(facts: Facts) -> list[tuple[str, str]]:
-    """Return names and values of what the head shows."""
+    """Return the names and values shown in the head."""
     history, progress = facts.history, facts.progress
     state, total = describe_state(facts).name, last_pass(facts)
     numbers = []

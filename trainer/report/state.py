@@ -1,4 +1,4 @@
-"""In which state a job is, in words: what the head of the report says."""
+"""The state of a job in words, for the head of the report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
 from trainer.report.html.text import moment, number, seconds, whole
 
 NEVER_RETRY = (64, 65, 66, 77, 78)  # exit codes that end the Job (podFailurePolicy of k8s/job.yaml)
-SILENCE_S = 60.0  # a run that trains says so every few seconds
+SILENCE_S = 60.0  # a training run writes its state every few seconds
 
 
 @dataclass(frozen=True)
 class JobState:
-    """The state, one of training, finished, stopped, failed, restarting, waiting; and why, or ""."""
+    """The state (training, finished, stopped, failed, restarting or waiting) and the reason, or ""."""
 
     name: str
     message: str = ""
@@ -63,7 +63,7 @@ def _describe_training(facts: Facts) -> JobState:
 
 
 def _describe_silence(facts: Facts) -> str:
-    """Say since when nothing was heard of a run that has not said that it ended, "" where that is not long ago."""
+    """Return since when a run that has not ended is silent; "" if that is not long."""
     heard = max((one.ended for one in facts.attempts()[-1:] if one.ended is not None), default=None)
     if heard is None or facts.now - heard < SILENCE_S:
         return ""
@@ -79,7 +79,7 @@ def _describe_silent_driver(facts: Facts) -> str:
 
 
 def share_done(facts: Facts) -> float | None:
-    """Return which share of the job is done, None where nothing tells."""
+    """Return the share of the job that is done; None if unknown."""
     if describe_state(facts).name == "finished":
         return 1.0
     share = number(facts.progress.get("job_fraction"))
@@ -92,7 +92,7 @@ def share_done(facts: Facts) -> float | None:
 
 
 def time_taken(facts: Facts) -> float | None:
-    """Return the seconds from the first attempt's start until the job was heard of last, None if unknown."""
+    """Return the seconds from the first attempt's start to the last sign of the job; None if unknown."""
     attempts = facts.attempts()
     begins = [one.started for one in attempts if one.started is not None]
     ends = [one.ended for one in attempts if one.ended is not None]
@@ -100,7 +100,7 @@ def time_taken(facts: Facts) -> float | None:
 
 
 def last_pass(facts: Facts) -> int:
-    """Return the pass before which training ends, 0 if it is unknown."""
+    """Return the pass before which training ends; 0 if unknown."""
     start = facts.history.start
     return next((whole(one["passes"]) for one in (start, facts.progress, facts.job) if number(one.get("passes"))), 0)
 

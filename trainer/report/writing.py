@@ -1,4 +1,4 @@
-"""Writes the report beside the files that it is made of."""
+"""Writes the report beside the files that it is made from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME, COMPARISON = "report.html", "comparison.html"
 
 
 class Report:
-    """The report of an output, which may be made many times; what has not changed is kept."""
+    """The report of an output, which can be made repeatedly; unchanged parts are kept."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -27,7 +27,7 @@ class Report:
         self._configuration: tuple[Record, Markup | None] | None = None
 
     def make(self, links: Links) -> str:
-        """Return the page as it is now."""
+        """Return the current page."""
         facts = self._reader.read()
         start = facts.history.start
         if self._configuration is None or self._configuration[0] is not start:
@@ -35,14 +35,15 @@ class Report:
         return make_page(facts, links, self._configuration[1])
 
 
-_reports: list[Report] = []  # the last one: a trainer writes the report of its job at each pass end
+_reports: list[Report] = []  # at most one report: a trainer writes the report of its job at each pass end
 
 
 def write_report(output: Path, target: Path | None = None) -> Path:
-    """Write the report of a job's output and return its path; a reader sees the whole old page or the whole new one.
+    """Write the report of a job's output and return its path; a reader sees either the whole old page or the whole new
+    page.
 
-    Args: target: by default report.html in the output, whatever has that name there.
-    Raises: OSError: it cannot be written; as of `find_output`, for a target.
+    Args: target: default report.html in the output; an existing file is replaced.
+    Raises: OSError: if the report cannot be written.  For a target, as `find_output`.
     """
     output = Path(os.path.abspath(output))  # noqa: PTH100 - links on the way to a volume stay as they are
     if not _reports or _reports[0].output != output:
@@ -56,8 +57,8 @@ def write_report(output: Path, target: Path | None = None) -> Path:
 def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Path:
     """Write the page that compares two runs and return its path.
 
-    Args: target: by default comparison.html in the first output, whatever has that name there.
-    Raises: OSError: it cannot be written; as of `find_output`, for a target.
+    Args: target: default comparison.html in the first output; an existing file is replaced.
+    Raises: OSError: if the page cannot be written.  For a target, as `find_output`.
     """
     paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100
     page = paths[0] / COMPARISON if target is None else Path(os.path.abspath(target))  # noqa: PTH100

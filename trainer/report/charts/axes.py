@@ -1,4 +1,4 @@
-"""Axes: which range a chart shows, where its ticks stand and what they say."""
+"""Axes: the range of a chart, and the places and texts of its ticks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-LOG_FROM = 50.0  # the highest value over the lowest, from which on an axis is logarithmic
+LOG_FROM = 50.0  # ratio of highest to lowest value above which an axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values on a line from 0 to 1; `ticks` are places on it and their texts."""
+    """A range of values on a line from 0 to 1; `ticks` are places on it with their texts."""
 
     low: float
     high: float
@@ -19,7 +19,7 @@ class Axis:
     ticks: list[tuple[float, str]]
 
     def place(self, value: float) -> float:
-        """Return where a value stands between the ends of the axis."""
+        """Return the place of a value between the ends of the axis."""
         if self.is_log:
             low, high, value = math.log(self.low), math.log(self.high), math.log(max(value, self.low))
         else:
@@ -28,7 +28,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """Return the axis of costs or measures: logarithmic where they span decades, else from 0 where that is near."""
+    """Return the axis of costs or measures: logarithmic if they span decades, else from 0 if 0 is near."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM and high / low < math.inf:
         return _log_axis(low, high)
@@ -48,7 +48,7 @@ def count_axis(values: Sequence[float]) -> Axis:
 
 
 def time_axis(values: Sequence[float]) -> Axis:
-    """Return the axis of seconds since the beginning, with ticks in a unit that people use."""
+    """Return the axis of seconds since the beginning, with ticks in a common unit of time."""
     high = max(*values, 1.0)
     steps = (*(scale * step for scale in (1, 60) for step in (1, 2, 5, 10, 15, 30)), 3600, 7200, 10800, 21600, 43200)
     step = next((one for one in steps if high / one <= 6), None)
@@ -62,11 +62,11 @@ def time_axis(values: Sequence[float]) -> Axis:
 
 
 def _linear_axis(low: float, high: float, wanted: int, is_wide: bool) -> Axis:
-    if not high - low > 1e-9 * max(abs(low), abs(high)):  # one value only
+    if not high - low > 1e-9 * max(abs(low), abs(high)):  # all values are equal
         margin = abs(low) * 0.1 or 1.0
         low, high = low - margin, high + margin
     step = _nice_step((high - low) / wanted)
-    if not 0 < step < math.inf:  # numbers at the end of their range
+    if not 0 < step < math.inf:  # the numbers are at the end of the range of floats
         return Axis(low, high, False, [(0.0, f"{low:g}"), (1.0, f"{high:g}")])
     if is_wide:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
@@ -89,7 +89,7 @@ def _log_axis(low: float, high: float) -> Axis:
 
 
 def _nice_step(rough: float) -> float:
-    """Return the next of 1, 2 and 5 times a power of ten."""
+    """Return the smallest of 1, 2 and 5 times a power of ten that is not below the given step."""
     if not 0 < rough < math.inf:
         return rough
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,6 +1,6 @@
-"""A chart: curves as SVG that fills its place, with texts beside it in HTML so that they keep their size on a phone.
+"""A chart: curves as a stretched SVG, with texts beside it in HTML so that they keep their size on a phone.
 
-The picture is stretched to its place; lines and dots keep their widths by `vector-effect`.
+The picture is stretched to the width available; `vector-effect` keeps the widths of lines and dots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1000, 500  # units of the picture
 
 
 def draw_chart(curves: Curves, identity: str) -> Markup:
-    """Return the figure of some curves, with the data that the page's script shows under the pointer."""
+    """Return the figure of some curves, with the data that the page's script shows at the pointer."""
     is_time = curves.x_name == "time"
     points = [point for series in curves.series for point in series.points]
     x_axis = (time_axis if is_time else count_axis)([x for x, _ in points])
@@ -69,7 +69,7 @@ def _draw_series(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _mark_best(curves: Curves, x_axis: Axis, y_axis: Axis) -> list[Markup]:
-    """Return a line at the end of the best pass, and rings at what was measured there."""
+    """Return a line at the end of the best pass, and rings around the values measured there."""
     if curves.best is None:
         return []
     end = curves.best.number + 1.0
@@ -107,7 +107,7 @@ def _describe(curves: Curves, spell: Callable[[float], str]) -> str:
 
 
 def draw_smoothing() -> Markup:
-    """Return the choice of how the lines of the page are smoothed; without script there is none."""
+    """Return the control for smoothing the lines of the page; it is hidden without script."""
     choices = (("none", 0), ("light", 0.6), ("medium", 0.85), ("strong", 0.95))
     options = [tag("option", name, value=f"{value:g}", selected=not value) for name, value in choices]
     return tag("label", "smoothing ", tag("select", *options), class_="smoothing", hidden=True)
@@ -116,11 +116,11 @@ def draw_smoothing() -> Markup:
 def _data(
     curves: Curves, x_axis: Axis, y_axis: Axis, spell_y: Callable[[float], str], spell_x: Callable[[float], str]
 ) -> Markup:
-    """Return places and texts of all points, which the script reads; without it nothing shows."""
+    """Return places and texts of all points, for the script; they are not visible."""
     series = [
         {
             "name": one.name,
-            "pieces": [len(piece) for piece in one.pieces] if one.is_noisy else [],  # what may be smoothed
+            "pieces": [len(piece) for piece in one.pieces] if one.is_noisy else [],  # the pieces that may be smoothed
             "points": [
                 [round(x_axis.place(x), 4), round(y_axis.place(y), 4), spell_x(x), spell_y(y)] for x, y in one.points
             ],

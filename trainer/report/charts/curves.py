@@ -1,4 +1,4 @@
-"""Curves as points: what is drawn of a job's records, thinned out where there are more than a screen has pixels."""
+"""Curves as points taken from a job's records, thinned if there are more points than a screen has pixels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainer.report.history import Batches
 from trainer.report.html.text import number, whole
 
 Point = tuple[float, float]
-DRAWABLE = 1e100  # neither nan nor inf, nor so near to it that a scale overflows
+DRAWABLE = 1e100  # below infinity by enough that no scale overflows
 WINDOW_S = 0.2
-DOTS = 60  # a curve of passes or tests with no more points shows them
+DOTS = 60  # a curve of passes or tests with at most this number of points shows a dot for each
 BUCKETS = 250  # parts of a thinned curve, with two points each
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: its name, the class of its style, and the pieces it is drawn in; with dots where the points are few."""
+    """A curve: its name, the class of its style, and the pieces it is drawn in; with dots if there are few points."""
 
     name: str
     style: str
@@ -40,16 +40,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Curves:
-    """What one chart shows."""
+    """The content of one chart."""
 
     title: str
     x_name: str
     series: list[Series]
-    best: Best | None = None  # the point to mark, where the curves go over passes
+    best: Best | None = None  # the point to mark, if the x axis counts passes
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
-    """Return the points that can be drawn; of many the lowest and the highest of each bucket: no peak is lost."""
+    """Return the points that can be drawn; if there are many, the lowest and highest of each bucket, to keep peaks."""
     found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
     if len(found) <= 2 * buckets:
         return found
@@ -66,7 +66,7 @@ def _height(point: Point) -> float:
 
 
 def trace_costs(facts: Facts) -> list[Curves]:
-    """Return the chart of the cost and one for each evaluator, over the passes done."""
+    """Return the charts of the cost and of each evaluator, over the passes done."""
     history, lengths = facts.history, facts.history.pass_lengths()
     batches, best = history.batches, find_best(history)
     places = [
@@ -94,7 +94,7 @@ def trace_costs(facts: Facts) -> list[Curves]:
 
 
 def trace_speed(facts: Facts) -> Curves | None:
-    """Return trainer 0's samples per second over the time since the job began, in a piece for each attempt."""
+    """Return trainer 0's samples per second over the time since the job began, one piece for each attempt."""
     history = facts.history
     begin = min([*(one["time"] for one in history.starts), *history.batches.times[:1]], default=0.0)
     passes: dict[str, list[Point]] = {}
@@ -115,9 +115,9 @@ def trace_speed(facts: Facts) -> Curves | None:
 
 
 def measure_windows(batches: Batches) -> list[list[Point]]:
-    """Return times and samples per second between lines of the same pass, a list for each attempt.
+    """Return times and samples per second between log lines of the same pass, a list for each attempt.
 
-    What is between them is at least WINDOW_S, since the times of the records are milliseconds.
+    Two lines are at least WINDOW_S apart, since the times in the records are in milliseconds.
     """
     found: dict[int, list[Point]] = {}
     rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)

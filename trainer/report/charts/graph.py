@@ -1,4 +1,4 @@
-"""The graph of a config's layers as a picture; of more layers than one can follow there is the table only."""
+"""The graph of a configuration's layers as a picture; for very many layers the page has only the table."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trainer.report.html.text import count, shorten, whole
 
 MOST = 150  # layers
 HIGH = 36.0
-NAME, KIND = 7.0, 6.1  # widths of a letter of the two lines
-LONGEST = 30  # letters of a line
+NAME, KIND = 7.0, 6.1  # widths of a letter of the first and second line
+LONGEST = 30  # maximum number of letters in a line
 MARGIN = 10.0
 BESIDE = 12.0
 
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """A layer of the records: a memory has what another one said in the step before."""
+    """A layer of the records; a memory stands for another layer's output of the previous step."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ class GraphLayer:
 
     @property
     def group(self) -> str:
-        """The recurrent group that it belongs to, or "": the part of its name after the @."""
+        """The recurrent group that the layer belongs to, or "": the part of its name after the @."""
         return self.name.partition("@")[2]
 
     @property
@@ -42,13 +42,13 @@ class GraphLayer:
 
     @property
     def kind(self) -> str:
-        """What it does, in a few words."""
+        """What the layer does, in a few words."""
         parts = [self.type, count(self.size) if self.size else "", self.active_type]
         return " · ".join(part for part in parts if part)
 
 
 def read_layers(start: Record) -> list[GraphLayer]:
-    """Return the layers that a start record names, without what is not a layer."""
+    """Return the layers that a start record names; skip entries that are not layers."""
     layers = start.get("layers")
     found: dict[str, GraphLayer] = {}
     for one in layers if isinstance(layers, list) else []:
@@ -76,7 +76,7 @@ def connect(layers: Sequence[GraphLayer]) -> tuple[list[Edge], set[Edge]]:
 
 
 def draw_graph(layers: Sequence[GraphLayer]) -> Markup | None:
-    """Return the picture of the layers, None of none or too many."""
+    """Return the picture of the layers, or None if there are none or too many."""
     edges, memories = connect(layers)
     linked = {name for edge in edges for name in edge}
     shown = [layer for layer in layers if layer.type != "recurrent_layer_group" or layer.name in linked]
@@ -130,7 +130,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
     way = layout.ways[edge]
     is_back = edge in layout.turned
     sign = -1.0 if is_back else 1.0
-    if is_back:  # an edge upwards runs beside those downwards
+    if is_back:  # an upward edge runs beside the downward edges
         way = [(x + BESIDE, y) for x, y in way]
     x, y = way[0][0], way[0][1] + sign * HIGH / 2
     path = [f"M{x:.1f} {y:.1f}"]
@@ -140,7 +140,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
         middle = (y + next_y) / 2
         path.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
         x, y = next_x, next_y
-        if not ends:  # the edge goes straight past the row
+        if not ends:  # the edge goes straight through the row
             y += sign * HIGH
             path.append(f"V{y:.1f}")
     path.append(f"m-3 {-5 * sign:g}l3 {5 * sign:g}l3 {-5 * sign:g}")
@@ -148,7 +148,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
 
 
 def _frames(layout: Layout, widths: Mapping[str, float], groups: Mapping[str, str]) -> list[Markup]:
-    """Return a frame around each group in which nothing else stands."""
+    """Return a frame around each group that encloses no other layer."""
     frames = []
     for group in dict.fromkeys(groups.values()):
         inside = [name for name in groups if groups[name] == group]

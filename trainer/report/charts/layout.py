@@ -1,7 +1,7 @@
 """A layered layout of a directed graph: every edge leads downwards, with few crossings (Sugiyama, Tagawa, Toda 1981).
 
-Ranks by the longest path, order in a rank by the mean of the neighbours, places by the same mean without overlap. Edges
-that close a circle are turned round for it.
+The rank of a node is its longest path, its order in a rank is the mean of its neighbours, and its place is the same
+mean without overlap. Edges that close a cycle are reversed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Edge = tuple[str, str]
-Node = str | tuple[Edge, int]  # a layer, or where a long edge passes a rank
+Node = str | tuple[Edge, int]  # a layer, or the point where a long edge passes through a rank
 SWEEPS = 8
 GAP_X, GAP_Y = 22.0, 24.0
 
 
 @dataclass
 class Layout:
-    """Where everything stands: the middle of each node from the upper left corner, and the way of each edge."""
+    """The places of all elements: the centre of each node from the upper left corner, and the path of each edge."""
 
     places: dict[str, tuple[float, float]]
     ways: dict[Edge, list[tuple[float, float]]]
@@ -30,7 +30,7 @@ class Layout:
 
 @dataclass
 class _Rows:
-    """Nodes by rank, with those that long edges pass."""
+    """Nodes by rank, including the points where long edges pass."""
 
     rows: list[list[Node]]
     above: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
@@ -40,10 +40,10 @@ class _Rows:
 def lay_out(
     widths: Mapping[str, float], edges: Sequence[Edge], back: set[Edge], groups: Mapping[str, str], height: float
 ) -> Layout:
-    """Return the layout of nodes that are so wide and so high, in their order where nothing else decides.
+    """Return the layout of nodes of the given widths and heights; nodes keep their order where nothing else decides.
 
-    Args: edges: from and to, both among the nodes and not the same.  back: those that are to lead upwards.
-        groups: of nodes that are to stand together.
+    Args: edges: (from, to) pairs of distinct nodes.  back: edges that lead upward.
+    groups: nodes that are to be placed together.
     """
     turned = back | find_circles(list(widths), [edge for edge in edges if edge not in back])
     down = {edge: edge[::-1] if edge in turned else edge for edge in edges}
@@ -67,12 +67,12 @@ def lay_out(
 
 
 def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
-    """Return edges without which there is no circle: those that a walk in depth finds leading back."""
+    """Return edges whose removal leaves no cycle: the back edges of a depth-first search."""
     following: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
         following[start].append(end)
     found: set[Edge] = set()
-    state: dict[str, int] = {}  # 1: on the way from the root, 2: done
+    state: dict[str, int] = {}  # 1: on the path from the root, 2: done
     for root in nodes:
         stack = [(root, iter(following[root]))] if root not in state else []
         state.setdefault(root, 1)
@@ -91,7 +91,7 @@ def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
 
 
 def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the rank of each node: the longest way from a source, but sources stand right above their first use."""
+    """Return the rank of each node: the longest path from a source; a source is placed directly above its first use."""
     above: dict[str, list[str]] = defaultdict(list)
     below: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
@@ -100,7 +100,7 @@ def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     waiting = {node: len(above[node]) for node in nodes}
     ready = [node for node in nodes if not waiting[node]]
     ranks: dict[str, int] = {}
-    for node in ready:  # grows in the loop
+    for node in ready:  # the loop appends to it
         ranks[node] = max((ranks[one] + 1 for one in above[node]), default=0)
         for one in below[node]:
             waiting[one] -= 1
@@ -130,7 +130,7 @@ def _fill_rows(nodes: Sequence[str], edges: Sequence[Edge], ranks: Mapping[str, 
 
 
 def _order(graph: _Rows, groups: Mapping[str, str]) -> None:
-    """Sort every row by the mean place of the neighbours, downwards and upwards in turn; groups stay together."""
+    """Sort each row by the mean place of the neighbours, downward and upward in turn; groups stay together."""
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         neighbours = graph.above if is_down else graph.below
@@ -157,14 +157,14 @@ def _group(node: Node, groups: Mapping[str, str]) -> str:
 
 
 def _place(graph: _Rows, widths: Mapping[str, float]) -> dict[Node, float]:
-    """Return the middle of every node across, in the order of its row."""
+    """Return the horizontal centre of each node, in the order of its row."""
     xs: dict[Node, float] = {}
 
     def half(node: Node) -> float:
         return widths[node] / 2 if isinstance(node, str) else 4.0
 
     def settle(row: list[Node], wanted: Sequence[float]) -> None:
-        """Put a row as near to what is wanted as its order and widths allow."""
+        """Place a row as close to the wanted places as its order and widths allow."""
         placed: list[float] = []
         for node, x in zip(row, wanted, strict=True):
             least = placed[-1] + half(row[len(placed) - 1]) + GAP_X + half(node) if placed else x

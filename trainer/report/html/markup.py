@@ -1,4 +1,4 @@
-"""HTML and SVG from Python: everything that is not markup already is escaped, so names and messages stay text."""
+"""HTML and SVG from Python: all text that is not markup is escaped, so names and messages stay text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}  # no content and no end tag, or closed in itself
 _SHAPES = {"circle", "line", "path", "rect"}
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # what HTML forbids
-_TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # would turn the text around them
+_TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # would change the direction of the surrounding text
 
 
 class Markup(str):
-    """Text that is markup: it is put into a page as it is."""
+    """Text that is already markup; a page contains it unchanged."""
 
     __slots__ = ()
 
 
 def escape(text: object) -> Markup:
-    """Return the text as markup that shows it, also between quotes; markup is returned as it is."""
+    """Return the text as markup that is safe also inside quotes; markup is returned unchanged."""
     if isinstance(text, Markup):
         return text
     shown = _TURNING.sub("\ufffd", _FORBIDDEN.sub("\ufffd", str(text)))
@@ -27,7 +27,7 @@ def escape(text: object) -> Markup:
 
 
 def breakable(name: object) -> Markup:
-    """Return a name that a narrow column may break after each underscore."""
+    """Return a name with a possible line break after each underscore."""
     return Markup(escape(name).replace("_", "_<wbr>"))
 
 
@@ -39,8 +39,8 @@ def join(parts: Iterable[object], between: object = "") -> Markup:
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element.
 
-    Args: attributes: `class_` stands for class, an underscore for a hyphen; None and False leave one out, True gives
-        one without a value.
+    Args: attributes: `class_` stands for class, an underscore for a hyphen; None and False omit the attribute, True
+    gives it no value.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:

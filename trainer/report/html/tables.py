@@ -1,4 +1,4 @@
-"""Tables that scroll in their own place, so that a page of them fits on a phone."""
+"""Tables that scroll within their own area, so that a page with wide tables fits on a phone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainer.report.html.markup import Markup, breakable, tag
 
 
 class HiddenCaption(str):
-    """A caption for those who cannot see: a heading says the same to all others."""
+    """A caption for screen readers only; the heading says the same to other readers."""
 
 
 def make_table(
@@ -23,8 +23,8 @@ def make_table(
 ) -> Markup:
     """Return a table.
 
-    Args: words: how many of the first columns are text; the others are numbers.  total: a last row.
-        marked: which of the rows stands out.
+    Args: words: the number of leading columns that hold text; the others hold numbers.  total: an additional last row.
+    marked: the row to highlight.
     """
     styles = ["word" if place < words else None for place in range(len(heads))]
 

@@ -6,12 +6,12 @@ import math
 import time
 from typing import Any
 
-NONE = "–"  # stands where there is no value
-LARGEST = 2**53  # a count above it is none
+NONE = "–"  # stands for a missing value
+LARGEST = 2**53  # a larger count is not valid
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number, None for anything else that a file may hold."""
+    """Return a finite number; None for any other value in a file."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -21,18 +21,18 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any, default: int = 0) -> int:
-    """Return a count, the default for anything else."""
+    """Return a count; the default for any other value."""
     found = number(value)
     return default if found is None else clamp(int(found))
 
 
 def clamp(value: int) -> int:
-    """Return a count that fits into 64 bits."""
+    """Return a count limited to 64 bits."""
     return value if -LARGEST < value < LARGEST else 0
 
 
 def general(value: Any) -> str:
-    """Return a number as train.log has it: %g."""
+    """Return a number in the format of train.log: %g."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value:g}"
     found = number(value)
@@ -46,7 +46,7 @@ def count(value: Any) -> str:
 
 
 def rate(value: Any) -> str:
-    """Return samples per second, to three digits or whole."""
+    """Return samples per second with three digits, or as a whole number."""
     found = number(value)
     if found is None:
         return NONE
@@ -54,7 +54,7 @@ def rate(value: Any) -> str:
 
 
 def percent(share: Any) -> str:
-    """Return a share of 1 in percent; never 100 % before it is 1."""
+    """Return a fraction in percent; 100 % only if the fraction is 1."""
     found = number(share)
     return NONE if found is None else f"{math.floor(found * 100 + 1e-9):d} %"
 
@@ -76,7 +76,7 @@ def seconds(value: Any) -> str:
 
 
 def moment(epoch: Any) -> str:
-    """Return a time of the clock here, with its offset from UTC."""
+    """Return a time in the local time zone, with its offset from UTC."""
     found = number(epoch)
     try:
         return NONE if found is None else time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(found))
@@ -97,6 +97,6 @@ def size(bytes_: Any) -> str:
 
 
 def shorten(text: object, limit: int) -> str:
-    """Return a text of at most this number of characters, with an ellipsis in place of the rest."""
+    """Return a text of at most this number of characters; an ellipsis replaces the rest."""
     shown = str(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"

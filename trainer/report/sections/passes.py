@@ -1,4 +1,4 @@
-"""The passes as a table, with the numbers that their lines in train.log have."""
+"""The table of passes, with the same numbers as their lines in train.log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 200  # rows
 
 
 def show_passes(facts: Facts, links: Links) -> Markup | None:
-    """Return the table, None before the end of the first pass."""
+    """Return the table; None before the end of the first pass."""
     history = facts.history
     if not history.passes:
         return None

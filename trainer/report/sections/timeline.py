@@ -1,4 +1,4 @@
-"""The attempts of a job on one line of time: how long each took, and which program ended it and why."""
+"""The attempts of a job on a time line: how long each took, and which program ended it and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 50  # attempts shown
 
 
 def draw_attempts(facts: Facts) -> Markup | None:
-    """Return the attempts, None where there is none."""
+    """Return the attempts; None if there are none."""
     attempts = facts.attempts()
     if not attempts:
         return None
@@ -73,7 +73,7 @@ def _bar(attempt: Attempt, outcome: str, first: float, last: float) -> Markup:
 def _failure(attempt: Attempt) -> Markup:
     if attempt.failure is None:
         return Markup("")
-    # a program that was lost with its pod leaves no error: the others noticed
+    # a program whose pod is lost leaves no error report: only other programs report the loss
     word = "First to notice" if is_passed_on(attempt.failure) else "First to fail"
     lines = str(attempt.failure.get("message", "")).strip().splitlines()
     whole = tag("details", tag("summary", f"all {len(lines)} lines"), tag("pre", "\n".join(lines)))

@@ -1,4 +1,4 @@
-"""Where the time of each trainer went, as bars; and which one the others wait for."""
+"""The time of each trainer by phase, as bars; and the trainer that the others wait for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, count, number, seconds, whole
 
 PHASES = ("compute", "data", "exchange", "test", "save", "other")
-MOST = 40  # trainers shown; of more, the slowest
-NEAR = 1.05  # the slowest's own work over the median's, up to which no one is the slowest
+MOST = 40  # trainers shown; if there are more, the slowest
+NEAR = 1.05  # if the slowest trainer's own work is at most this many times the median, no trainer is called slow
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,20 @@ class TrainerTime:
 
     @property
     def own(self) -> float:
-        """The seconds in which it waits for no other trainer."""
+        """The seconds in which the trainer does not wait for other trainers."""
         return self.phases[0] + self.phases[1]
 
     @property
     def total(self) -> float:
-        """All phases."""
+        """The sum of all phases."""
         return sum(self.phases)
 
 
 def add_times(facts: Facts) -> list[TrainerTime]:
-    """Return what every trainer has spent in all attempts, the slowest first.
+    """Return the time that each trainer spent in all attempts, the slowest trainer first.
 
-    A trainer counts from the beginning of its attempt; of an earlier attempt the passes count that were not undone.
+    A trainer's time counts from the beginning of its attempt; of an earlier attempt only the passes that were kept
+    count.
     """
     attempts: dict[str, Record] = {}
     for one in facts.history.passes:
@@ -64,7 +65,7 @@ def add_times(facts: Facts) -> list[TrainerTime]:
 
 
 def newest_times(facts: Facts) -> dict[str, Record]:
-    """Return what each trainer said last in the newest attempt: to trainer 0, or in its own progress.json."""
+    """Return each trainer's last state in the newest attempt, as reported to trainer 0 or in its own progress.json."""
     found: dict[str, Record] = {}
     if str(facts.progress.get("attempt", "")) == facts.attempt:
         found = _records(facts.progress.get("trainers"))
@@ -76,9 +77,10 @@ def newest_times(facts: Facts) -> dict[str, Record]:
 
 
 def last_cost(facts: Facts) -> tuple[Any, str]:
-    """Return the cost of the newest pass, before the first one that of the newest line, and what it is the cost of.
+    """Return the newest cost and a text that says whose cost it is: of the newest pass, or before that of the newest
+    line.
 
-    Each trainer has its own samples; a cost of all of them is there where all trainers have told theirs.
+    Each trainer reports the cost of its own samples; the cost of all samples is known if all trainers have reported.
     """
     if not facts.history.passes:
         return facts.progress.get("cost"), ""
@@ -97,7 +99,7 @@ def _records(value: object) -> dict[str, Record]:
 
 
 def name_slowest(trainers: Sequence[TrainerTime]) -> str:
-    """Return a sentence about the trainer that the others wait for."""
+    """Return a sentence that names the trainer that the others wait for."""
     if len(trainers) < 2:
         return ""
     slowest, others = trainers[0], trainers[1:]
@@ -114,7 +116,7 @@ def name_slowest(trainers: Sequence[TrainerTime]) -> str:
 
 
 def draw_times(facts: Facts) -> Markup | None:
-    """Return the bars of the trainers as a table, None if nothing is known."""
+    """Return the bars of the trainers as a table; None if nothing is known."""
     times = add_times(facts)
     if not times:
         return None
@@ -150,7 +152,7 @@ def draw_times(facts: Facts) -> Markup | None:
 
 
 def number_of(trainer: str) -> int:
-    """Return an id as a number, for its order."""
+    """Return an id as a number, for sorting."""
     return int(trainer) if trainer.isdigit() and trainer.isascii() and len(trainer) < 10 else 0
 
 
