@@ -6,7 +6,7 @@ import signal
 
 if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process without a traceback
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # bin/prepare starts Python with it blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # bin/prepare starts Python with this signal blocked
 
 import os
 import shutil
@@ -61,9 +61,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the job's directory as the settings say.
+    """Create the job's directory according to the settings.
 
-    Raises: PrepareError: naming what is wrong; the old directory is then still whole, or without a shard 0.
+    Raises: PrepareError: the message names the error; the old directory is then complete, or has no shard 0.
     """
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
@@ -90,7 +90,7 @@ def prepare(settings: Settings) -> None:
 
 
 def split_dataset(dataset: Dataset, settings: Settings) -> Split:
-    """Return a data set that is held in memory as the files of its shards.
+    """Split a data set that is held in memory into the files of its shards.
 
     Raises: InputError: if there are fewer samples than shards.
     """
@@ -100,7 +100,7 @@ def split_dataset(dataset: Dataset, settings: Settings) -> Split:
 
 
 def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
-    """Return the files that are each trainer's own."""
+    """Return the files of each trainer's shard."""
     names = file_names(dataset.training_name, settings.shard_files)
     shards = [
         {name: _text(part) for name, part in zip(names, deal(samples, len(names)), strict=True)}
@@ -113,7 +113,7 @@ def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
 
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
-    """Return the files that all trainers have alike: lists, dictionaries and, unless it is split, the test set."""
+    """Return the files that all trainers share: lists, dictionaries and, unless it is split, the test set."""
     names = file_names(dataset.training_name, settings.shard_files)
     common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
     if dataset.test:
@@ -124,7 +124,7 @@ def make_common(dataset: Dataset, settings: Settings) -> Shard:
 
 
 def describe(split: Split, settings: Settings) -> dict[str, object]:
-    """Return what `prepared.json` says about a finished set."""
+    """Return the content of `prepared.json` for a finished data set."""
     return {
         "format": 1,
         "source": settings.data_source,
@@ -143,9 +143,9 @@ def _text(samples: Sequence[LabelledLine]) -> bytes:
 
 
 def _require_example(settings: Settings) -> None:
-    """Return unless the source's own example is to be copied and is not there; a user's own config may come later.
+    """Check that the source's example exists if it is to be copied; users can add their own config later.
 
-    Raises: InputMissingError: naming the directory that is missing.
+    Raises: InputMissingError: if it does not exist; the message names the directory.
     """
     name = settings.train_config_dir
     own = example_of(settings.data_source, settings.synthetic_shape)
@@ -158,11 +158,11 @@ def _require_example(settings: Settings) -> None:
 
 
 def _stage_config(settings: Settings, directory: Path) -> None:
-    """Copy the example's config, unless the volume has one of this name that somebody changed."""
+    """Copy the example's config, unless the volume has a changed config with this name."""
     name = settings.train_config_dir
     example, present = settings.examples_dir / name, settings.out_dir / name
     if not name:
-        return  # a source without an example of its own: the config comes another way
+        return  # a source without an example: the user supplies the config
     if not example.is_dir():
         if not present.is_dir():
             say(f"no example is called {name!r} in {settings.examples_dir}; put your config into {present}")

@@ -1,4 +1,4 @@
-"""What a source hands over: samples, and the files that every trainer needs beside them."""
+"""The results of a source: samples, and the additional files that each trainer needs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from prepare.split import LabelledLine
 class Dataset:
     """A data set before it is split.
 
-    Args: training: in the order in which the shards keep them.  test: the whole test set.  common: contents by file
-    name, the same for every trainer (dictionaries, labels).  facts: what `prepared.json` says besides.
+    Args: training: in the order of the shards.  test: the whole test set.  common: contents by file name, the same for
+    each trainer (dictionaries, labels).  facts: additional entries of `prepared.json`.
     """
 
     training: Sequence[LabelledLine]
@@ -34,10 +34,10 @@ Shard = Mapping[str, Content]
 
 @dataclass(frozen=True)
 class Split:
-    """A data set that is split.
+    """A data set after it is split.
 
-    Args: training, test: numbers of samples.  shards: what is each trainer's own.  common: what all have alike; each of
-    its files lies on the volume once.  facts: what `prepared.json` says besides.
+    Args: training, test: numbers of samples.  shards: the files of each trainer.  common: the files that are the same
+    for all trainers; the volume holds each of them once.  facts: additional entries of `prepared.json`.
     """
 
     training: int

@@ -1,15 +1,15 @@
-"""What can go wrong in the data job, with the exit codes that `podFailurePolicy` reads.
+"""The errors of the data job, with the exit codes that `podFailurePolicy` reads.
 
 PrepareError
-├── ArgumentsError    64  a flag that does not exist, or without its value
-├── InputError        65  the data is not what its source promises, or has another SHA-256
-├── InputMissingError 66  a file or address that is not there
-├── UnreachableError  69  the server of DATA_URL does not answer until the deadline
+├── ArgumentsError    64  an unknown flag, or a flag without its value
+├── InputError        65  the data does not have the source's format, or has another SHA-256
+├── InputMissingError 66  a file or an address that does not exist
+├── UnreachableError  69  the server of DATA_URL does not answer before the deadline
 ├── OutputError       74  OUT_DIR is full, read-only or not writable
-├── ForbiddenError    77  the server of DATA_URL refuses us
-└── SettingsError     78  settings that are missing, malformed or contradict each other
+├── ForbiddenError    77  the server of DATA_URL denies access
+└── SettingsError     78  missing, malformed or contradictory settings
 
-The codes are those of the whole project; the package repeats them because it imports nothing of ours.
+The whole project uses these codes; this package repeats them because it imports no other package of the project.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pathlib import Path
 
 
 class PrepareError(Exception):
-    """A failure that the user can understand and mend: one message, one exit code, no traceback."""
+    """An error that the user can understand and correct: one message, one exit code, no traceback."""
 
     exit_code = 70
 
 
 class ArgumentsError(PrepareError):
-    """The command line cannot be read."""
+    """The command line is invalid."""
 
     exit_code = 64
 
 
 class InputError(PrepareError):
-    """The input is there, but is not what it should be."""
+    """The input exists, but has the wrong format or content."""
 
     exit_code = 65
 
 
 class InputMissingError(PrepareError):
-    """The input is not there."""
+    """The input does not exist."""
 
     exit_code = 66
 
@@ -57,7 +57,7 @@ class OutputError(PrepareError):
 
 
 class ForbiddenError(PrepareError):
-    """The input's server refuses us."""
+    """The input's server denies access."""
 
     exit_code = 77
 
@@ -70,7 +70,7 @@ class SettingsError(PrepareError):
 
 @contextmanager
 def reading_input() -> Iterator[None]:
-    """Translate every OSError inside the block that is not about writing: what cannot be read is missing.
+    """Translate each OSError inside the block that does not concern writing: unreadable input counts as missing.
 
     Raises: InputMissingError: instead of OSError.
     """
@@ -82,7 +82,7 @@ def reading_input() -> Iterator[None]:
 
 @contextmanager
 def writing_to(directory: Path) -> Iterator[None]:
-    """Translate every OSError inside the block into an OutputError that says whose directory it is.
+    """Translate each OSError inside the block into an OutputError that names the owner of the directory.
 
     Raises: OutputError: instead of OSError.
     """
@@ -97,7 +97,7 @@ def writing_to(directory: Path) -> Iterator[None]:
 
 
 def _access(directory: Path) -> str:
-    """Describe who we are and who may write to the nearest directory that exists."""
+    """Describe the user of the process, and the owner and mode of the nearest existing directory."""
     nearest = next((path for path in (directory, *directory.parents) if path.exists()), directory)
     try:
         status = nearest.stat()

@@ -1,4 +1,4 @@
-"""What the data job reads at most: the input comes from somebody else, and may be made to fill disk and memory."""
+"""Limits of the data job's input: it comes from others and could otherwise exhaust disk and memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from prepare.errors import InputError
 LINE_BYTES = 4 << 20  # bytes of a line of text, and of a row of a table
 FILES = 1_000_000  # files in a folder, and members of an archive
 DEPTH = 64  # levels of directories
-OBJECT_BYTES = 256  # what Python takes for a short line beside its characters: two strings, a tuple, their places
+OBJECT_BYTES = 256  # Python's overhead for a short line besides its characters: two strings, a tuple, their references
 
 
 @dataclass
 class Meter:
-    """Counts bytes against a limit, and names file, limit and variable where it is passed.
+    """Counts bytes against a limit; the error names the file, the limit and its variable.
 
-    Args: variable: that sets the limit.  limit: in bytes.  manner: how they are held, for the message.
+    Args: variable: the variable that sets the limit.  limit: in bytes.  manner: how the bytes are held, for the
+        message.
     """
 
     variable: str
@@ -25,13 +26,13 @@ class Meter:
     taken: int = 0
 
     def fresh(self) -> Meter:
-        """Return a meter with the same limit that has counted nothing."""
+        """Return a meter with the same limit and a count of 0."""
         return replace(self, taken=0)
 
     def take(self, count: int, name: str) -> None:
-        """Count more bytes of the file `name`.
+        """Count further bytes of the file `name`.
 
-        Raises: InputError: if there is no room for them.
+        Raises: InputError: if they exceed the limit.
         """
         self.taken += count
         if self.taken > self.limit:
@@ -41,7 +42,7 @@ class Meter:
             )
 
     def give_back(self, count: int) -> None:
-        """Take back bytes that are held no longer."""
+        """Subtract bytes that are no longer held."""
         self.taken -= count
 
 

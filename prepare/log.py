@@ -1,4 +1,4 @@
-"""One line per step on stderr, unbuffered."""
+"""The data job's log: one line per step on stderr, unbuffered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import sys
 def say(message: str) -> None:
     """Write one line of the data job's log."""
     if sys.stderr is not None:  # closed by `2>&-`
-        with contextlib.suppress(OSError):  # a full disk or a reader that has gone
+        with contextlib.suppress(OSError):  # the disk is full or the reader has exited
             sys.stderr.write(f"prepare: {message}\n")
             sys.stderr.flush()

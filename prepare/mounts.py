@@ -1,7 +1,8 @@
-"""Whether a directory lies on a mounted volume, by what the kernel lists in /proc/self/mountinfo.
+"""Check whether a directory lies on a mounted volume, according to /proc/self/mountinfo.
 
-In a container everything that is not mounted into it is a layer of its own, which is deleted with it. A Job that writes
-there succeeds, and its result is gone: the blog's data job of 2017 mounted /mnt and wrote to /home/work/mfs.
+In a container all unmounted directories lie on the container's own layer, which is deleted with the container. A Job
+that writes there succeeds, but its result is lost: in the blog's tutorial of 2017 the data job mounted /mnt and wrote
+to /home/work/mfs.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from prepare.errors import OutputError, SettingsError
 from prepare.log import say
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-EMPTY_DIR = "kubernetes.io~empty-dir"  # part of the directory on the node that an emptyDir is mounted from
+EMPTY_DIR = "kubernetes.io~empty-dir"  # part of the node's path of an emptyDir
 KERNELS_OWN = ("/proc", "/sys", "/dev")
-POD_FILES = ("/etc", "/run", "/var/run")  # where a pod's own files are mounted: hosts, resolv.conf, service account
+POD_FILES = ("/etc", "/run", "/var/run")  # mount points of a pod's own files: hosts, resolv.conf, service account
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of mountinfo. source: the directory of the mounted file system that is seen at `point`."""
+    """A line of mountinfo. source: the directory of the mounted file system that is visible at `point`."""
 
     point: Path
     source: str
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """Return the mounts that a text of /proc/self/mountinfo lists; lines of another form are left out.
+    """Return the mounts in the text of /proc/self/mountinfo; lines of another form are ignored.
 
-    Source: proc(5): fields 4 and 5 are root and mount point, with blanks, tabs, line feeds and backslashes in octal.
+    Source: proc(5): fields 4 and 5 are root and mount point; blanks, tabs, line feeds and backslashes are in octal.
     """
     fields = (line.split(" ") for line in text.splitlines())
     return [Mount(Path(_unescape(words[4])), _unescape(words[3])) for words in fields if len(words) > 6]
@@ -43,16 +44,17 @@ def _unescape(text: str) -> str:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return the mount that an absolute path without links lies on: of the deepest mount points the last one."""
+    """Return the mount of an absolute path without links: the last mount on the deepest mount point above it."""
     under = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(enumerate(under), key=lambda each: (len(each[1].point.parts), each[0]), default=(0, None))[1]
 
 
 def require_volume(out_dir: Path, mountinfo: Path) -> None:
-    """Return when what is written to `out_dir` outlives this container, as far as its mounts tell.
+    """Check that files in `out_dir` outlive this container, according to its mounts.
 
-    An emptyDir outlives the container, but not its pod: a line says so.
-    Raises: SettingsError: `out_dir` lies on the root file system.  OutputError: the list of mounts cannot be read.
+    An emptyDir outlives the container, but not its pod; this is logged.
+    Raises: SettingsError: if `out_dir` lies on the root file system.  OutputError: if the list of mounts cannot be
+        read.
     """
     try:
         mounts = parse_mounts(mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))

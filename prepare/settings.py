@@ -1,4 +1,4 @@
-"""All that the data job can be told, by flag or environment, read and checked once before anything else happens."""
+"""All settings of the data job, from flags and environment; they are read and checked once at the beginning."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SHAPES = {"text": "quick_start", "ratings": "recommendation"}
 TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
-MAX_SHARDS = 100_000  # the legacy's names had five digits
-MAX_FILES = 100_000  # of all shards: as many names have five digits
+MAX_SHARDS = 100_000  # the legacy's file names have five digits
+MAX_FILES = 100_000  # of all shards together: the number that five digits can name
 
 N = TypeVar("N", int, float, Fraction)
 
 
 class Option(NamedTuple):
-    """One setting: the flag is `--name`, the variable is the name in capitals; a flag wins over a variable."""
+    """One setting: the flag is `--name`, the variable is the name in capitals; a flag overrides a variable."""
 
     name: str
     default: str
@@ -44,30 +44,30 @@ OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
     Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
     Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal that variable"),
-    Option("shard_files", "1", "files that a shard's training samples lie in; many for trainers that come and go"),
+    Option("shard_files", "1", "number of files for a shard's training samples; many if trainers come and go"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of that file, 64 hexadecimal digits; optional for file:// and data_path"),
     Option("data_path", "", "the same as a mounted archive, file or folder"),
     Option("data_timeout", "600", "seconds after which a download gives up"),
-    Option("data_encoding", "auto", "of text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
-    Option("data_max_bytes", "100Gi", "most bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
-    Option("data_max_memory", "512Mi", "most of them that are held in memory; csv holds none, the other sources all"),
-    Option("csv_delimiter", "found", "of csv: the one character between columns, or tab"),
+    Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
+    Option("data_max_bytes", "100Gi", "maximum bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
+    Option("data_max_memory", "512Mi", "maximum bytes of input held in memory; csv holds none, the other sources all"),
+    Option("csv_delimiter", "found", "for csv: the character between columns, or tab"),
     Option(
-        "csv_header", "auto", "of csv: keep or drop the first line, or none if it is a row; auto drops what looks so"
+        "csv_header", "auto", "for csv: keep or drop the header, or none if there is none; auto drops a likely header"
     ),
-    Option("csv_label", "", "of csv: the column, by name or number, whose values every shard gets evenly"),
-    Option("min_count", "2", "words seen less often in the training text are not in dict.txt"),
+    Option("csv_label", "", "for csv: the column, by name or number, whose values are spread evenly over the shards"),
+    Option("min_count", "2", "words that are rarer in the training text are not in dict.txt"),
     Option("test_fraction", "1/5 (movielens, csv 1/10)", "share held out, if the source has no test set of its own"),
-    Option("test_data", "whole", "whole: every trainer tests the whole test set; split: each its own part"),
-    Option("seed", "1", "of the shuffle, and of synthetic data"),
+    Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each tests its own part"),
+    Option("seed", "1", "seed of the shuffle and of synthetic data"),
     Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (quick_start) or ratings (recommendation); else text"),
     Option("synthetic_rows", "3000", "number of samples"),
     Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
-    Option("examples_dir", f"{IMAGE_EXAMPLES}", "where the examples lie; where that is absent, beside this package"),
+    Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if missing, the one beside this package"),
     Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
-    Option("data_owner", "that of the volume", "uid:gid that gets what root makes; other users own what they make"),
+    Option("data_owner", "that of the volume", "uid:gid that owns files that root creates; other users own theirs"),
 )
 
 
@@ -102,9 +102,9 @@ class Settings:
     data_owner: tuple[int, int] | None
 
     def check_counts(self, training: int, test: int) -> None:
-        """Return unless there are fewer samples than shards; a trainer ends when it has none to train with or to test.
+        """Check that there are enough samples for all shards; a trainer without training or test samples would fail.
 
-        Raises: InputError: naming both numbers.
+        Raises: InputError: if there are fewer; the message names both numbers.
         """
         count = self.split_count
         if training < count:
@@ -116,7 +116,7 @@ class Settings:
 
 
 def example_of(source: str, shape: str) -> str:
-    """Return the name of the example that is made for a source; "" for one that has none."""
+    """Return the name of the example for a source, or "" if the source has none."""
     return SHAPES[shape] if source == "synthetic" else CONFIG_OF_SOURCE[source]
 
 
@@ -126,7 +126,7 @@ class _SettingsParser(argparse.ArgumentParser):
 
 
 def help_table() -> str:
-    """Return the one table of flags, variables and defaults."""
+    """Return the table of flags, variables and defaults for the help."""
     rows = [("flag", "variable", "default", "meaning")]
     rows += [(f"--{o.name}=", o.name.upper(), o.default or "-", o.help) for o in OPTIONS]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -150,7 +150,7 @@ def _parser() -> _SettingsParser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: ArgumentsError: for a command line that cannot be read.  SettingsError: naming all other problems together.
+    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; it lists all errors.
     """
     flags = vars(_parser().parse_args(argv))
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
@@ -158,7 +158,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 class _Reading:
-    """Reads one value after the other and collects what is wrong."""
+    """Reads the values one after the other and collects the errors."""
 
     def __init__(self, given: Mapping[str, str], environ: Mapping[str, str]) -> None:
         self.given = given
@@ -242,7 +242,7 @@ class _Reading:
         return Path(self.given["out_dir"]).absolute()
 
     def _split_count(self) -> int:
-        """Read SPLIT_COUNT and hold it against CONF_PADDLE_GRADIENT_NUM, which the trainers are told."""
+        """Read SPLIT_COUNT and compare it with CONF_PADDLE_GRADIENT_NUM, the number of trainers."""
         trainers = self.environ.get("CONF_PADDLE_GRADIENT_NUM", "")
         given = self.given["split_count"] or trainers
         if not given:
@@ -259,7 +259,7 @@ class _Reading:
         return count or int(trainers)
 
     def _source(self) -> str:
-        """Read DATA_SOURCE; without it, the source that belongs to the example named by TRAIN_CONFIG_DIR."""
+        """Read DATA_SOURCE; without it, use the source that belongs to the example named by TRAIN_CONFIG_DIR."""
         if self.given["data_source"]:
             return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
         config = self.given["train_config_dir"] or "digits"
@@ -293,7 +293,7 @@ class _Reading:
         return (int(match[1]), int(match[2])) if match else None
 
     def _check_input(self, settings: Settings) -> None:
-        """Check that the input is named once, and that what comes over a network is named by its digest."""
+        """Check that the input is given once, and that a download has a digest."""
         if settings.data_sha256 and not re.fullmatch(r"[0-9a-f]{64}", settings.data_sha256):
             self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
@@ -320,7 +320,7 @@ class _Reading:
             self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must say what is expected")
 
     def _check_place(self, name: str, path: Path, out_dir: Path) -> None:
-        """Refuse input that lies where the output goes, links followed: it would be read as data by the next run."""
+        """Reject input inside OUT_DIR, after following links: the next run would read it as data."""
         place = Path(os.path.realpath(path))
         if self.given["out_dir"] and place.is_relative_to(os.path.realpath(out_dir)):
             self.problems.append(

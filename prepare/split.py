@@ -1,7 +1,7 @@
-"""Pure decisions about samples: their order, which are the test set, and which trainer gets which.
+"""Pure functions on samples: their order, the choice of the test set, and the distribution to trainers.
 
-The order is a shuffle by a seed; a sample's key is drawn from `random.Random(seed).random()`, the one sequence that
-Python promises to keep between versions, so that the same input and seed give the same shards everywhere.
+The order is a shuffle with a seed. A sample's key is drawn from `random.Random(seed).random()`, the only sequence that
+Python guarantees across versions, so the same input and seed give the same shards everywhere.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import NamedTuple
 
 
 class LabelledLine(NamedTuple):
-    """One line of a data file, and the class that decides how it is dealt out."""
+    """One line of a data file, and its class, by which lines are distributed."""
 
     line: str
     label: str
 
 
 def shuffle(samples: Sequence[LabelledLine], seed: int) -> list[LabelledLine]:
-    """Return the samples in an order that depends on the seed and their number only."""
+    """Return the samples in an order that depends only on the seed and their number."""
     draw = Random(seed)
     keys = [draw.random() for _ in samples]
     return [samples[i] for i in sorted(range(len(samples)), key=keys.__getitem__)]
 
 
 def file_names(name: str, count: int) -> list[str]:
-    """Return the names of the files that a shard's samples lie in: `name` itself, or so many with a number each."""
+    """Return the names of the files of a shard's samples: `name` itself, or `count` numbered names."""
     stem, dot, suffix = name.rpartition(".")
     return [name] if count == 1 else [f"{stem}-{number:05d}{dot}{suffix}" for number in range(count)]
 
 
 def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[LabelledLine], list[LabelledLine]]:
-    """Divide samples into (training, test) by position: every fifth is a test sample when fraction is 1/5.
+    """Split samples into (training, test) by position: with a fraction of 1/5, every fifth is a test sample.
 
-    Args: fraction: in [0, 1); the test set has exactly floor(fraction x samples) of them, evenly spread.
+    Args: fraction: in [0, 1); the test set has exactly floor(fraction x samples) samples, evenly spread.
     """
     training: list[LabelledLine] = []
     test: list[LabelledLine] = []
@@ -45,17 +45,18 @@ def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[
 
 
 def is_held_out(position: int, fraction: Fraction) -> bool:
-    """Tell whether the sample at this position of the shuffled ones is a test sample."""
+    """Return whether the sample at this position of the shuffled order is a test sample."""
     share, whole = fraction.numerator, fraction.denominator
     return (position + 1) * share // whole > position * share // whole
 
 
 def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
-    """Deal samples to shards like cards, class after class, and keep their order inside each shard.
+    """Distribute samples to shards in turn, class after class, and keep their order inside each shard.
 
-    Going round class after class without starting over, the shards' sizes differ by at most one, in all and in every
-    class. Trainers step together, on the sum of their gradients, for as many batches as the longest shard has: equal
-    sizes let none of them idle, and equal classes let every batch of every trainer see the same problem.
+    Each class continues at the shard where the previous class ended, so the sizes of the shards differ by at most one,
+    in total and in each class. Trainers step together, on the sum of their gradients, for as many batches as the
+    longest shard
+    has: with equal sizes no trainer idles, and with equal classes all batches have similar distributions.
 
     Args: count: number of shards, >= 1.
     """

@@ -1,6 +1,6 @@
-"""Writes the job's directory so that no reader ever takes a half-written set for a whole one.
+"""Writes the job's directory so that a reader never mistakes an incomplete data set for a complete one.
 
-Everything is written and synced in a staging directory beside its final place and then renamed, in this order:
+All files are written and synced in a staging directory beside the final place, and then renamed in this order:
 
 1. the marker `prepared.json` is removed;
 2. the old shards are moved away, shard 0 first;
@@ -8,9 +8,9 @@ Everything is written and synced in a staging directory beside its final place a
 4. the config directory is moved in;
 5. the marker is written, and what was moved away is deleted.
 
-A kill between any two steps leaves either the old set whole, or no shard 0 (every job needs it, so none can start), or
-the new set whole; the next run clears up. `output/` is made when it is absent, and else never touched. Only rename,
-link and fsync are used, which hold on NFS.
+A kill between two steps leaves the old set complete, or no shard 0 (each job needs it, so no job can start), or the new
+set complete; the next run cleans up. `output/` is created if it does not exist, and never changed. The steps use only
+rename, link and fsync, which are reliable on NFS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prepare.log import say
 from prepare.settings import MARKER
 
 STAGING = ".preparing-"
-TOKEN = "mine"  # a file in the staging directory; gone when another run took the place of this one
+TOKEN = "mine"  # a file in the staging directory; it is absent if another run has replaced this run
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
@@ -47,11 +47,11 @@ Owner = tuple[int, int] | None
 
 @contextlib.contextmanager
 def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
-    """Make out_dir and an empty directory in it for the work of this run; clear up what killed runs left there.
+    """Create out_dir and an empty directory in it for this run; remove the remains of killed runs.
 
-    Args: owner: who gets a new out_dir when root makes it.
+    Args: owner: the owner of a new out_dir, if root creates it.
 
-    A second run that starts meanwhile takes the place of the first, which then fails and publishes nothing.
+    A second run that starts meanwhile replaces the first, which then fails and publishes nothing.
     """
     with writing_to(out_dir):
         if not out_dir.is_dir():
@@ -68,14 +68,14 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     try:
         yield directory
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)  # the first failure counts; what stays is the next run's to remove
+        shutil.rmtree(directory, ignore_errors=True)  # keep the first error; the next run removes remaining files
         raise
     with writing_to(out_dir):
         _remove(directory)
 
 
 def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> None:
-    """Write `<id>/data/<file>` for every shard; common files lie on the volume once, linked into every shard."""
+    """Write `<id>/data/<file>` for each shard; common files are stored once and linked into each shard."""
     with writing_to(directory):
         for shard_id, shard in enumerate(shards):
             data = directory / str(shard_id) / "data"
@@ -94,9 +94,9 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
 
 
 def copy_config(example: Path, target: Path) -> None:
-    """Copy an example's directory, without what Python leaves in it.
+    """Copy an example's directory, without files that Python creates in it.
 
-    Raises: InputError: for a link that leads outside or round in circles, and for what is no regular file.
+    Raises: InputError: if a link leads outside or is circular, or a file is not regular.
     """
     with Folder(example) as folder:
         names = _config_files(folder)
@@ -113,9 +113,9 @@ def copy_config(example: Path, target: Path) -> None:
 
 
 def same_files(one: Path, other: Path) -> bool:
-    """Tell whether two config directories hold the same files with the same contents.
+    """Return whether two config directories hold the same files with the same contents.
 
-    What `copy_config` would refuse is not the same as anything.
+    A directory that `copy_config` would reject never equals another one.
     """
     try:
         with Folder(one) as first, Folder(other) as second:
@@ -138,15 +138,15 @@ def _is_same(one: Folder, other: Folder, name: str) -> bool:
 
 
 def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
-    """Write the marker that `publish` moves in last."""
+    """Write the marker; `publish` moves it last."""
     with writing_to(directory):
         _write_file(directory / MARKER, json.dumps(marker, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
-    """Put what lies in the staging directory into its place; see the module's text for the order.
+    """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: also if another run has started meanwhile; nothing is changed then.
+    Raises: OutputError: if it cannot be written, or another run has started meanwhile; then nothing is changed.
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
@@ -173,10 +173,10 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
 
 
 def give_to(owner: Owner, path: Path) -> None:
-    """Give a directory and what lies in it to the user that the pods run as; only root can, and only root needs to.
+    """Give a directory and its content to the user that the pods run as; only root can do so, and only root needs to.
 
-    Args: owner: uid and gid; None means those of the directory that it lies in, so of the volume in the end, where the
-    volume allows it: an NFS server that squashes root does not, nor a container whose root is another user outside.
+    Args: owner: uid and gid; None means the owner of the parent directory, and so finally of the volume, if the volume
+    permits: an NFS server that squashes root does not, and a container whose root is mapped to another user does not.
     """
     if os.geteuid() != 0:
         return
@@ -192,13 +192,13 @@ def give_to(owner: Owner, path: Path) -> None:
 
 
 def _shards_in(out_dir: Path) -> list[Path]:
-    """Return the shard directories of earlier runs, of ours and of the tutorial's script, in the order of their ids."""
+    """Return the shard directories of earlier runs and of the tutorial's script, in the order of their ids."""
     found = [path for path in out_dir.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
     return sorted(found, key=lambda path: (int(path.name), path.name))
 
 
 def _retire(shard: Path, retired: Path) -> None:
-    """Move a shard's data away; the directory goes with it unless somebody keeps other things there."""
+    """Move a shard's data away, and the directory with it unless it contains other files."""
     if (shard / "data").exists():
         (shard / "data").rename(retired / shard.name)
         _sync_directory(shard)
@@ -207,7 +207,7 @@ def _retire(shard: Path, retired: Path) -> None:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory and those above it, each for the owner of the one it lies in, unless it is there."""
+    """Create a directory and its parents if they do not exist, each with the owner of its parent."""
     if path.is_dir():
         return
     _make_directory(path.parent)
@@ -216,7 +216,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _place(content: Content, path: Path) -> None:
-    """Make a file of bytes, or of a file that is on the volume already."""
+    """Create a file from bytes, or from a file that is already on the volume."""
     if isinstance(content, bytes):
         _write_file(path, content)
         return
@@ -230,7 +230,7 @@ def _place(content: Content, path: Path) -> None:
 
 
 def _write_file(path: Path, content: bytes | IO[bytes]) -> None:
-    """Write and sync a new file, with these bytes or with those of another file."""
+    """Write and sync a new file with these bytes, or with the bytes of another file."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as output:  # noqa: PTH123
         if isinstance(content, bytes):
             output.write(content)
@@ -241,7 +241,7 @@ def _write_file(path: Path, content: bytes | IO[bytes]) -> None:
 
 
 def _link(existing: Path, name: Path) -> bool:
-    """Give a file a second name; False where the file system has no hard links."""
+    """Give a file a second name; return False if the file system has no hard links."""
     try:
         name.hardlink_to(existing)
     except OSError as error:
@@ -260,7 +260,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _again_if_stale(step: Callable[[], Result]) -> Result:
-    """Repeat a step that NFS refused because another client changed the directory (ESTALE)."""
+    """Repeat a step that NFS rejected because another client changed the directory (ESTALE)."""
     for tries_left in reversed(range(STALE_TRIES)):
         try:
             return step()

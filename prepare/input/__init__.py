@@ -1,1 +1,1 @@
-"""Reading what the data job is given: one file or folder, packed or not, mounted or fetched."""
+"""Reading of the data job's input: a file or a directory, packed or not, mounted or downloaded."""

@@ -1,4 +1,4 @@
-"""Unpacks tar and zip archives inside one folder: plain files only, no links, no devices, and limits."""
+"""Unpacks tar and zip archives into a directory: plain files only, no links, no devices, and with limits."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from prepare.input.packed import from_start, unpacked
 from prepare.limits import DEPTH, FILES, Meter
 
 CHUNK = 1 << 20
-NAME_BYTES = 255  # bytes of a component of a path, on every file system
+NAME_BYTES = 255  # maximum length of a path component on any file system
 STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
-# what a file system says of a name that cannot be there: a file below a file, a directory where a file is
+# errors of the file system for impossible names: a file below a file, a directory where a file exists
 IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 
 
 def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, memory: Meter) -> bool:
-    """Write the plain files of a tar (packed or not) or zip archive below a new folder; False if it is neither.
+    """Write the plain files of a tar (packed or not) or zip archive below a new directory; return False for other
+    files.
 
-    Args: descriptor: of the file.  name: of the file, for messages.
-    Raises: InputError: for a damaged archive; for a member that is a link, a device or outside the folder; for more
-        files or bytes than the limits.  OutputError: if they cannot be written.
+    Args: descriptor: descriptor of the file.  name: name of the file, for messages.
+    Raises: InputError: if the archive is damaged; if a member is a link, a device or outside the directory; if the
+    files or bytes exceed the limits.  OutputError: if the files cannot be written.
     """
     with unpacked(from_start(descriptor), name, disk.fresh(), memory.limit) as content:
         is_tar = tar.is_tar(content.read(tar.BLOCK))
@@ -89,13 +90,13 @@ def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, disk: 
 
 
 class _Directory:
-    """The file of a zip archive; refuses a list of members that would fill the memory, as it is read in one piece."""
+    """The file of a zip archive; rejects a list of members too large for memory, since zipfile reads it as a whole."""
 
     def __init__(self, source: IO[bytes], name: str, memory: Meter) -> None:
         self._source = source
         self._name = name
         self._memory = memory
-        self._most = max(CHUNK, memory.limit // 16)  # its 46 bytes a member become about 700
+        self._most = max(CHUNK, memory.limit // 16)  # the 46 bytes of a member become about 700 in memory
         self.seek, self.tell, self.close = source.seek, source.tell, source.close
 
     def seekable(self) -> bool:

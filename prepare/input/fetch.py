@@ -1,4 +1,4 @@
-"""Gets the input: from a mounted path, or from an address with a known SHA-256."""
+"""Provides the input: from a mounted path, or from an address with a known SHA-256."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ LAST_DELAY = 10.0
 
 
 def fetch(settings: Settings, scratch: Path) -> Input:
-    """Return the input, a file or a folder; archives are unpacked into scratch.
+    """Return the input, a file or a directory; archives are unpacked into scratch.
 
-    Raises: InputMissingError, ForbiddenError, UnreachableError: if it cannot be had.  InputError: if it is not the
-    one that DATA_SHA256 names, more than DATA_MAX_BYTES, or an archive that would write outside its folder.
-    OutputError: if scratch is full.
+    Raises: InputMissingError, ForbiddenError, UnreachableError: if it cannot be obtained.  InputError: if it does not
+    match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.  OutputError: if
+    scratch is full.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
@@ -62,7 +62,7 @@ def fetch(settings: Settings, scratch: Path) -> Input:
 
 
 def _open(path: Path) -> int:
-    """Return the descriptor of the input, -1 if it does not exist; a link to it must stay in its own folder, too."""
+    """Return the descriptor of the input, -1 if it does not exist; also a link to it must stay in its own directory."""
     try:
         if path.name in ("", ".."):
             return os.open(path, DIRECTORY)
@@ -82,7 +82,7 @@ def _check_digest(path: Path, descriptor: int, expected: str) -> None:
 
 
 def _download(settings: Settings, scratch: Path) -> Path:
-    """Return the local copy of DATA_URL, trying again until DATA_TIMEOUT."""
+    """Download DATA_URL and return the path of the copy; retry until DATA_TIMEOUT."""
     url = urlsplit(settings.data_url)
     if url.scheme == "file":
         path = Path(unquote(url.path))
@@ -108,7 +108,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
 
 
 def _raise_if_final(url: str, error: Exception) -> None:
-    """Raise the error that no later try will change."""
+    """Raise an error if a retry cannot succeed."""
     if isinstance(error, HTTPError):
         error.close()
         if error.code in (401, 403):

@@ -1,8 +1,8 @@
-"""Reads files below one directory, and nothing that a link in it leads to outside.
+"""Reads files below a directory, and nothing outside it that a link leads to.
 
-Every name is followed by us, component by component, from the descriptor of the directory: what is opened is what was
-looked at, even if somebody exchanges it meanwhile. Links that stay inside are followed, since mounted ConfigMaps and
-Secrets are made of them. Only regular files are opened; a FIFO would wait for its writer for ever.
+The module follows each name itself, component by component, from the descriptor of the directory, so it opens the file
+that it has checked, even if another process replaces the name meanwhile. It follows links that stay inside, because
+mounted ConfigMaps and Secrets consist of them. It opens only regular files; opening a FIFO would block.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from pathlib import Path, PurePosixPath
 from prepare.errors import InputError
 from prepare.limits import DEPTH, FILES
 
-LINKS = 40  # links that one name may go through, as in Linux
-PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # to go on from: needs no right to list it
+LINKS = 40  # maximum number of links in a name, as in Linux
+# O_PATH needs no permission to list the directory
+PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LeaveOut = Callable[[int, PurePosixPath], bool]
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Folder:
-    """A directory that is read through descriptors; `close` it, or use it in a `with`.
+    """A directory that is read through descriptors; `close` it, or use it in a `with` statement.
 
-    Args: path: the directory; a link to it is followed.  descriptor: of the directory, if it is open already.
+    Args: path: the directory; a link to it is followed.  descriptor: the directory's descriptor, if it is open already.
     Raises: OSError: if it cannot be opened.
     """
 
@@ -40,15 +41,15 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._root)
 
     def open(self, name: str) -> int:
         """Return the descriptor of a regular file or a directory, for reading.
 
-        Args: name: from this directory on, with `/` between components.
-        Raises: InputError: if a link leads outside or round in circles, or it is neither.  OSError: if it is not there,
-            or may not be read.
+        Args: name: relative to this directory, with `/` between components.
+        Raises: InputError: if a link leads outside or is circular, or the name is neither file nor directory.  OSError:
+        if it does not exist or is not readable.
         """
         try:
             return _Way(self.path, self._root, name).open()
@@ -59,14 +60,14 @@ class Folder:
     def files(
         self, *, linked: bool = False, hidden: bool = False, leave_out: LeaveOut = lambda _, __: False
     ) -> list[str]:
-        """Return the names of what is no directory, here and below, sorted.
+        """Return the names of all files below the directory, sorted; directories themselves do not count.
 
         Links to files count, since `open` follows them.
 
-        Args: linked: whether links to directories are entered.  hidden: whether names that begin with a dot count.
-            leave_out: tells, by its descriptor and its name from here on, which directory below is not entered.
-        Raises: InputError: if there are too many entries, or too deep ones, or a link leads outside, nowhere, or round
-            in circles.
+        Args: linked: whether to enter links to directories.  hidden: whether names that begin with a dot count.
+        leave_out: returns whether to skip a directory, from its descriptor and its name relative to this directory.
+        Raises: InputError: if there are too many entries or levels, or a link leads outside, to nothing, or is
+            circular.
         """
         root = os.open(".", DIRECTORY, dir_fd=self._root)
         try:
@@ -75,15 +76,15 @@ class Folder:
             os.close(root)
 
     def kind(self, name: str) -> int:
-        """Return the mode of what a name leads to, without opening it.
+        """Return the mode of the file that a name leads to, without opening it.
 
-        Raises: as `open`.
+        Raises: the same errors as `open`.
         """
         return _Way(self.path, self._root, name).status().st_mode
 
 
 class _Walk:
-    """One walk through a folder, which counts what it passes."""
+    """One walk through a directory; it counts the entries."""
 
     def __init__(self, folder: Folder, linked: bool, hidden: bool, leave_out: LeaveOut) -> None:
         self._folder = folder
@@ -93,7 +94,7 @@ class _Walk:
         self._passed = 0
 
     def files(self, directory: int, place: PurePosixPath, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-        """Yield the files below a directory; `above` are device and inode of those that it lies in."""
+        """Yield the files below a directory; `above` holds device and inode of its parent directories."""
         facts = os.fstat(directory)
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
@@ -114,7 +115,7 @@ class _Walk:
                 yield name
 
     def _entries(self, directory: int, place: PurePosixPath) -> Iterator[tuple[str, int]]:
-        """Yield names, from the folder on, and kinds; what a link leads to is told in place of it."""
+        """Yield names, relative to the directory, and file types; for a link, the type of its target."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 self._passed += 1
@@ -132,7 +133,7 @@ class _Walk:
 
 
 class _Way:
-    """The way from a directory to a name: the descriptors of the directories passed, so that `..` goes back by them."""
+    """The path from a directory to a name: the descriptors of the directories passed, so `..` uses them to go back."""
 
     def __init__(self, path: Path, root: int, name: str) -> None:
         self._shown = path / name
@@ -142,7 +143,7 @@ class _Way:
         self._links = 0
 
     def open(self) -> int:
-        """Return the descriptor of what is at the end."""
+        """Return the descriptor of the file at the end."""
         try:
             last = self._go()
             here = self._passed[-1]
@@ -151,7 +152,7 @@ class _Way:
             self._close()
 
     def status(self) -> os.stat_result:
-        """Return what is at the end, without opening it."""
+        """Return the status of the file at the end, without opening it."""
         try:
             last = self._go()
             here = self._passed[-1]
@@ -164,7 +165,7 @@ class _Way:
             os.close(self._passed.pop())
 
     def _go(self) -> str | None:
-        """Pass all directories; return the last component if it is none, and is not a link."""
+        """Go through all directories; return the last component if it is neither a directory nor a link."""
         while self._left:
             part = self._left.pop()
             if part == "..":
@@ -205,7 +206,7 @@ class _Way:
         self._left += reversed(PurePosixPath(target).parts)
 
     def _from_root(self, target: str) -> str:
-        """Return the rest of an absolute link that names our directory; its `..` are judged as all others."""
+        """Return the rest of an absolute link that begins with the directory's path; its `..` are checked as well."""
         for root in (self._path.absolute(), self._path.resolve()):
             if PurePosixPath(target).is_relative_to(root):
                 return str(PurePosixPath(target).relative_to(root))
@@ -219,7 +220,8 @@ class _Way:
 
     def _open_file(self, name: str) -> int:
         here = self._passed[-1]
-        self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)  # opening may wake a device
+        # checked before opening, because opening can wake a device
+        self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
         descriptor = os.open(name, FILE, dir_fd=here)
         try:
             self._require_file(os.fstat(descriptor).st_mode)

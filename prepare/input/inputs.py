@@ -1,4 +1,4 @@
-"""The input of a source: one file or a folder of them, unpacked, counted, and read line by line."""
+"""The input of a source: a file or a directory of files, unpacked, counted, and read line by line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from prepare.settings import MARKER
 
 
 class Input:
-    """Files by name, whatever they were: a file has the one name, a folder the names below it.
+    """Files by name: a single file has its own name; files of a directory have their names relative to it.
 
-    Args: path: for messages.  descriptor: of the file, if it is one.  folder: of the files, if it is one.
-        disk: counts all bytes that are read.  memory: for what a source holds.  out_dir: is not read.
-    Raises: InputError: if prepare made the folder; besides as `Folder.files`.
+    Args: path: for messages.  descriptor: the descriptor of the file, for a single file.  folder: the directory
+        otherwise.
+    disk: counts all bytes read.  memory: counts the bytes that a source holds.  out_dir: a directory to skip.
+    Raises: InputError: if prepare created the directory; otherwise as `Folder.files`.
     """
 
     def __init__(
@@ -53,24 +54,27 @@ class Input:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is one file and no folder."""
+        """Whether the input is a single file."""
         return self._folder is None
 
     def nearest(self, name: str) -> PurePosixPath | None:
-        """Return the folder, the nearest to the top, that holds a file of this name; None for none, and for a file."""
+        """Return the topmost directory that contains a file of this name;
+
+        None if there is none, or for a single file.
+        """
         if self.is_file:
             return None
         found = [PurePosixPath(file) for file in self.names if PurePosixPath(file).name == name]
         return min(found, key=lambda file: (len(file.parts), file)).parent if found else None
 
     def has(self, name: PurePosixPath) -> bool:
-        """Tell whether there is a file of this name."""
+        """Return whether there is a file with this name."""
         return str(name) in self.names
 
     def open(self, name: str, disk: Meter | None = None) -> io.BufferedReader:
         """Return the unpacked bytes of a file.
 
-        Args: disk: counts them in place of the input's own meter.
+        Args: disk: counts them instead of the input's own meter.
         Raises: InputMissingError: if it is a directory.  InputError, OSError: as `Folder.open`.
         """
         meter = self.disk if disk is None else disk
@@ -85,7 +89,7 @@ class Input:
         return unpacked(file, name, meter, self.memory.limit)
 
     def read(self, name: str) -> bytes:
-        """Return the whole content of a file, which counts as held in memory.
+        """Return the whole content of a file; it counts as held in memory.
 
         Raises: as `open`.
         """
@@ -97,9 +101,9 @@ class Input:
         return b"".join(parts)
 
     def raw_lines(self, name: str, disk: Meter | None = None) -> Iterator[bytes]:
-        """Yield the lines of a file with their ends; one is held at a time.
+        """Yield the lines of a file including line ends; only one line is held in memory.
 
-        Raises: InputError: for one that is longer than LINE_BYTES; besides as `open`.
+        Raises: InputError: if a line is longer than LINE_BYTES; otherwise as `open`.
         """
         with self.open(name, disk) as file:
             number = 0
@@ -112,15 +116,15 @@ class Input:
     def lines(self, name: str, encoding: str) -> Iterator[str]:
         """Yield the lines of a text file without their ends.
 
-        Args: encoding: `auto` is UTF-8 where the whole file is that, else Latin-1.
-        Raises: InputError: if the bytes are not of the encoding; besides as `raw_lines`.
+        Args: encoding: `auto` means UTF-8 if the whole file is valid UTF-8, else Latin-1.
+        Raises: InputError: if the bytes are not valid in the encoding; otherwise as `raw_lines`.
         """
         codec = self.find_encoding(name) if encoding == "auto" else encoding
         for number, line in enumerate(self.raw_lines(name), start=1):
             yield decode(line, codec, name, number).removesuffix("\n").removesuffix("\r")
 
     def find_encoding(self, name: str) -> str:
-        """Return `utf-8` if the whole file is that, else `latin-1`; reads it once more, piece by piece."""
+        """Return `utf-8` if the whole file is valid UTF-8, else `latin-1`; reads the file once more, in pieces."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         with self.open(name, self.disk.fresh()) as file:
             try:
@@ -132,15 +136,15 @@ class Input:
         return "utf-8"
 
     def hold(self, line: str, name: str) -> None:
-        """Count a line that a source keeps.
+        """Count a line that a source keeps in memory.
 
-        Raises: InputError: if DATA_MAX_MEMORY is not enough.
+        Raises: InputError: if it exceeds DATA_MAX_MEMORY.
         """
         self.memory.take(len(line) + OBJECT_BYTES, name)
 
 
 def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
-    """Return the names of the files of a folder, without what prepare made."""
+    """Return the names of the files of a directory, without the output of prepare."""
     outputs = Outputs(out_dir)
     names = folder.files(leave_out=outputs.take)
     if MARKER in names:
@@ -153,9 +157,9 @@ def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
 
 
 def decode(line: bytes, encoding: str, name: str, number: int) -> str:
-    """Return a line of a file as text; the first one without its byte order mark.
+    """Return a line of a file as text; a byte order mark in the first line is removed.
 
-    Raises: InputError: if it is not of the encoding.
+    Raises: InputError: if it is not valid in the encoding.
     """
     try:
         return line.decode("utf-8-sig" if encoding == "utf-8" and number == 1 else encoding)

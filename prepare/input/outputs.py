@@ -1,4 +1,4 @@
-"""Leaves out of the input what prepare made: a second run would take the shards of the first for data."""
+"""Excludes the output of prepare from the input: otherwise a second run would read the shards of the first as data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path, PurePosixPath
 from prepare.log import say
 from prepare.settings import MARKER
 
-NAMED = 5  # directories in the message
+NAMED = 5  # maximum number of directories in the message
 
 
 class Outputs:
-    """The directories that prepare made, as a walk through the input finds them: OUT_DIR, and any with its marker.
+    """The output directories of prepare below the input: OUT_DIR, and all directories with its marker.
 
-    Args: out_dir: of this run, if it is known; it need not exist.
+    Args: out_dir: the OUT_DIR of this run, if known; it need not exist.
     """
 
     def __init__(self, out_dir: Path | None) -> None:
@@ -25,7 +25,7 @@ class Outputs:
             self._own = None
 
     def take(self, directory: int, name: PurePosixPath) -> bool:
-        """Tell whether prepare made a directory, and note its name if so.
+        """Return whether prepare created a directory, and record its name if so.
 
         Args: directory: its descriptor.
         """
@@ -36,7 +36,7 @@ class Outputs:
         return True
 
     def tell(self, path: Path) -> None:
-        """Say in one line what was left out of the folder `path`, if anything was."""
+        """Log in one line which directories of the directory `path` were skipped, if any."""
         if self._found:
             found = sorted(self._found)
             more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""

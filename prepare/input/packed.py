@@ -1,4 +1,4 @@
-"""Streams of bytes that may be packed by gzip, bzip2 or xz: unpacked piece by piece, and counted."""
+"""Byte streams that may be packed with gzip, bzip2 or xz: unpacked in pieces, and counted."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from typing import IO, Protocol
 from prepare.errors import InputError
 from prepare.limits import Meter
 
-CHUNK = 1 << 16  # read of the packed bytes at a time
-PIECE = 1 << 20  # most that is unpacked of them at a time
-MAGIC_BYTES = 6  # bytes, at most, by which a format is known
+CHUNK = 1 << 16  # packed bytes read at a time
+PIECE = 1 << 20  # maximum of bytes unpacked at a time
+MAGIC_BYTES = 6  # number of bytes that identify each format
 SUFFIXES = (".gz", ".bz2", ".xz")
 
 
 def from_start(descriptor: int) -> IO[bytes]:
-    """Return a reader of a file from its first byte on; closing it leaves the descriptor open."""
+    """Return a reader of a file from its first byte; closing it leaves the descriptor open."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     return open(descriptor, "rb", closefd=False)
 
 
 class Unpacker(Protocol):
-    """What the three modules of the standard library have in common, in the words of bz2 and lzma."""
+    """The common interface of the three modules of the standard library; bz2 and lzma define its names."""
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the stream was reached."""
+        """Whether the stream has ended."""
 
     @property
     def unused_data(self) -> bytes:
-        """What came behind the end."""
+        """The bytes after the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most max_length bytes more."""
+        """Return at most max_length further bytes."""
 
 
 class _Gzip:
-    """zlib in the words of bz2 and lzma: it keeps what it was given and has not unpacked yet."""
+    """zlib with the interface of bz2 and lzma: it keeps the input that is not unpacked yet."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(wbits=31)
@@ -59,7 +59,7 @@ class _Gzip:
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
-    """Return what unpacks a stream that begins so; None if it is not packed."""
+    """Return the constructor of the unpacker for a stream that begins with these bytes; None if it is not packed."""
     if start.startswith(b"\x1f\x8b"):
         return _Gzip
     if start.startswith(b"BZh"):
@@ -70,16 +70,16 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 
 
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
-    """Return the bytes of a file, unpacked if it is packed; reading it raises InputError where it is damaged.
+    """Return a reader of a file's bytes, unpacked if packed; reading raises InputError if the file is damaged.
 
-    Args: source: at its beginning.  name: of the file, for messages.  meter: counts what comes out.
-        memory: most bytes that the format itself may need (xz: its dictionary).
+    Args: source: at its beginning.  name: name of the file, for messages.  meter: counts the unpacked bytes.
+    memory: maximum number of bytes that the format itself may need (for xz, its dictionary).
     """
     return io.BufferedReader(_Stream(source, name, meter, memory), PIECE)
 
 
 class _Stream(io.RawIOBase):
-    """One or more packed streams behind each other, as gzip and its like write them when asked to append."""
+    """One or more concatenated packed streams, as gzip and others write them when they append to a file."""
 
     def __init__(self, source: IO[bytes], name: str, meter: Meter, memory: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Stream(io.RawIOBase):
         return piece
 
     def _next(self, most: int) -> bytes:
-        """Return the next bytes, or none at the end of the last stream."""
+        """Return the next bytes, or b"" at the end of the last stream."""
         while self._unpacker is not None:
             try:
                 piece = self._unpacker.decompress(self._fresh, most)
@@ -133,7 +133,7 @@ class _Stream(io.RawIOBase):
         return b""
 
     def _begin_anew(self, rest: bytes) -> None:
-        """Go on with the next stream; zeros behind the last one are padding, as tapes and xz have it."""
+        """Continue with the next stream; zeros after the last stream are padding, as in tapes and xz."""
         rest = rest.lstrip(b"\0")
         while not rest and (more := self._source.read(CHUNK)):
             rest = more.lstrip(b"\0")

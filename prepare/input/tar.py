@@ -1,7 +1,7 @@
-"""Reads a tar archive as a stream, member after member, in memory that does not depend on what the archive says.
+"""Reads a tar archive as a stream, one member after the other; its memory use does not depend on the archive.
 
-The standard library's reader takes a member's extended header (a long name, a map of holes) into memory at the size
-that the archive states, and keeps every header until the end; both can be made to fill it.
+The standard library's reader loads a member's extended header (a long name, a map of holes) into memory at the size
+that the archive states, and keeps all headers until the end, so an archive can make it exhaust the memory.
 Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format".
 """
 
@@ -15,7 +15,7 @@ from prepare.errors import InputError
 from prepare.limits import FILES
 
 BLOCK = 512
-EXTENDED_BYTES = 1 << 16  # bytes of a long name, or of the records before a member; names of files have at most 4 KiB
+EXTENDED_BYTES = 1 << 16  # maximum size of a long name or of the records of a member; file names have at most 4 KiB
 PIECE = 1 << 20
 FILE_KINDS = (b"0", b"\0", b"7")
 DIRECTORY_KIND = b"5"
@@ -25,7 +25,7 @@ RECORDS, SUN_RECORDS, RECORDS_OF_ALL, LABEL = b"x", b"X", b"g", b"V"
 
 @dataclass(frozen=True)
 class Member:
-    """A file of the archive: its bytes can be read until the next one is asked for."""
+    """A file of the archive: its bytes can be read until the next member is requested."""
 
     name: str
     size: int
@@ -35,7 +35,7 @@ class Member:
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file.
 
-        Raises: InputError: if the archive ends before them.
+        Raises: InputError: if the archive ends too early.
         """
         left = self.size
         while left:
@@ -47,7 +47,7 @@ class Member:
 
 
 def is_tar(start: bytes) -> bool:
-    """Tell by the first block of a file whether it is a tar archive."""
+    """Return whether the first block of a file shows a tar archive."""
     return len(start) >= BLOCK and _has_its_sum(start[:BLOCK])
 
 
@@ -55,7 +55,7 @@ def members(source: IO[bytes], archive: str) -> Iterator[Member]:
     """Yield the files of a tar archive.
 
     Args: source: the unpacked bytes.  archive: its name, for messages.
-    Raises: InputError: if it is damaged, or has a member that is neither a plain file nor a directory.
+    Raises: InputError: if the archive is damaged, or has a member that is neither a plain file nor a directory.
     """
     long_name, records = "", dict[bytes, bytes]()
     for _ in range(2 * FILES):
@@ -106,7 +106,7 @@ def _skip(source: IO[bytes], count: int, archive: str) -> None:
 
 
 def _records(content: bytes, archive: str) -> dict[bytes, bytes]:
-    """Read the records `length key=value\\n`, where the length is that of the whole record."""
+    """Read the records `length key=value\\n`, where length counts the whole record."""
     found = {}
     place = 0
     while place < len(content):
@@ -130,7 +130,7 @@ def _text(field: bytes) -> str:
 
 
 def _number(field: bytes, archive: str, base: int = 8) -> int:
-    """Read a number: octal digits, or the 95 bits that GNU tar writes where these do not suffice."""
+    """Read a number: octal digits, or GNU tar's binary form of 95 bits for larger numbers."""
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"

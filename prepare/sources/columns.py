@@ -1,7 +1,7 @@
-"""What the columns of a table hold: mean, deviation and range of numbers, and the values of everything else.
+"""Statistics of a table's columns: mean, deviation and range of numbers, and the values of all other columns.
 
-One pass, with memory that does not depend on the number of rows. Mean and variance are Welford's running ones, which
-do not cancel as a sum of squares does.
+The computation needs one pass, and its memory does not depend on the number of rows. Mean and variance are computed by
+Welford's method, which avoids the cancellation of a sum of squares.
 Source: B. P. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
 
@@ -12,29 +12,29 @@ from collections.abc import Sequence
 
 from prepare.limits import OBJECT_BYTES, Meter
 
-VALUES = 1000  # different values of a column that are listed with their counts
-LARGEST = 3.4028234663852886e38  # a float32, which is what a trainer computes with
+VALUES = 1000  # maximum number of distinct values of a column that are listed with their counts
+LARGEST = 3.4028234663852886e38  # the largest float32: trainers compute with float32
 
 
 def read_number(field: str) -> float | None:
-    """Return the number that a field holds, or None for inf, nan, and more than a float32 holds."""
+    """Return the number in a field, or None for inf, nan, and numbers larger than a float32."""
     try:
         value = float(field)
     except ValueError:
         return None
-    # Python reads 1_0 and other scripts' digits; a comparison with nan is false
+    # float() also accepts 1_0 and digits of other scripts; a comparison with nan is false
     return value if -LARGEST <= value <= LARGEST and field.isascii() and "_" not in field else None
 
 
 class RunningMoments:
-    """Count, mean, spread and range of numbers that come one by one."""
+    """Count, mean, deviation and range of numbers that arrive one by one."""
 
     def __init__(self) -> None:
         self.count = 0
         self.low = math.inf
         self.high = -math.inf
-        self._origin = 0.0  # the first number: what is counted from it keeps its digits far from zero
-        self._mean = 0.0  # from there
+        self._origin = 0.0  # the first number; values relative to it keep their precision far from zero
+        self._mean = 0.0  # relative to _origin
         self._squares = 0.0  # sum of the squared distances from the mean
 
     def add(self, value: float) -> None:
@@ -53,19 +53,19 @@ class RunningMoments:
 
     @property
     def mean(self) -> float:
-        """The mean of the numbers; there must be one."""
+        """The mean of the numbers; there must be at least one."""
         return self._origin + self._mean
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the numbers, of all of them and not of a sample; there must be one."""
+        """The population standard deviation of the numbers; there must be at least one."""
         return math.sqrt(self._squares / self.count)
 
 
 class ColumnSummary:
-    """What was seen of one column.
+    """The values seen in a column.
 
-    Args: memory: counts the values that are held.
+    Args: memory: counts the values held.
     """
 
     def __init__(self, name: str, memory: Meter) -> None:
@@ -73,21 +73,21 @@ class ColumnSummary:
         self.missing = 0
         self.numbers = RunningMoments()
         self.others = 0
-        self.first_other: tuple[str, int, str] | None = None  # where it is, and what
+        self.first_other: tuple[str, int, str] | None = None  # its file, line and text
         self._memory = memory
         self._values: dict[str, int] | None = {}
         self._held = 0
 
     @property
     def is_number(self) -> bool:
-        """Whether every field that is not empty is a number, and there is one."""
+        """Whether all nonempty fields are numbers, and there is at least one."""
         return self.numbers.count > 0 and not self.others
 
     def add(self, field: str, name: str, line: int) -> None:
         """Count one field.
 
-        Args: name, line: where it is, for messages.
-        Raises: InputError: if DATA_MAX_MEMORY does not suffice for the different values.
+        Args: name, line: the place of the field, for messages.
+        Raises: InputError: if the distinct values exceed DATA_MAX_MEMORY.
         """
         if not field or field.isspace():
             self.missing += 1
@@ -116,7 +116,7 @@ class ColumnSummary:
             self._values = None
 
     def describe(self) -> dict[str, object]:
-        """Return what columns.json says of the column; docs/data.md explains it."""
+        """Return the column's entry of columns.json; docs/data.md describes it."""
         about: dict[str, object] = {"name": self.name, "kind": "number" if self.is_number else "text"}
         about |= {"count": self.numbers.count + self.others, "missing": self.missing}
         if self.is_number:
@@ -132,10 +132,10 @@ class ColumnSummary:
 
 
 def _are_whole(values: dict[str, int] | None) -> bool:
-    """Tell whether all values are whole numbers: labels and codes, whose counts say something."""
+    """Return whether all values are whole numbers, such as labels and codes, whose counts are useful."""
     return values is not None and all(value.lstrip("+-").isdigit() for value in values)
 
 
 def describe_all(columns: Sequence[ColumnSummary]) -> list[dict[str, object]]:
-    """Return what columns.json says of all columns, in their order."""
+    """Return the entries of columns.json for all columns, in order."""
     return [column.describe() for column in columns]

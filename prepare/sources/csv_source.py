@@ -1,7 +1,7 @@
-"""Any CSV or TSV: split as other sources are, with the means and ranges of the whole set beside every shard.
+"""Any CSV or TSV table: split like other sources, with means and ranges of the whole set in each shard.
 
-Rows go through memory one at a time. A spool on the volume holds them with a random key each, which gives the order
-of `split.shuffle`; the shards are then written from it.
+Rows are processed one at a time. A spool on the volume stores them with a random key each, which gives the order of
+`split.shuffle`; the shards are then written from the spool.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from prepare.split import file_names, is_held_out
 
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".data")
 STATISTICS = "columns.json"
-CLASSES = 10_000  # different labels
+CLASSES = 10_000  # maximum number of distinct labels
 
 
 def read_csv(settings: Settings, scratch: Path) -> Split:
-    """Return the rows of one or more tables, split, and what their columns hold.
+    """Split the rows of one or more tables, and return the split with the statistics of the columns.
 
-    Raises: InputMissingError: if there is no table.  InputError: for rows of different lengths, no rows, a label that
-        is no column.  OutputError: if scratch is full.
+    Raises: InputMissingError: if there is no table.  InputError: if rows have different lengths, there are no rows, or
+    the label is not a column.  OutputError: if scratch is full.
     """
     with fetch(settings, scratch) as data:
         names, test_names = _files(data)
@@ -47,7 +47,7 @@ def read_csv(settings: Settings, scratch: Path) -> Split:
 
 
 def _files(data: Input) -> tuple[list[str], list[str]]:
-    """Return the names of the tables of training, and of those whose names begin with `test.`."""
+    """Return the names of the training tables, and of the test tables, whose names begin with `test.`."""
     if data.is_file:
         return data.names, []
     kinds = [(name, PurePosixPath(PurePosixPath(name).name)) for name in data.names]
@@ -62,7 +62,7 @@ def _files(data: Input) -> tuple[list[str], list[str]]:
 
 
 class _Writing:
-    """Takes the rows of a table, and writes the files of the shards."""
+    """Reads the rows of a table and writes the files of the shards."""
 
     def __init__(self, table: DelimitedTable, settings: Settings, scratch: Path) -> None:
         self._table = table
@@ -80,7 +80,7 @@ class _Writing:
     def split(self, test_names: set[str]) -> Split:
         """Read all rows and write the shards.
 
-        Args: test_names: the files of the test set; without any, TEST_FRACTION of the rows are.
+        Args: test_names: the files of the test set; if empty, TEST_FRACTION of the rows form the test set.
         """
         draw = Random(self._settings.seed)
         encode = _Encoder(self._table.delimiter)
@@ -114,7 +114,7 @@ class _Writing:
         return number
 
     def _rows(self, has_own: bool) -> Iterator[tuple[bool, LabelledRow]]:
-        """Yield all rows in the order of the shards, and whether they are of the test set."""
+        """Yield all rows in the order of the shards, each with whether it belongs to the test set."""
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), row
@@ -134,7 +134,7 @@ class _Writing:
     def _write(self, has_own: bool, training: Counter[int], test: Counter[int]) -> None:
         appender = Appender()
         count = self._settings.split_count
-        # dealt to the shards, and what a shard gets to its files
+        # distributed to the shards, and in each shard to its files
         parts = range(count * self._settings.shard_files)
         files = [
             [str(self._file(False, part % count, part // count)) for part in parts],
@@ -175,7 +175,7 @@ class _Writing:
         return Split(training, test, shards, common, facts)
 
     def _statistics(self, training: int, test: int) -> bytes:
-        """Return the content of columns.json; docs/data.md explains it."""
+        """Return the content of columns.json; docs/data.md describes it."""
         had = self._table.header is not None
         about = {
             "format": 1,
@@ -190,7 +190,7 @@ class _Writing:
 
 
 class _Dealer:
-    """Deals rows to shards like cards, class after class, as `split.deal` does, of which only the counts are known."""
+    """Distributes rows to shards in turn, class by class, with the result of `split.deal`; it needs only the counts."""
 
     def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
         ordered = [number for _, number in sorted(classes.items())] or [0]
@@ -201,14 +201,14 @@ class _Dealer:
         self._shards = shards
 
     def deal(self, label: int) -> int:
-        """Return the shard that gets the next row of a class."""
+        """Return the shard for the next row of a class."""
         card = self._next[label]
         self._next[label] = card + 1
         return card % self._shards
 
 
 class _Encoder:
-    """Writes a row as the csv module does: UTF-8, quotes only where they are needed, and an end of line."""
+    """Encodes a row as the csv module does: UTF-8, with quotes only where needed, and a line end."""
 
     def __init__(self, delimiter: str) -> None:
         self._text = ""
@@ -223,7 +223,7 @@ class _Encoder:
 
 
 def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
-    """Return which column CSV_LABEL means: its name, or else its number, from 1 on."""
+    """Return the column for CSV_LABEL: by name, or else by number, counted from 1."""
     if not label:
         return None
     names = [column.name for column in columns]

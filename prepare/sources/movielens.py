@@ -21,16 +21,16 @@ Record = list[str]
 
 RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
-DIGITS = 18  # digits of an id
-CELL_BYTES = 24  # bytes of a cell of films x genres, in the lists, in meta.bin and in meta.json
-ZERO, ONE = 0.0, 1.0  # the same two objects in every list
-PICKLE_PROTOCOL = 2  # the newest that a script of 2017 reads
+DIGITS = 18  # maximum number of digits of an id
+CELL_BYTES = 24  # bytes of a cell of the films x genres matrix, in the lists, in meta.bin and in meta.json
+ZERO, ONE = 0.0, 1.0  # shared by all lists
+PICKLE_PROTOCOL = 2  # the newest that a script of 2017 can read
 
 
 def read_movielens(settings: Settings, scratch: Path) -> Dataset:
-    """Return ratings as lines `user::movie::score::time`, with meta.bin and meta.json beside them.
+    """Return ratings as lines `user::movie::score::time`, with meta.bin and meta.json as common files.
 
-    Raises: InputMissingError: without ratings.dat, users.dat and movies.dat.  InputError: for lines of another shape.
+    Raises: InputMissingError: if ratings.dat, users.dat or movies.dat is missing.  InputError: if a line is malformed.
     """
     with fetch(settings, scratch) as data:
         folder = data.nearest("ratings.dat")
@@ -46,9 +46,9 @@ def read_movielens(settings: Settings, scratch: Path) -> Dataset:
 def dataset_of_ratings(
     ratings: Iterable[Record], users: Sequence[Record], movies: Sequence[Record], settings: Settings, memory: Meter
 ) -> Dataset:
-    """Divide ratings into training and test, and describe users and movies for the config and its provider.
+    """Split ratings into training and test, and describe users and movies for the config and its provider.
 
-    Args: memory: counts what the descriptions take beside the tables.
+    Args: memory: counts the memory of the descriptions besides the tables.
     """
     meta = {"movie": _describe_movies(movies, memory), "user": _describe_users(users)}
     samples = [_rating(number, record, meta) for number, record in enumerate(ratings, start=1)]
@@ -115,7 +115,7 @@ def _describe_movies(movies: Sequence[Record], memory: Meter) -> dict[Any, Any]:
 
 
 def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
-    """Describe gender, age and occupation, one value each."""
+    """Describe gender, age and occupation; each user has one value of each."""
     dictionaries = [_number_values(record[place] for record in users) for place in (1, 2, 3)]
     features = [
         {"type": "embedding", "name": name, "dict": numbers, "seq": "no_sequence"}
@@ -126,7 +126,7 @@ def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
 
 
 def _number_values(values: Iterable[str]) -> dict[str, int]:
-    """Number the different values; those that are numbers keep their order (ages, occupations)."""
+    """Number the distinct values; numbers (ages, occupations) keep their order."""
     ordered = sorted(set(values), key=lambda value: (int(value) if _is_number(value) else -1, value))
     return {value: number for number, value in enumerate(ordered)}
 
@@ -134,7 +134,7 @@ def _number_values(values: Iterable[str]) -> dict[str, int]:
 def _describe(
     name: str, keys: Sequence[str], features: Sequence[dict[str, Any]], values: Sequence[Any]
 ) -> dict[Any, Any]:
-    """Return {'__meta__': fields, id: values} as the demo's config and provider read it."""
+    """Return {'__meta__': fields, id: values} in the format that the demo's config and provider read."""
     if not keys or not all(_is_number(key) for key in keys):
         raise InputError(f"{name}: empty, or an id that is not a whole number")
     ids = [int(key) for key in keys]

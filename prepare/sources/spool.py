@@ -1,7 +1,7 @@
-"""Rows on disk that are read back in the order of a shuffle, in memory that does not grow with their number.
+"""Rows stored on disk and read back in shuffled order, with memory that does not grow with their number.
 
-A row's key is a number in [0, 1). Rows are dealt by key into pieces that fit into memory; piece after piece, each
-sorted by key, is the order of `split.shuffle`: the same for any size of the pieces.
+The key of a row is a number in [0, 1). Rows are distributed by key to pieces that fit into memory. The pieces in order,
+each sorted by key, give the order of `split.shuffle`, whatever the size of the pieces.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from prepare.errors import writing_to
 
-PIECE = 8 << 20  # bytes of rows that are sorted at a time
-FAN = 64  # files that a larger one is dealt into
-NARROW = 2.0**-48  # keys that are closer are the same: dealing them again would not part them
-BUFFER = 8 << 20  # bytes that wait to be written, of all files together
+PIECE = 8 << 20  # bytes of rows sorted at a time
+FAN = 64  # number of files that a larger file is split into
+NARROW = 2.0**-48  # keys closer than this count as equal: splitting again would not separate them
+BUFFER = 8 << 20  # bytes in all files together that wait to be written
 RECORD = struct.Struct("<dII")  # key, class, bytes of the row
 READ = 1 << 20
 
@@ -29,9 +29,9 @@ class LabelledRow(NamedTuple):
 
 
 class Appender:
-    """Writes to many files, few of which could be open at a time.
+    """Appends to many files, more than can be open at the same time.
 
-    Raises: OutputError: from `add` and `flush`, if they cannot be written.
+    Raises: OutputError: from `add` and `flush`, if a file cannot be written.
     """
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class Appender:
         self._bytes = 0
 
     def add(self, path: str, *parts: bytes) -> None:
-        """Append to a file, sooner or later."""
+        """Append to a file; the write may be delayed."""
         self._waiting.setdefault(path, []).extend(parts)
         self._bytes += sum(map(len, parts))
         if self._bytes > BUFFER:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the delayed data."""
         for name, parts in self._waiting.items():
             path = Path(name)
             with writing_to(path), path.open("ab") as output:
@@ -56,7 +56,7 @@ class Appender:
 
 
 class Spool:
-    """Takes rows with their keys, and gives them in the order of the keys or as they came, as often as asked.
+    """Stores rows with their keys, and returns them repeatedly, in the order of the keys or of their arrival.
 
     Args: folder: an empty directory for its files.
     """
@@ -69,7 +69,7 @@ class Spool:
         self.count = 0
 
     def add(self, key: float, row: LabelledRow) -> None:
-        """Take one more row; all are taken before the first is given.
+        """Add a row; all rows must be added before the first is read.
 
         Raises: OutputError: if it cannot be written.
         """
@@ -77,14 +77,14 @@ class Spool:
         self.count += 1
 
     def as_they_came(self) -> Iterator[LabelledRow]:
-        """Yield all rows; not after `in_order`, which deals them to other files."""
+        """Yield all rows in the order of arrival; not after `in_order`, which moves them to other files."""
         self._appender.flush()
         if self.count:
             for _, label, text in _records(self._first):
                 yield LabelledRow(text, label)
 
     def in_order(self) -> Iterator[LabelledRow]:
-        """Yield all rows by their keys, equal ones as they came.
+        """Yield all rows ordered by key; rows with equal keys stay in the order of arrival.
 
         Raises: OutputError: if the pieces cannot be written.
         """
@@ -93,7 +93,7 @@ class Spool:
             yield from self._ordered(self._first, 0.0, 1.0)
 
     def _ordered(self, path: Path, low: float, width: float) -> Iterator[LabelledRow]:
-        """Yield the rows of a file whose keys begin at `low`; a large one is dealt into smaller ones, once."""
+        """Yield the rows of a file whose keys begin at `low`; split a large file into smaller files once."""
         if path not in self._dealt and path.stat().st_size > PIECE and width > NARROW:
             self._dealt[path] = self._deal(path, low, width)
         if path not in self._dealt:
@@ -107,7 +107,8 @@ class Spool:
         pieces = [path.with_name(f"{path.name}-{number}") for number in range(FAN)]
         into = [str(piece) for piece in pieces]
         for key, label, text in _records(path):
-            place = min(max(int((key - low) / width * FAN), 0), FAN - 1)  # rounding may lead just outside
+            # rounding can give an index just outside the range
+            place = min(max(int((key - low) / width * FAN), 0), FAN - 1)
             self._appender.add(into[place], RECORD.pack(key, label, len(text)), text)
         self._appender.flush()
         with writing_to(path):

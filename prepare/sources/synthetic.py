@@ -1,4 +1,4 @@
-"""Made-up data in the shape of the others, the same for the same seed: for trying out a cluster, and for load tests."""
+"""Generated data in the format of other sources, the same for the same seed: for trying out a cluster or load tests."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from prepare.split import LabelledLine
 
 WORDS = 200
 LONGEST = 20
-LEANING = 0.75  # share of a text's words that are of its own label's half of the vocabulary
+LEANING = 0.75  # share of a text's words that come from its own label's half of the vocabulary
 GENRES = ("Action", "Comedy", "Drama", "Romance")
 AGES = (1, 18, 25, 35, 45, 50, 56)
 
 
 def read_synthetic(settings: Settings, scratch: Path) -> Dataset:
-    """Return SYNTHETIC_ROWS samples of text (two labels that words tell apart) or of ratings."""
+    """Return SYNTHETIC_ROWS samples of text (with two labels that the words determine) or of ratings."""
     draw = Random(settings.seed)
-    memory = memory_meter(sys.maxsize)  # what SYNTHETIC_ROWS asks for was asked for by the user
+    memory = memory_meter(sys.maxsize)  # unlimited, because the user chose SYNTHETIC_ROWS
     if settings.synthetic_shape == "text":
         return dataset_of_text([_text(draw) for _ in range(settings.synthetic_rows)], settings, memory)
     return dataset_of_ratings(*_ratings(draw, settings.synthetic_rows), settings, memory)
 
 
 def _below(draw: Random, limit: int) -> int:
-    """Draw a whole number in [0, limit) from random(), whose sequence Python keeps between versions."""
+    """Draw a whole number in [0, limit) from random(), whose sequence is the same in all Python versions."""
     return int(draw.random() * limit)
 
 
@@ -44,7 +44,7 @@ def _text(draw: Random) -> LabelledLine:
 
 
 def _ratings(draw: Random, rows: int) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
-    """Make the three tables; a score depends on whether the user's leaning is that of the film's first genre."""
+    """Generate the three tables; a score depends on whether the user prefers the film's first genre."""
     users, movies = max(4, rows // 50), max(4, rows // 100)
     user_table = [
         [str(i), "FM"[_below(draw, 2)], str(AGES[_below(draw, len(AGES))]), str(_below(draw, 21)), "00000"]

@@ -1,4 +1,4 @@
-"""Reads tables of any CSV or TSV: which character parts the columns, whether there is a header, row after row."""
+"""Reads CSV and TSV tables: finds the delimiter and a header line, and reads the rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from prepare.limits import LINE_BYTES, Meter
 from prepare.log import say
 from prepare.sources.columns import ColumnSummary, read_number
 
-DELIMITERS = ("\t", ";", "|", ",")  # delimiters that are looked for
-COLUMNS = 16_384  # columns of a table, as in spreadsheets
-SAMPLE_BYTES, SAMPLE_LINES = 1 << 16, 100  # of the first file, by which the delimiter is found
-SHOWN = 60  # characters of a row in a message
+DELIMITERS = ("\t", ";", "|", ",")  # delimiters to try
+COLUMNS = 16_384  # maximum number of columns, as in spreadsheets
+SAMPLE_BYTES, SAMPLE_LINES = 1 << 16, 100  # part of the first file that is used to find the delimiter
+SHOWN = 60  # maximum number of characters of a row in a message
 
 
 class TableRow(NamedTuple):
-    """One row: where it begins, and what is in it."""
+    """One row: its place and its fields."""
 
     name: str
     line: int
@@ -28,20 +28,20 @@ class TableRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File and line, for messages."""
+        """File and line of the row, for messages."""
         return f"{self.name} line {self.line}"
 
     @property
     def shown(self) -> str:
-        """What is in it, for messages."""
+        """The fields, for messages."""
         return repr(", ".join(self.fields)[:SHOWN])
 
 
 class DelimitedTable:
     """The rows of all files, which must have the same columns.
 
-    Args: data: its files, the first of which says what the columns are.  delimiter: one character, or "" to find it.
-        header: auto, keep, drop or none, as CSV_HEADER.
+    Args: data: the input; its first file defines the columns.  delimiter: one character, or "" to find it.
+    header: auto, keep, drop or none, as CSV_HEADER.
     """
 
     def __init__(self, data: Input, names: Sequence[str], delimiter: str, header: str, encoding: str) -> None:
@@ -67,9 +67,9 @@ class DelimitedTable:
         self.columns = [ColumnSummary(name, data.memory) for name in self.header or _numbered(len(self._first.fields))]
 
     def rows(self) -> Iterator[TableRow]:
-        """Yield every row that is no header, after its fields were counted for their columns.
+        """Yield all rows except headers, after adding their fields to the statistics of the columns.
 
-        Raises: InputError: for a row of another number of columns, and for what is no such table.
+        Raises: InputError: if a row has another number of columns, or the file is not a table.
         """
         for name in self._names:
             for number, row in enumerate(self._rows_of(name)):
@@ -88,7 +88,7 @@ class DelimitedTable:
                 yield row
 
     def _require_no_header(self, row: TableRow) -> None:
-        """Refuse the first row of a later file that has a word wherever all rows before it have a number."""
+        """Reject a later file whose first row has words in all columns that held only numbers before."""
         numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
         if numbers and all(field.strip() and read_number(field) is None for field in numbers):
             raise InputError(
@@ -118,7 +118,7 @@ class DelimitedTable:
 
 
 class _Lines:
-    """The lines of a file as the csv module wants them: it takes further ones while a quoted field goes on."""
+    """The lines of a file for the csv module, which requests further lines while a quoted field continues."""
 
     def __init__(self, lines: Iterator[bytes], name: str, codec: str) -> None:
         self._lines = lines
@@ -150,7 +150,7 @@ class _Lines:
 
 
 def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
-    """Return some lines, enough to see how they are made."""
+    """Return the first lines, enough to find the format."""
     codec = data.find_encoding(name) if encoding == "auto" else encoding
     found: list[str] = []
     size = 0
@@ -163,10 +163,11 @@ def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """Return the character that parts every row into the same number of columns, above one.
+    """Return the character that splits all rows into the same number of columns, more than one.
 
-    The comma comes last: others are hardly ever in every row by chance, as commas of texts and of numbers are. If none
-    does so, it is the one that parts the first row into the most, and the row that does not fit will be named.
+    The comma comes last: unlike other characters, commas in texts and numbers may be in all rows by chance. If no
+    character does so, it is the one that splits the first row into the most columns; a message then names the row that
+    does not fit.
     """
     most, best = 1, ","
     csv.field_size_limit(LINE_BYTES)
@@ -175,7 +176,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
             rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
         except csv.Error:
             continue
-        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last may go on behind the lines
+        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last may continue after the sample
         if len(counts) == 1 and max(counts) > 1:
             return delimiter
         if rows and len(rows[0]) > most:
@@ -184,7 +185,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(rows: Sequence[TableRow]) -> bool:
-    """Tell whether the first row has names: different ones, none of them a number, above a row that has numbers."""
+    """Return whether the first row has names: distinct texts, none of them a number, above a row with numbers."""
     if len(rows) < 2 or not _are_names(rows[0]):
         return False
     return any(read_number(field) is not None for field in rows[1].fields)
@@ -202,7 +203,7 @@ def _numbered(count: int) -> list[str]:
 
 
 def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
-    """Name the columns that are numbers but for a few fields: these are no numbers for the trainer either."""
+    """Log the columns that hold numbers except for a few fields; trainers treat such columns as text."""
     for column in columns:
         if column.numbers.count > column.others > 0 and column.first_other is not None:
             name, line, field = column.first_other

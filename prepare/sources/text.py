@@ -1,4 +1,4 @@
-"""Labelled text for the quick_start example: the tutorial's preprocessed folder, or raw text with labels."""
+"""Labelled text for the quick_start example: the tutorial's preprocessed directory, or raw text with labels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from prepare.limits import OBJECT_BYTES, Meter
 from prepare.settings import Settings
 from prepare.split import LabelledLine, hold_out, shuffle
 
-DIGITS = 18  # digits of a label that is a number
+DIGITS = 18  # maximum number of digits of a numeric label
 UNKNOWN = "<unk>"
 POLARITIES = ("neg", "pos")
 MADE_HERE = re.compile(r"train\..*|test\.(txt|list)|pred\.list|dict\.txt|labels\.list")
 
 
 def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
-    """Return text as lines `label<TAB>words`, with a dictionary and lists of labels beside them.
+    """Return text as lines `label<TAB>words`, with a dictionary and lists of labels as common files.
 
-    Raises: InputError: for a folder without text that can be recognised, and for lines without a label.
+    Raises: InputError: if a directory has no text in a known format, or a line has no label.
     """
     with fetch(settings, scratch) as data:
         folder = data.nearest("train.txt")
@@ -34,7 +34,7 @@ def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
 
 
 def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory: Meter) -> Dataset:
-    """Divide labelled text into training and test, and make its dictionary of the training part.
+    """Split labelled text into training and test, and create a dictionary from the training part.
 
     Args: memory: counts the dictionary.
     """
@@ -45,7 +45,7 @@ def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory:
 
 
 def _preprocessed(data: Input, folder: PurePosixPath, settings: Settings) -> Dataset:
-    """Read the tutorial's format: its split, dictionary and other files are kept, its lists are made anew."""
+    """Read the tutorial's format: keep its split, dictionary and other files, and create its lists again."""
     encoding = settings.data_encoding
     samples = shuffle(list(_labelled(data, str(folder / "train.txt"), encoding)), settings.seed)
     if data.has(folder / "test.txt"):
@@ -68,7 +68,7 @@ def _held(data: Input, name: str, encoding: str) -> Iterator[str]:
 
 
 def _raw(data: Input, encoding: str) -> Iterator[LabelledLine]:
-    """Read `*.pos` and `*.neg` files, one text a line, or files of lines `label<TAB>text`."""
+    """Read `*.pos` and `*.neg` files with one text per line, or files with lines `label<TAB>text`."""
     files = [(name, PurePosixPath(name).suffix) for name in data.names]
     polar = [(name, suffix[1:]) for name, suffix in files if suffix[1:] in POLARITIES]
     for name, polarity in polar:
@@ -87,7 +87,7 @@ def _raw(data: Input, encoding: str) -> Iterator[LabelledLine]:
 
 
 def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
-    """Read lines `label<TAB>words`; the samples' lines are the words alone."""
+    """Read lines `label<TAB>words`; the lines of the samples hold only the words."""
     for number, line in enumerate(data.lines(name, encoding), start=1):
         if not line.strip():
             continue
@@ -101,7 +101,7 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
 def _numbered(
     training: list[LabelledLine], test: list[LabelledLine], common: dict[str, bytes], min_count: int, memory: Meter
 ) -> Dataset:
-    """Replace labels by numbers, and add the dictionary where there is none."""
+    """Replace labels by numbers, and add the dictionary if there is none."""
     labels = sorted({sample.label for sample in (*training, *test)})
     numbers = _numbers(labels)
     if "dict.txt" not in common:
@@ -115,7 +115,7 @@ def _numbered(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Keep labels that are numbers; negative is 0 and positive 1 as in the tutorial; others count up in their order."""
+    """Keep numeric labels; negative is 0 and positive 1, as in the tutorial; other labels are numbered in order."""
     if all(label.isascii() and label.isdigit() and len(label) <= DIGITS for label in labels):
         return {label: int(label) for label in labels}
     names = POLARITIES if set(labels) <= set(POLARITIES) else labels
@@ -127,7 +127,7 @@ def _lines(samples: Iterable[LabelledLine], numbers: dict[str, int]) -> list[Lab
 
 
 def _dictionary(samples: Iterable[LabelledLine], min_count: int, memory: Meter) -> Iterator[str]:
-    """Yield `word<TAB>count`, the most frequent first; id 0 is what the provider takes for unknown words."""
+    """Yield `word<TAB>count`, most frequent first; the provider uses id 0 for unknown words."""
     counts = Counter[str]()
     for sample in samples:
         before = len(counts)
