@@ -23,8 +23,6 @@ from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # names of other files in a pass directory
-
-
 WIDE = 16  # minimum columns for which storing the rows of a gradient is useful
 
 

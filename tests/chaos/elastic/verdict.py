@@ -62,7 +62,8 @@ def check_ends(pods: Mapping[str, Iterable[DeployedPod]]) -> list[str]:
 
 def check_logs(logs: Mapping[str, str]) -> list[str]:
     """Say which logs have the end of an interpreter in them."""
-    return [f"{name} has {log[found.start() :][:SHOWN]!r}" for name, log in logs.items() if (found := WORST.search(log))]
+    found = {name: one.start() for name, log in logs.items() if (one := WORST.search(log))}
+    return [f"{name} has {logs[name][begin : begin + SHOWN]!r}" for name, begin in found.items()]
 
 
 def check_account(account: Mapping[str, Any], tasks: int, passes: int, samples: int) -> list[str]:

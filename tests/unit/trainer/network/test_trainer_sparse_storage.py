@@ -102,7 +102,7 @@ def test_a_file_without_its_places_is_cut_off(tmp_path):
 @pytest.mark.parametrize(
     ("config", "what"),
     [
-        (make_config("coo"), "its format is 'coo'"),
+        (make_config("bcsr"), "its format is 'bcsr'"),
         (make_config(size=13), "13 values of sparse storage do not fit"),
         (make_config(dims=(12,)), "do not fit"),
         (make_config(dims=(1 << 31, 1 << 31)), "do not fit"),
