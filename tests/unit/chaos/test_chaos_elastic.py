@@ -170,7 +170,7 @@ def test_programs_end_as_those_that_were_harmed_do():
 def test_a_traceback_is_a_fault():
     assert verdict.check_logs({"trainer-0.0.log": "I1123 all is well\n"}) == []
     assert verdict.check_logs({"a.log": "x\nTraceback (most recent call last):\n  File"}) == [
-        "a.log has 'Traceback (most recent call last):'"
+        r"a.log has 'Traceback (most recent call last):\n  File'"
     ]
 
 
