@@ -1,4 +1,4 @@
-"""One Linux machine as a cluster, without containers and without root.
+"""Run a Job's manifest on one Linux machine, without containers and without root.
 
 For users: `python -m localcluster run k8s/job.yaml --volume mfs=./jobpath` (see --help).
 
@@ -15,15 +15,16 @@ For tests:
     result.outcome.is_complete, result.outcome.reason, result.exit_status   # as the command line's
     result.pod(0).exit_code, result.pod(0).output, result.pods              # replaced pods too
 
-    `cluster.api.hook` injects faults into the API (see `ApiServer`), `cluster.api.token` may be set anew,
-    `cluster.service_account_directory` is what the pods see. `ApiServer(PodStore())` works without pods and Jobs.
+    `cluster.api.hook` injects faults into the API (see `ApiServer`), `cluster.api.token` can be changed at any time,
+    and `cluster.service_account_directory` holds the files that the pods read. `ApiServer(PodStore())` works without
+    pods and Jobs.
 
-What is as on Kubernetes: the list and get calls of pods over TLS with a token; the Job controller's decisions
-(completions, indexes, backoffLimit, backoffLimitPerIndex, podFailurePolicy, podReplacementPolicy,
-activeDeadlineSeconds); a failed pod stays listed beside its replacement, a deleted one vanishes; a pod ends with its
-first process, and nothing it started survives it. What is not: file systems are shared (paths of the container are
-replaced in env, command and args by directories of this machine, each told once), and so are process ids and memory:
-limits, security contexts, probes and scheduling rules are read over.
+    Equal to Kubernetes: the list and get calls of pods over TLS with a token; the decisions of the Job controller
+    (completions, indexes, backoffLimit, backoffLimitPerIndex, podFailurePolicy, podReplacementPolicy,
+    activeDeadlineSeconds); a failed pod stays in the list beside its replacement, and a deleted pod is removed; a pod
+    ends with its first process, and no process that it started survives. Different from Kubernetes: pods share the file
+    system, process ids and memory. Paths of the container in env, command and args are replaced by directories of this
+    machine, and each replacement is reported once. Limits, security contexts, probes and scheduling rules are ignored.
 """
 
 from localcluster.api.objects import PodState, pod_object

@@ -25,8 +25,8 @@ from localcluster.report import ConsoleReporter, JobReporter
 from localcluster.result import Result, tail
 
 CAUSE_LINES = 3
-CLOCK_STEP_S = 2.0  # a file system that counts in whole seconds dates a file earlier than the clock
-PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # what is followed where nothing is asked for: a training's progress
+CLOCK_STEP_S = 2.0  # a file system with whole-second times can date a file earlier than the clock
+PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # the default of --follow: the progress of a training
 
 USAGE_EXAMPLES = """
 examples:
@@ -48,7 +48,7 @@ SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does
 
 class _CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        """Raise instead of ending with argparse's own status."""
+        """Raise OptionError instead of exiting with argparse's status."""
         raise OptionError(f"{message} (see --help)")
 
 
@@ -63,10 +63,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = run.add_argument
     add("manifest", help="the YAML file (- for standard input)")
-    add("--job", metavar="NAME", help="which Job, where the manifest has several")
+    add("--job", metavar="NAME", help="the Job's name, if the manifest has several")
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods (the pods' paths)")
-    add("--entrypoint", metavar="FILE", help="stands for the image's /root/start.sh (default: found nearby)")
+    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: found nearby)")
     add(
         "--follow",
         action="append",
@@ -77,11 +77,11 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--logs",
         metavar="DIR",
-        help="where the pods' whole outputs go (default: a new directory, which stays if the Job fails)",
+        help="directory for the pods' outputs (default: a new directory, which is kept if the Job fails)",
     )
-    add("--kill", action="append", default=[], metavar="POD@WHEN", help="SIGKILL to all of a pod")
-    add("--term", action="append", default=[], metavar="POD@WHEN", help="as kubectl delete pod")
-    add("--delay", action="append", default=[], metavar="POD@WHEN", help="the pod is Running only then")
+    add("--kill", action="append", default=[], metavar="POD@WHEN", help="send SIGKILL to all processes of a pod")
+    add("--term", action="append", default=[], metavar="POD@WHEN", help="delete the pod as kubectl delete pod does")
+    add("--delay", action="append", default=[], metavar="POD@WHEN", help="keep the pod Pending until then")
     add(
         "--backoff-seconds",
         type=_seconds,
@@ -115,7 +115,7 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
 def run(arguments: argparse.Namespace) -> int:
     """Run the Job and return the exit status.
 
-    Raises: LocalClusterError: before anything has started.
+    Raises: LocalClusterError: if the Job cannot be started.
     """
     try:
         job = load_job(arguments.manifest, arguments.job)
@@ -160,9 +160,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: float) -> None:
-    """Say how the Job has ended and where to look; the outputs of a Job that did not complete stay.
+    """Log how the Job ended and where its files are; the outputs of a Job that did not complete are kept.
 
-    Args: began: when the run began, seconds since the epoch: a report that is older is not this Job's.
+    Args: began: the start of the run in seconds since the epoch; an older report belongs to another Job.
     """
     job, outcome = cluster.job, result.outcome
     is_gone = cluster.own_logs is not None and outcome.is_complete
@@ -184,25 +184,26 @@ def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: floa
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    if sys.stdout is None:  # closed by `>&-`; the next file to be opened would be taken for it
+    if sys.stdout is None:  # closed by `>&-`; otherwise the next opened file would become stdout
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # pods may say what the terminal's encoding has not
+        # the output of pods can contain characters outside the terminal's encoding
+        sys.stdout.reconfigure(errors="replace")
     try:
         return run(build_parser().parse_args(argv))
     except LocalClusterError as error:
         sys.stderr.write(f"localcluster: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # before the Job had begun
+    except KeyboardInterrupt:  # the Job had not begun
         return SIGNALLED["Interrupted"]
 
 
 def end(status: int) -> NoReturn:
-    """End the process with a status; after a Ctrl-C by SIGINT itself, so that the parent sees what did it."""
+    """End the process with a status; after a Ctrl-C by SIGINT itself, so that the parent sees the cause."""
     if status == SIGNALLED["Interrupted"]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    with contextlib.suppress(OSError):  # the reader of the output is gone
+    with contextlib.suppress(OSError):  # the reader of the output has exited
         sys.stdout.flush()
         sys.exit(status)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

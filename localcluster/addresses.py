@@ -1,4 +1,4 @@
-"""A /24 of 127.0.0.0/8 for one cluster, held against the other localclusters of this machine."""
+"""A /24 network of 127.0.0.0/8 for one cluster, locked against other localclusters on this machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HOSTS = range(2, 255)
 
 
 class Subnet:
-    """A network that this process alone holds until close: .1 is the API server's, .2 to .254 are the pods'.
+    """A network reserved for this process until `close`: .1 is the API server's address, .2 to .254 are the pods'.
 
-    The kernel keeps the claim (an abstract Unix socket), so that it ends with the process however it dies.
+    The kernel holds the lock (an abstract Unix socket), so it ends with the process in all cases.
 
     Args: prefixes: the networks to choose from, as their first three numbers.
-    Raises: HostError: none is free, or this machine's loopback has only 127.0.0.1.
+    Raises: HostError: if none is free, or this machine's loopback has only 127.0.0.1.
     """
 
     def __init__(self, prefixes: Sequence[str] = PREFIXES) -> None:
@@ -36,9 +36,9 @@ class Subnet:
         return f"{self.prefix}.1"
 
     def take(self, in_use: Collection[str]) -> str:
-        """Return the address for a new pod, a fresh one as long as there are any.
+        """Return the address for a new pod; unused addresses come first.
 
-        Raises: HostError: all are in use.
+        Raises: HostError: if all addresses are in use.
         """
         for _ in HOSTS:
             address = f"{self.prefix}.{HOSTS[self._next % len(HOSTS)]}"
@@ -48,7 +48,7 @@ class Subnet:
         raise HostError(f"more than {len(HOSTS)} pods at a time do not fit into {self.prefix}.0/24")
 
     def close(self) -> None:
-        """Give the network back."""
+        """Release the network."""
         self._claim.close()
 
 

@@ -33,23 +33,23 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Runs one Job as local processes; a context manager that leaves no process behind.
+    """Runs one Job as local processes; a context manager that ends all its processes.
 
     Args:
         job: the Job, from `load_job` (change it by `dataclasses.replace`).
-        volumes: directory by the name of a volume or of its claim; made where it does not exist.
-        entrypoint: what stands for the image's /root/start.sh.
-        env: variables for all pods, over those of the manifest; paths of the container in them are replaced too.
-        logs: where the pods' outputs go, one file each (default: a new directory, `own_logs`, which goes with this
-            process).
+        volumes: directories by the name of a volume or of its claim; created if they do not exist.
+        entrypoint: a file that replaces the image's /root/start.sh.
+        env: variables for all pods, which override the manifest's; container paths in them are replaced too.
+        logs: directory for the pods' outputs, one file each (default: a new directory, `own_logs`, removed with
+            this process).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
-        backoff_seconds: between a failure and the replacement, doubled with each (a real cluster: 10).
-        grace: SIGTERM to SIGKILL when the cluster is closed before the Job's end (at most the Job's own).
-        reporter: hears of everything; silent by default.
-        networks: the first three numbers of /24 networks; one that is free gives the pods' addresses, and this machine
-            must let them be bound.
+        backoff_seconds: time between a failure and the replacement, doubled with each failure (a real cluster: 10).
+        grace: time from SIGTERM to SIGKILL if the cluster is closed before the Job's end (at most the Job's own).
+        reporter: receives all events; silent by default.
+        networks: the first three numbers of /24 networks that this machine can bind; a free one gives the pods'
+            addresses.
 
-    Raises: OptionError, MissingError, ManifestError, HostError: what does not fit, before anything has started.
+    Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
     """
 
     def __init__(
@@ -104,23 +104,23 @@ class Cluster:
 
     @property
     def job(self) -> JobSpec:
-        """The Job, as it was given."""
+        """The given Job."""
         return self._controller.job
 
     @property
     def service_account_directory(self) -> Path:
-        """What the pods see as the files of their service account."""
+        """The directory that pods read as the files of their service account."""
         return self._places.token_directory
 
     @property
     def logs(self) -> Path:
-        """Where the pods' outputs are, one file each."""
+        """The directory of the pods' outputs, one file each."""
         return self._places.logs
 
-    # ----- life -----
+    # ----- lifecycle -----
 
     def start(self) -> Cluster:
-        """Begin the Job; returns at once."""
+        """Begin the Job; returns immediately."""
         for replacement in self._trial.replacements:
             self._reporter.replaced(replacement)
         self._began = time.monotonic()
@@ -128,11 +128,11 @@ class Cluster:
         return self
 
     def stop(self, reason: str = "Stopped", message: str = "stopped from outside", grace: float | None = None) -> None:
-        """End all pods, and the Job as Failed; returns at once, `wait` waits for it."""
+        """End all pods, and the Job as Failed; returns immediately, and `wait` waits for the end."""
         self._controller.stop(reason, message, self._grace if grace is None else grace)
 
     def close(self) -> None:
-        """End everything that is left and free all resources but the logs. May be called twice."""
+        """End all processes and free all resources except the logs. Can be called twice."""
         if self._began is not None:
             self.stop()
             self._controller.join()
@@ -140,7 +140,7 @@ class Cluster:
 
     @property
     def report(self) -> Path:
-        """Where a training Job has its report, by its JOB_PATH and JOB_NAME; nothing may be there."""
+        """The path of a training Job's report, from its JOB_PATH and JOB_NAME; the file need not exist."""
         return Path(self._trial.env.get("JOB_PATH", ""), self._trial.env.get("JOB_NAME", ""), "output", "report.html")
 
     def __enter__(self) -> Cluster:
@@ -157,16 +157,16 @@ class Cluster:
         """Wait for the Job's end and return it.
 
         Args: deadline: in seconds from now.
-        Raises: WaitError: it did not end in time. LocalClusterError: a pod could not be started.
+        Raises: WaitError: if it did not end in time. LocalClusterError: if a pod could not be started.
         """
         self._await(lambda: self._controller.outcome, deadline, "the Job's end")
         self._controller.join()
         return self.result()
 
     def wait_for_phase(self, pod: str, phase: str, deadline: float) -> PodState:
-        """Wait until the newest pod of that index or name pattern is in a phase, and return its state.
+        """Wait until the newest pod with this index or name pattern is in a phase, and return its state.
 
-        Raises: WaitError: not in time, or the Job ended before.
+        Raises: WaitError: if the deadline has passed, or the Job has ended.
         """
 
         def look() -> PodState | None:
@@ -176,9 +176,9 @@ class Cluster:
         return self._await(look, deadline, f"phase {phase} of pod {pod}")
 
     def wait_for_output(self, pattern: str, deadline: float, pod: str = "*") -> OutputLine:
-        """Wait until a line of some pod's output matches, from its beginning on, and return the line.
+        """Wait until a line of a pod's output matches, including earlier lines, and return the line.
 
-        Raises: WaitError: not in time, or the Job ended without it. OptionError: no regular expression.
+        Raises: WaitError: if the deadline has passed, or the Job has ended. OptionError: if the pattern is invalid.
         """
         expression = compile_pattern(pattern, "wait_for_output")
         offsets: dict[Path, int] = {}
@@ -193,7 +193,7 @@ class Cluster:
         return self._await(look, deadline, f"a line like {pattern!r} of pod {pod}")
 
     def _await(self, look: Callable[[], T | None], deadline: float | None, what: str) -> T:
-        """Return what look returns as soon as it returns something; it is asked on every change."""
+        """Return the first result of `look` that is not None; it is called after each change."""
         end = None if deadline is None else time.monotonic() + deadline
         with self._kubelet.lock:
             while True:
@@ -212,34 +212,35 @@ class Cluster:
                 self._kubelet.changed.wait(left)
 
     def _last_lines(self) -> str:
-        """Return what the pods said last, which explains why a wait has failed."""
+        """Return the last lines of the pods' outputs, which explain why a wait has failed."""
         lines = []
         for pod in self._kubelet.pods:
             lines.append(f"\n--- {pod.state.name} {pod.state.phase} exit_code={pod.state.exit_code}")
             lines += tail(pod.log, TAIL_LINES)
         return "\n".join(lines)
 
-    # ----- looking and disturbing -----
+    # ----- inspection and faults -----
 
     def pods(self) -> list[PodState]:
-        """Return the states of all pods there ever were, in order of creation."""
+        """Return the states of all pods so far, in order of creation."""
         with self._kubelet.lock:
             return [pod.state for pod in self._kubelet.pods]
 
     def processes(self, pod: str) -> list[tuple[int, str]]:
-        """Return (process id, command line) of everything a pod runs, its first program first.
+        """Return (process id, command line) of all processes of a pod, its first program first.
 
-        Raises: OptionError: no such pod.
+        Raises: OptionError: if there is no such pod.
         """
         process = self._newest(pod).process
         return [] if process is None else process.processes()
 
     def kill(self, pod: str, process: str | None = None, signum: int = signal.SIGKILL) -> None:
-        """Kill the newest pod of an index or name pattern, or only send a signal to some of its processes.
+        """Kill the newest pod with an index or name pattern, or send a signal to some of its processes.
 
-        Args: process: a regular expression for command lines; the signal goes to the matching processes only, and the
-            pod lives as long as its first one. signum: for those (default: to all of the pod's).
-        Raises: OptionError: no such pod or process.
+        Args: process: a regular expression for command lines; only matching processes receive the signal, and the pod
+        lives as long as its first process. signum: the signal for these processes (default: to all processes of the
+        pod).
+        Raises: OptionError: if there is no such pod or process.
         """
         found = self._newest(pod)
         if process is None and signum == signal.SIGKILL:
@@ -253,17 +254,17 @@ class Cluster:
                 os.kill(number, signum)
 
     def terminate(self, pod: str, disruption: str = "") -> None:
-        """Delete the newest pod of an index or name pattern, as `kubectl delete pod`, or as a drained node does.
+        """Delete the newest pod with an index or name pattern, as `kubectl delete pod` or a drained node does.
 
         Args: disruption: the reason of a condition DisruptionTarget, such as EvictionByEvictionAPI.
-        Raises: OptionError: no such pod.
+        Raises: OptionError: if there is no such pod.
         """
         self._controller.delete(self._newest(pod), disruption)
 
     def result(self) -> Result:
         """Return the Job's end.
 
-        Raises: WaitError: it has not ended.
+        Raises: WaitError: if it has not ended.
         """
         with self._kubelet.lock:
             outcome = self._controller.outcome

@@ -1,4 +1,4 @@
-"""The Job controller, in one thread: looks at the pods, decides by `policy`, has it done by the kubelet, waits."""
+"""The Job controller, in one thread: it reads the pods' states, decides by `policy`, and instructs the kubelet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from localcluster.pods.kubelet import Kubelet, Pod
 class Controller:
     """Runs one Job to its end.
 
-    Thread safety: the kubelet's lock guards everything, and its `changed` is notified of the end, too. All decisions
-    about the Job are `policy`'s; here they meet clocks and processes.
+    Thread safety: the kubelet's lock guards all state, and its `changed` is also notified of the end. `policy` makes
+    all decisions about the Job; this class supplies the clock and the processes.
     """
 
     def __init__(self, job: JobSpec, kubelet: Kubelet, backoff_seconds: float = 0.5):
@@ -30,7 +30,7 @@ class Controller:
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="job controller", daemon=True)
 
-    # ----- from outside -----
+    # ----- calls from outside -----
 
     def start(self) -> None:
         """Begin the Job."""
@@ -38,7 +38,7 @@ class Controller:
         self._thread.start()
 
     def stop(self, reason: str, message: str, grace: float | None = None) -> None:
-        """End all pods (SIGTERM, grace, SIGKILL) and then the Job; a second call with a shorter grace shortens it."""
+        """End all pods (SIGTERM, grace, SIGKILL) and then the Job; a second call can shorten the grace period."""
         with self.kubelet.lock:
             self._grace = grace
             self._begin_end(Outcome("Failed", reason, message))
@@ -48,11 +48,11 @@ class Controller:
             self.kubelet.work.notify()
 
     def join(self) -> None:
-        """Wait until the Job has ended and no process of it is left."""
+        """Wait until the Job and all its processes have ended."""
         self._thread.join()
 
     def delete(self, pod: Pod, disruption: str = "") -> None:
-        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace, SIGKILL, gone.
+        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace period, SIGKILL, removed.
 
         Args: disruption: the reason of a condition DisruptionTarget, as a drained node sets it.
         """
@@ -68,7 +68,7 @@ class Controller:
                     wake = self._step(time.monotonic())
                     if self.outcome is None:
                         self.kubelet.work.wait(max(0.0, wake - time.monotonic()))
-        except Exception as error:  # the threads that wait for the Job must hear of it
+        except Exception as error:  # reported to the threads that wait for the Job
             with self.kubelet.lock:
                 self.error = error
                 self._ending = self.outcome = Outcome("Failed", "LocalClusterError", str(error))
@@ -77,7 +77,7 @@ class Controller:
             self.kubelet.kill_all()
 
     def _step(self, now: float) -> float:
-        """Do all that is to be done now; return when to look again at the latest."""
+        """Do all work that is due; return the latest time for the next call."""
         for pod in self.kubelet.pods:
             self.kubelet.settle(pod, now)
             if not pod.counted and self._has_ended(pod):

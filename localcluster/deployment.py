@@ -1,8 +1,8 @@
-"""`Deployment`: pods of one program that are kept, for the programs of a job that come and go (docs/elastic.md).
+"""`Deployment`: keeps the pods of one program running, for jobs whose programs come and go (docs/elastic.md).
 
-Such programs find each other in a store and ask nothing of the API server, and nothing of them has a Service. So what
-they need of Kubernetes is what it does to the pods of a Deployment: there are so many, a program that ends is started
-again in its pod, pods are scaled, deleted and lost. `Cluster` runs Jobs.
+Such programs find each other in a store, do not call the API server, and need no Service. So they need from Kubernetes
+only the behaviour of a Deployment's pods: their number is kept, an ended program is restarted in its pod, and pods are
+scaled, deleted and lost. `Cluster` runs Jobs.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from localcluster.pods.node import PodProcess
 from localcluster.pods.plan import PodPlan
 
 LOOPBACK = "127.0.0.1"
-KILL_S = 30.0  # that the processes of a pod may take to be gone after SIGKILL
+KILL_S = 30.0  # maximum time for a pod's processes to end after SIGKILL
 
 
 @dataclass
 class DeployedPod:
     """One pod, from its creation on. Times are monotonic.
 
-    number: order of creation, from 0.  log: of the present or last start of its program.  ends: the exit statuses of
-    its program so far, 128 + signal where one killed it.  is_leaving: it was deleted, scaled away or lost.
+    number: order of creation, from 0.  log: output of the current or last start of its program.  ends: the exit
+    statuses of its program so far, 128 + signal if a signal killed it.  is_leaving: whether it was deleted, scaled away
+    or lost.
     """
 
     number: int
@@ -49,21 +50,22 @@ class DeployedPod:
 
     @property
     def is_running(self) -> bool:
-        """Whether its program runs now."""
+        """Whether its program is running."""
         return self.process is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether its program has ended for good."""
+        """Whether its program has ended and will not be restarted."""
         return self.process is None and self.start_at is None
 
 
 @dataclass(frozen=True)
 class PodTemplate:
-    """What every pod of a Deployment is.
+    """The common properties of a Deployment's pods.
 
-    command: its program; POD_NAME, POD_UID and POD_IP are in its environment, over `env`.  restart_s: from a program's
-    end to its next start in the same pod (Kubernetes: 10 s, doubled with each).  grace_s: from SIGTERM to SIGKILL.
+    command: its program; POD_NAME, POD_UID and POD_IP are in its environment and override `env`.  restart_s: time from
+    a program's end to its next start in the same pod (Kubernetes: 10 s, doubled each time).  grace_s: from SIGTERM to
+    SIGKILL.
     """
 
     name: str
@@ -75,13 +77,14 @@ class PodTemplate:
 
 
 class Deployment:
-    """Keeps the pods of one program; a context manager that leaves no process behind.
+    """Keeps the pods of one program; a context manager that ends all its processes.
 
-    A program that ends with status 0 has done its work and is not started again, as that of a Job; any other is.
+    A program that ends with status 0 is finished and not restarted, as in a Job; any other program is restarted.
 
-    Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: is told of every
-        start and end, as (name of the pod, what); it must not call this object.  take_address: gives each new pod its
-        address; default: all have 127.0.0.1.
+    Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: called for each
+    start and end with (name of the pod, event); it must not call this object.  take_address: returns the address of a
+    new pod;
+    default: all have 127.0.0.1.
     """
 
     def __init__(
@@ -106,15 +109,15 @@ class Deployment:
         self._thread.start()
         self.scale(replicas)
 
-    # ----- what is asked of it -----
+    # ----- calls from outside -----
 
     def pods(self) -> list[DeployedPod]:
-        """Return all pods there ever were, in order of creation."""
+        """Return all pods so far, in order of creation."""
         with self._work:
             return list(self._pods)
 
     def scale(self, replicas: int) -> None:
-        """Have so many pods; the newest ones are deleted where they are too many. A pod that is done counts."""
+        """Set the number of pods; if there are too many, the newest are deleted. A finished pod counts."""
         with self._work:
             self._replicas = replicas
             for pod in self._kept()[replicas:]:
@@ -122,13 +125,13 @@ class Deployment:
             self._work.notify_all()
 
     def delete(self, number: int) -> None:
-        """Delete a pod as a drained node does: SIGTERM, grace, SIGKILL. Another one takes its place at once."""
+        """Delete a pod as a drained node does: SIGTERM, grace period, SIGKILL. A replacement starts immediately."""
         with self._work:
             self._delete(self._find(number))
             self._work.notify_all()
 
     def lose(self, number: int) -> None:
-        """Kill everything of a pod, which never comes back; another one takes its place at once."""
+        """Kill all processes of a pod, which is not restarted; a replacement starts immediately."""
         with self._work:
             pod = self._find(number)
             pod.is_leaving, pod.start_at = True, None
@@ -137,21 +140,21 @@ class Deployment:
             self._work.notify_all()
 
     def give_up(self, number: int) -> None:
-        """Take a pod for lost whose program may go on, as that of a node which is out of reach; another one comes."""
+        """Treat a pod as lost although its program may run, as on an unreachable node; a replacement starts."""
         with self._work:
             pod = self._find(number)
             pod.is_leaving, pod.start_at = True, None
             self._work.notify_all()
 
     def kill(self, number: int) -> None:
-        """Kill a pod's program; it is started again in the same pod."""
+        """Kill a pod's program; it is restarted in the same pod."""
         with self._work:
             pod = self._find(number)
             if pod.process is not None:
                 pod.process.kill()
 
     def send(self, number: int, signum: signal.Signals) -> bool:
-        """Send a signal to a pod's program; return whether it runs."""
+        """Send a signal to a pod's program; return whether it is running."""
         with self._work:
             process = self._find(number).process
             found = process.processes()[:1] if process is not None else []
@@ -161,9 +164,9 @@ class Deployment:
             return bool(found)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no program runs or is to be started; return whether that is so.
+        """Wait until no program runs or is about to start; return whether this is so.
 
-        Raises: HostError: a program could not be started.
+        Raises: HostError: if a program could not be started.
         """
         with self._work:
             self._work.wait_for(lambda: self._error or self._is_idle(), seconds)
@@ -173,7 +176,7 @@ class Deployment:
             return self._is_idle()
 
     def close(self) -> None:
-        """Kill everything that is left. May be called twice."""
+        """Kill all remaining processes. Can be called twice."""
         with self._work:
             self._closing = True
             processes = [pod.process for pod in self._pods if pod.process is not None]
@@ -192,7 +195,7 @@ class Deployment:
     ) -> None:
         self.close()
 
-    # ----- the loop; all of it with the lock -----
+    # ----- the loop, always with the lock held -----
 
     def _run(self) -> None:
         with self._work:
@@ -201,7 +204,7 @@ class Deployment:
                 self._work.wait(None if wake is None else max(0.0, wake - time.monotonic()))
 
     def _step(self, now: float) -> float | None:
-        """Do all that is to be done now; return when to look again, None: when something changes."""
+        """Do all work that is due; return the latest time for the next call, or None to wait for a change."""
         while len(self._kept()) < self._replicas:
             self._create()
         for pod in self._pods:
@@ -235,7 +238,7 @@ class Deployment:
         self._hear(pod.name, "started")
 
     def _ended(self, pod: DeployedPod, code: int) -> None:
-        """Take note of a program's end; called by the thread that waited for it."""
+        """Record a program's end; the thread that waited for it calls this."""
         with self._work:
             pod.ends.append(code)
             pod.process = pod.kill_at = None

@@ -1,9 +1,9 @@
-"""What can go wrong outside the pods, and the exit status each ends with.
+"""The errors outside the pods, and the exit status of each.
 
 LocalClusterError
-├── OptionError     64  a flag or a volume that does not fit the manifest
-├── ManifestError   65  not YAML, not a Job, or a Job that the API server would refuse
-├── MissingError    66  a file that is not there
+├── OptionError     64  a flag or a volume that does not match the manifest
+├── ManifestError   65  not YAML, not a Job, or a Job that the API server would reject
+├── MissingError    66  a file that does not exist
 ├── WaitError       69  a deadline passed (of a test that waits, or of --timeout)
 └── HostError       78  this machine lacks something (addresses of 127.0.0.0/8)
 """
@@ -18,30 +18,30 @@ class LocalClusterError(Exception):
 
 
 class OptionError(LocalClusterError):
-    """A flag has the wrong form, or names something that the manifest has not."""
+    """A flag has the wrong form, or names something that is not in the manifest."""
 
     exit_code = 64
 
 
 class ManifestError(LocalClusterError):
-    """The manifest is no Job, or asks for what the API server or this package refuses."""
+    """The manifest is not a Job, or has values that the API server or this package rejects."""
 
     exit_code = 65
 
 
 class MissingError(LocalClusterError):
-    """A file or program that is needed does not exist."""
+    """A required file or program does not exist."""
 
     exit_code = 66
 
 
 class WaitError(LocalClusterError):
-    """A deadline passed, or the Job ended, before the awaited thing happened."""
+    """A deadline passed, or the Job ended, before the awaited event."""
 
     exit_code = 69
 
 
 class HostError(LocalClusterError):
-    """This machine cannot play a cluster."""
+    """This machine cannot run a localcluster."""
 
     exit_code = 78

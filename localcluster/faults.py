@@ -1,4 +1,4 @@
-"""Faults and delays that a user orders on the command line, pure: texts to data, and which pods they concern."""
+"""Faults and delays given on the command line, pure: texts to data, and the pods they apply to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from localcluster.errors import OptionError
 
 @dataclass(frozen=True)
 class Fault:
-    """`POD@WHEN` of one kind: kill, term or delay. Either seconds or a pattern; watched: whose output, for a delay.
+    """`POD@WHEN` of one kind: kill, term or delay. It has seconds or a pattern; for a delay, `watched` is the pod to
+    watch.
 
-    Each fault strikes once per pod index, so that the replacement of a killed pod lives; given twice, it strikes twice.
+    Each fault applies once per pod index, so the replacement of a killed pod survives; given twice, it applies twice.
     """
 
     kind: str
@@ -24,7 +25,7 @@ class Fault:
     watched: str = ""
 
     def __str__(self) -> str:
-        """Return the fault in its own notation."""
+        """Return the fault in the notation of the flag."""
         pattern = self.pattern.pattern if self.pattern else ""
         pattern = f"{self.watched}:{pattern}" if self.watched else pattern
         when = pattern if self.seconds is None else f"{self.seconds:g}"
@@ -35,10 +36,10 @@ def parse_fault(kind: str, text: str) -> Fault:
     """Return the fault of `POD@WHEN`.
 
     POD is a completion index (for a Job without indexes: the number of the pod in order of creation), or a pattern for
-    the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of that pod's output; for a
-    delay, which has no output yet, `POD:REGEX`.
+    the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of the pod's output; for a
+    delay, whose pod has no output yet, `POD:REGEX`.
 
-    Raises: OptionError: it has another form.
+    Raises: OptionError: if the text has another form.
     """
     pod, at, when = text.partition("@")
     if not at or not pod or not when:
@@ -54,9 +55,9 @@ def parse_fault(kind: str, text: str) -> Fault:
 
 
 def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return (pod, pattern) of `[POD@]REGEX`; without a pod, all of them.
+    """Return (pod, pattern) of `[POD@]REGEX`; without a pod it means all pods.
 
-    Raises: OptionError: no regular expression.
+    Raises: OptionError: if the regular expression is invalid.
     """
     match = re.fullmatch(r"([\w*?.-]+)@(.+)", text)
     pod, pattern = (match[1], match[2]) if match else ("*", text)
@@ -66,7 +67,7 @@ def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
 def compile_pattern(text: str, where: str) -> re.Pattern[str]:
     """Return a compiled regular expression.
 
-    Raises: OptionError: it is none; where says whose it is.
+    Raises: OptionError: if it is invalid; `where` names its source.
     """
     try:
         return re.compile(text)
@@ -75,39 +76,39 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
 
 
 class Orders:
-    """Which faults are still to strike which pods. A pod is given by its name and number; nothing here has a clock.
+    """The faults that still have to be applied, by pod. A pod is given by name and number; this class has no clock.
 
     Thread safety: none; the controller's lock guards it.
     """
 
     def __init__(self, faults: Sequence[Fault]):
         self.faults = tuple(faults)
-        self._spent: set[tuple[int, int]] = set()  # (fault, pod number): each strikes once
+        self._spent: set[tuple[int, int]] = set()  # (fault, pod number): each is applied once
         self._opened: set[int] = set()
 
     def armed(self, name: str, number: int) -> list[int]:
-        """Return the faults (no delays) that may still strike a running pod."""
+        """Return the faults (except delays) that can still apply to a running pod."""
         return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
 
     def spend(self, fault: int, number: int) -> Fault:
-        """Return a fault and take it off the pods of that number."""
+        """Return a fault and remove it for the pods of this number."""
         self._spent.add((fault, number))
         return self.faults[fault]
 
     def take_delay(self, name: str, number: int) -> int | None:
-        """Return the delay of a new pod, and spend it; None for most."""
+        """Return and remove the delay of a new pod; None if it has no delay."""
         found = next((each for each in self._meant(name, number) if self.faults[each].kind == "delay"), None)
         if found is not None:
             self.spend(found, number)
         return found
 
     def is_over(self, delay: int, waited: float) -> bool:
-        """Whether a delay has ended: its pattern was seen, or a pod has waited as many seconds."""
+        """Return whether a delay has ended: its pattern has occurred, or the pod has waited long enough."""
         seconds = self.faults[delay].seconds
         return delay in self._opened or (seconds is not None and waited >= seconds)
 
     def hear(self, name: str, number: int, text: str) -> list[int]:
-        """Return the faults that a line of a pod's output makes due for it; note the delays that it ends for others."""
+        """Return the faults that a line of a pod's output triggers; record the delays that it ends for other pods."""
         matching = [each for each, fault in enumerate(self.faults) if fault.pattern and fault.pattern.search(text)]
         self._opened |= {each for each in matching if concerns(self.faults[each].watched, name, number)}
         armed = self.armed(name, number) if matching else []
@@ -119,5 +120,5 @@ class Orders:
 
 
 def concerns(selector: str, name: str, number: int) -> bool:
-    """Whether a pod is meant: by its index (without one, its number), or by a pattern for its name."""
+    """Return whether a selector matches a pod: by index (without indexes, by number), or by a pattern for its name."""
     return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)

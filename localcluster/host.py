@@ -1,4 +1,4 @@
-"""What this machine gives to a Job: the manifest's file, the entrypoint, directories, and variables."""
+"""The inputs of a Job from this machine: the manifest's file, the entrypoint, directories, and variables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 def load_job(path: str | Path, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest file (`-`: standard input).
 
-    Args: name: which Job, where the file has several.
-    Raises: MissingError: it cannot be read. ManifestError: see `parse_job`.
+    Args: name: the Job's name, if the file has several.
+    Raises: MissingError: if the file cannot be read. ManifestError: see `parse_job`.
     """
     try:
         text = sys.stdin.read() if str(path) == "-" else Path(path).read_text()
@@ -29,14 +29,14 @@ def load_job(path: str | Path, name: str | None = None) -> JobSpec:
 
 
 def find_entrypoint(manifest: str | Path) -> Path | None:
-    """Return the start.sh that goes with a manifest: of its directory, of the one above, or of the current one."""
+    """Return the start.sh for a manifest: from its directory, its parent directory, or the current directory."""
     folder = Path(manifest).resolve().parent
     candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
     return next((each for each in candidates if each.is_file()), None)
 
 
 def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a pod sees of this machine's variables; PATH begins with this Python, where `paddle` is installed."""
+    """Return the variables of this machine for a pod; PATH begins with the directory of this Python and of `paddle`."""
     env = {name: environ[name] for name in INHERITED if name in environ}
     env.setdefault("LANG", "C.UTF-8")
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
@@ -47,9 +47,9 @@ def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
 def make_host(
     directories: Mapping[str, str], entrypoint: str | Path | None, env: Mapping[str, str], api_host: str, api_port: int
 ) -> Host:
-    """Return what the pods of a Job get from this machine.
+    """Return the properties of this machine for the pods of a Job.
 
-    Raises: MissingError: there is no such entrypoint. OptionError: it cannot be executed.
+    Raises: MissingError: if the entrypoint does not exist. OptionError: if it is not executable.
     """
     script = launcher = None
     if entrypoint is not None:
@@ -73,9 +73,9 @@ def make_host(
 
 
 def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
-    """Return the volumes' directories as absolute paths, made where they are missing.
+    """Return the volumes' directories as absolute paths; missing directories are created.
 
-    Raises: OptionError: there is something else of that name, or it cannot be made.
+    Raises: OptionError: if a path is not a directory, or cannot be created.
     """
     found = {}
     for name, directory in volumes.items():
@@ -89,9 +89,9 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_logs(logs: str | Path) -> Path:
-    """Return the directory for the pods' outputs, made if it is missing.
+    """Return the directory for the pods' outputs, created if it is missing.
 
-    Raises: OptionError: it cannot be made.
+    Raises: OptionError: if it cannot be created.
     """
     try:
         Path(logs).mkdir(parents=True, exist_ok=True)

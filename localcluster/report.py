@@ -1,4 +1,4 @@
-"""What a user sees: pod states in the manner of `kubectl get pods -w`, chosen lines of output, the Job's end."""
+"""The output for users: pod states like `kubectl get pods -w`, selected lines of output, the Job's end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-WAITING = "start_paddle: waiting:"  # so begin, after the time, the launcher's lines on what it still waits for
+WAITING = "start_paddle: waiting:"  # after the time, the launcher's lines about what it waits for begin with this
 
 
 def status_column(pod: PodState) -> str:
-    """Return what kubectl shows as STATUS."""
+    """Return kubectl's STATUS of a pod."""
     if pod.is_finished:
         return {0: "Completed", 128: "StartError"}.get(pod.exit_code or 0, "Error")
     if pod.deleted is not None:
@@ -25,7 +25,7 @@ def status_column(pod: PodState) -> str:
 
 
 def age_column(seconds: float) -> str:
-    """Return an age as kubectl shows it: 9s, 2m5s, 15m, 3h2m."""
+    """Return an age in kubectl's format: 9s, 2m5s, 15m, 3h2m."""
     whole = int(max(0.0, seconds))
     if whole < 120:
         return f"{whole}s"
@@ -46,29 +46,29 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
 
 
 class JobReporter:
-    """Hears of everything that happens, and says nothing; the base of those that say something.
+    """Receives all events and prints nothing; the base class of reporters that print.
 
     Thread safety: called by one thread at a time.
     """
 
     def say(self, text: str) -> None:
-        """Hear one sentence about the Job or the machine."""
+        """Receive a sentence about the Job or the machine."""
 
     def replaced(self, replacement: Replacement) -> None:
-        """Hear of a path or variable that differs from a container's; once each."""
+        """Receive a path or variable that differs from its value in a container; once each."""
 
     def pod_changed(self, pod: PodState, now: float) -> None:
-        """Hear of a pod's new state."""
+        """Receive a pod's new state."""
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Hear a line of a pod's output."""
+        """Receive a line of a pod's output."""
 
 
 class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
-    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`, and so are the launcher's waiting
-        lines, once per text whichever pod says it. quiet: only the followed lines and the Job's end.
+    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`. The launcher's waiting lines are also
+    printed, once per text for all pods. quiet: print only the followed lines and the Job's end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -88,7 +88,7 @@ class ConsoleReporter(JobReporter):
             _print(str(replacement))
 
     def pod_changed(self, pod: PodState, now: float) -> None:
-        """Print a line of the table if it differs from the pod's last one."""
+        """Print a line of the table if it differs from the pod's previous line."""
         status = f"{status_column(pod)} {pod.ip}"
         if self._quiet or self._shown.get(pod.uid) == status:
             return
@@ -99,7 +99,7 @@ class ConsoleReporter(JobReporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if it is followed, or says for the first time what the launcher waits for."""
+        """Print a line of output if it is followed, or is a new waiting line of the launcher."""
         is_new = not self._quiet and self._is_new_waiting(text)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")
@@ -116,7 +116,7 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
-    except OSError:  # the reader has gone (`| head`), or a disk is full; the Job goes on without being watched
+    except OSError:  # the reader has exited (`| head`), or a disk is full; the Job continues without output
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

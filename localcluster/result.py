@@ -1,4 +1,4 @@
-"""What a Job left: its outcome and its pods' ends and outputs."""
+"""The result of a Job: its outcome, and the ends and outputs of its pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localcluster.pods.kubelet import Pod
 
 @dataclass(frozen=True)
 class OutputLine:
-    """A line of a pod's output that matched, and whose it is."""
+    """A matching line of a pod's output, and the pod."""
 
     pod: str
     text: str
@@ -39,26 +39,26 @@ class PodResult:
 
 @dataclass(frozen=True)
 class Result:
-    """A Job's end; pods in order of creation, replaced and deleted ones too."""
+    """The end of a Job; pods in order of creation, including replaced and deleted pods."""
 
     outcome: Outcome
     exit_status: int
     pods: tuple[PodResult, ...]
     seconds: float
-    cause: PodResult | None = None  # of a failed Job: the pod that the failure names, else the last that failed
+    cause: PodResult | None = None  # for a failed Job: the pod that the failure names, else the last pod that failed
 
     def pod(self, index: int) -> PodResult:
-        """Return the newest pod of an index."""
+        """Return the newest pod with an index."""
         return [pod for pod in self.pods if pod.index == index][-1]
 
 
 def make_result(outcome: Outcome, pods: Sequence[Pod], seconds: float) -> Result:
-    """Return the end of a Job, by its outcome and all of its pods in order of creation."""
+    """Return the end of a Job from its outcome and all its pods in order of creation."""
     by_end = sorted(pods, key=lambda pod: pod.state.finished or 0.0)
     codes = [pod.state.exit_code for pod in by_end if pod.state.exit_code]
     named = next((pod for pod in by_end if pod.state.name == outcome.pod), None)
     status = exit_status(outcome, codes, named.state.exit_code if named else None)
-    # a deleted pod failed because it was stopped, mostly by the Job's own end
+    # a deleted pod failed because it was stopped, usually by the Job's end
     failed = [pod for pod in by_end if pod.state.phase == "Failed" and pod.state.deleted is None]
     cause = None if outcome.is_complete else named or next(reversed(failed), None)
     return Result(outcome, status, tuple(map(_pod_result, pods)), seconds, _pod_result(cause) if cause else None)
@@ -70,7 +70,7 @@ def _pod_result(pod: Pod) -> PodResult:
 
 
 def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:
-    """Yield the lines that came to a log since the last call, and remember how far they went in offsets."""
+    """Yield the new lines of a log since the last call, and store the position in offsets."""
     if not log.exists():
         return
     with log.open("rb") as stream:
@@ -84,6 +84,6 @@ def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:
 
 
 def tail(log: Path, count: int) -> list[str]:
-    """Return the last lines of a log that are not empty."""
+    """Return the last nonempty lines of a log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return [line for line in lines if line.strip()][-count:]

@@ -1,8 +1,8 @@
-"""Directories in the place for temporary files that go with the process that made them, however it ends.
+"""Temporary directories that are removed with their process, however it ends.
 
-Each has a marker file that its owner keeps locked (flock), and the kernel gives the lock back with the process. So the
-next localcluster can tell what a killed one has left: a directory whose marker is whole and nobody's. Nothing else is
-ever deleted: a process id may be another process's by now, and a name may be anybody's.
+Each has a marker file that its owner keeps locked (flock); the kernel releases the lock when the process ends. So the
+next localcluster recognises the directories of killed processes: their marker is complete and unlocked. It deletes
+nothing else, because a process id can be reused and a name can belong to anyone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 PREFIX = "localcluster-"
 MARKER = ".localcluster"
 CONTENT = b"a temporary directory of localcluster; it goes when nobody holds a lock on this file\n"
-_NAME = re.compile(rf"{PREFIX}(logs-|ca-)?[a-z0-9_]{{8}}")  # as tempfile makes them
-_MOST_LEFT = 1000  # directories that are looked at; more are left to the next start
+_NAME = re.compile(rf"{PREFIX}(logs-|ca-)?[a-z0-9_]{{8}}")  # the form of tempfile's names
+_MOST_LEFT = 1000  # maximum number of directories to check; the next start checks the others
 
 
 class Scratch:
     """A new directory of this process.
 
-    Args: prefix: what its name begins with.
-    Raises: OSError: it cannot be made.
+    Args: prefix: the beginning of its name.
+    Raises: OSError: if it cannot be created.
     """
 
     def __init__(self, prefix: str = PREFIX) -> None:
@@ -37,16 +37,16 @@ class Scratch:
         self._lock: int | None = os.open(new, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.write(self._lock, CONTENT)
-        new.rename(self.path / MARKER)  # whoever sees it finds it locked
+        new.rename(self.path / MARKER)  # locked before it gets its final name
 
     def remove(self) -> None:
-        """Remove the directory with all that is in it; may be called twice."""
+        """Remove the directory with its content; can be called twice."""
         if self._lock is not None:
             _remove(self.path)
             self._give_back()
 
     def keep(self) -> None:
-        """Let the directory stay for good."""
+        """Keep the directory permanently."""
         if self._lock is not None:
             (self.path / MARKER).unlink(missing_ok=True)
             self._give_back()
@@ -58,7 +58,7 @@ class Scratch:
 
 
 def sweep() -> list[Path]:
-    """Remove what killed processes of this user have left in the place for temporary files, and return its paths."""
+    """Remove the temporary directories of this user's killed processes, and return their paths."""
     removed = []
     place = Path(tempfile.gettempdir())
     try:
@@ -74,9 +74,9 @@ def sweep() -> list[Path]:
 
 
 def _remove_left(path: Path) -> bool:
-    """Remove a directory if it is surely a localcluster's of this user that is gone; return whether it was.
+    """Remove a directory if it certainly belongs to an ended localcluster of this user; return whether it was removed.
 
-    Raises: OSError: it is none, or somebody else's.
+    Raises: OSError: if it does not, or belongs to another user.
     """
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -89,7 +89,8 @@ def _remove_left(path: Path) -> bool:
             is_file = stat.S_ISREG(of_marker.st_mode) and of_marker.st_uid == os.geteuid()
             if not is_file or os.read(marker, len(CONTENT) + 1) != CONTENT or _is_mounted_on(path):
                 return False
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until it is gone: two may sweep at a time
+            # held until the removal, because two processes can sweep at the same time
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             now = os.lstat(path)
             if (now.st_dev, now.st_ino) != (facts.st_dev, facts.st_ino):
                 return False
@@ -102,11 +103,11 @@ def _remove_left(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, its marker last, so that what is left when this is cut short can still be told."""
+    """Remove a directory, its marker last, so that an incomplete removal can be continued later."""
     with contextlib.suppress(OSError):
         for inside in list(path.iterdir()):
             if inside.is_dir() and not inside.is_symlink():
-                shutil.rmtree(inside, ignore_errors=True)  # which follows no link, nor one that is put there now
+                shutil.rmtree(inside, ignore_errors=True)  # does not follow links, even if one is created now
             elif inside.name != MARKER:
                 inside.unlink()
         (path / MARKER).unlink(missing_ok=True)
@@ -114,7 +115,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_mounted_on(path: Path) -> bool:
-    """Whether a file system is mounted somewhere in a directory: what is in that is not ours."""
+    """Return whether a file system is mounted inside a directory: its content belongs to others."""
     real = os.path.realpath(path)
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return any(point == real or point.startswith(f"{real}/") for point in points)

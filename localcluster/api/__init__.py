@@ -1,1 +1,1 @@
-"""The pods part of the Kubernetes API: objects, what is asked and answered, and the server."""
+"""The part of the Kubernetes API for pods: objects, requests and responses, and the server."""

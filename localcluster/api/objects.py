@@ -1,4 +1,4 @@
-"""Pod and Status objects as the API server shows them, pure: plain data in, JSON-able dicts out."""
+"""Pod and Status objects in the form of the API server, pure: plain data in, JSON-compatible dicts out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 
 
 def timestamp(seconds: float) -> str:
-    """Return the API's spelling of a time (seconds since the epoch)."""
+    """Return the API's format of a time (seconds since the epoch)."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
 class PodState:
-    """Everything the API shows of a pod; `evolve` makes the next state. Times are seconds since the epoch.
+    """The properties of a pod that the API shows; `evolve` returns the next state. Times are seconds since the epoch.
 
     phase: Pending, Running, Succeeded or Failed. waiting: why a Pending container waits (with a message).
-    conditions: more conditions, type -> (status, reason, message).
+    conditions: further conditions, type -> (status, reason, message).
     """
 
     name: str
@@ -57,7 +57,7 @@ class PodState:
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """The template's labels and those that the Job controller adds."""
+        """The labels of the template and of the Job controller."""
         labels = {
             **self.labels,
             "batch.kubernetes.io/controller-uid": self.controller_uid,
@@ -74,7 +74,7 @@ class PodState:
 
 
 def pod_object(state: PodState) -> dict[str, Any]:
-    """Return the v1 Pod of a state, without resourceVersion: that is the store's."""
+    """Return the v1 Pod of a state, without resourceVersion, which the store sets."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -171,7 +171,7 @@ def _conditions(state: PodState) -> list[dict[str, Any]]:
 
 
 def status_object(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the v1 Status with which the API answers a request that failed."""
+    """Return the v1 Status with which the API answers a failed request."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

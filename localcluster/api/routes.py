@@ -1,4 +1,4 @@
-"""What the API answers: a request and the store's pods to a response; no sockets."""
+"""The responses of the API: from a request and the pods of the store to a response; no sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localcluster.api.store import PodListSnapshot, PodStore, StoredPod
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """One request; number counts from 1, headers have lower-case names."""
+    """One request; `number` counts from 1, and header names are in lower case."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """One answer; with hang, none comes until the server closes."""
+    """One response; with `hang`, the server sends none until it closes."""
 
     status: int
     body: bytes
@@ -41,23 +41,23 @@ class ApiResponse:
 
     @classmethod
     def failure(cls, code: int, reason: str, message: str, **headers: str) -> ApiResponse:
-        """Return an answer with a Status object; a header is given as Retry_After="1"."""
+        """Return a response with a Status object; a header is given as Retry_After="1"."""
         body = json.dumps(status_object(code, reason, message)).encode()
         return cls(code, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
     @classmethod
     def html(cls, status: int = 200) -> ApiResponse:
-        """Return what a proxy in between answers."""
+        """Return the response of a proxy between client and server."""
         return cls(status, b"<html><body><h1>Bad Gateway</h1></body></html>", "text/html")
 
     @classmethod
     def empty(cls, status: int = 200) -> ApiResponse:
-        """Return an answer without a body."""
+        """Return a response without a body."""
         return cls(status, b"")
 
     @classmethod
     def never(cls) -> ApiResponse:
-        """Return the answer that never comes."""
+        """Return a response that is never sent."""
         return cls(0, b"", hang=True)
 
 
@@ -72,16 +72,16 @@ def parse_request(method: str, target: str, headers: Mapping[str, str], number: 
 
 
 class Routes:
-    """Answers list and get of pods in one namespace, for one user who presents one token.
+    """Answers list and get requests for pods in one namespace, for one user with one token.
 
-    Thread safety: answer may be called from any thread. Lists that are asked for again and again (1000 launchers that
-    wait) are encoded once per version of the store.
+    Thread safety: any thread can call `answer`. Lists that many clients request repeatedly (1000 waiting launchers) are
+    encoded once per version of the store.
     """
 
     LISTS_KEPT = 8
 
     def __init__(self, store: PodStore, token: str | None, namespace: str, service_account: str = "default"):
-        """Take the only token that is let in (None: everybody is) and the only namespace that it may read."""
+        """Set the only accepted token (None: no token is needed) and the only namespace that it can read."""
         self.token = token
         self._store = store
         self._namespace = namespace
@@ -90,7 +90,7 @@ class Routes:
         self._lock = threading.Lock()
 
     def answer(self, request: ApiRequest) -> ApiResponse:
-        """Return the answer to a request."""
+        """Return the response to a request."""
         if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
             return ApiResponse.failure(401, "Unauthorized", "Unauthorized")
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+))?/?", request.path)
@@ -134,7 +134,7 @@ class Routes:
         if int(oldest or 0) > snapshot.version:
             message = f"Timeout: Too large resource version: {oldest}, current: {snapshot.version}"
             return ApiResponse.failure(504, "Timeout", message, Retry_After="1")
-        if oldest == "0":  # from the server's memory, which knows no pages
+        if oldest == "0":  # served from the server's cache, which has no pages
             limit = "0"
         selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         key = (snapshot.version, namespace, *selectors, start, int(limit))

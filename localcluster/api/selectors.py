@@ -1,4 +1,4 @@
-"""Label and field selectors of the list call, pure: text to a predicate over a pod object."""
+"""Label and field selectors of the list call, pure: text to a predicate on a pod object."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FIELDS: dict[str, tuple[str, str]] = {
 
 
 class SelectorError(ValueError):
-    """A selector that does not parse; the API answers it with 400."""
+    """An invalid selector; the API responds with 400."""
 
 
 def parse_label_selector(text: str) -> Predicate:
-    """Return whether a pod's labels fit: =, ==, !=, sets (in, notin), existence (key, !key), joined by commas.
+    """Return a predicate on a pod's labels: =, ==, !=, sets (in, notin), existence (key, !key), separated by commas.
 
-    Raises: SelectorError: it does not parse.
+    Raises: SelectorError: if the text is invalid.
     """
     tests = [_label_test(part) for part in _split(text)]
 
@@ -42,7 +42,7 @@ def parse_label_selector(text: str) -> Predicate:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that stand outside parentheses."""
+    """Split at the commas outside parentheses."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", text)] if text.strip() else []
 
 
@@ -67,9 +67,9 @@ def _equality(operator: str, wanted: str) -> Test:
 
 
 def parse_field_selector(text: str) -> Predicate:
-    """Return whether a pod's fields fit (name, namespace, phase, podIP, nodeName; =, == and !=).
+    """Return a predicate on a pod's fields (name, namespace, phase, podIP, nodeName; =, == and !=).
 
-    Raises: SelectorError: it does not parse, or names another field.
+    Raises: SelectorError: if the text is invalid, or names another field.
     """
     tests: list[tuple[tuple[str, str], Test]] = []
     for part in _split(text):

@@ -1,4 +1,4 @@
-"""The pods part of the Kubernetes REST API over TLS, from a `PodStore`; may be told to answer faults."""
+"""The part of the Kubernetes REST API for pods, over TLS, from a `PodStore`; it can inject faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDLE_SECONDS = 300.0
 
 
 def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
-    """Return the most requests a second in any window, from the requests' ascending times."""
+    """Return the maximum number of requests per second in any window, from the requests' ascending times."""
     return max((bisect_right(times, start + window) - number for number, start in enumerate(times)), default=0) / window
 
 
@@ -37,13 +37,14 @@ class ApiServer:
 
     Args:
         store: the pods; may change at any time.
-        token: the bearer token that is let in (default: a random one); None lets all in; `.token` may be set anew.
-        namespace: the one namespace that the token may read.
-        hook: called with every request before it is answered, from that request's thread; returns an ApiResponse that
-            is sent in place of the true answer, or None: `ApiResponse.failure(429, "TooManyRequests", "slow down",
-            Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`, `ApiResponse.never()`. `.hook` may be set
-            anew.
-        host: the address to bind; the port is chosen.
+        token: the accepted bearer token (default: a random one); None accepts all requests; `.token` can be
+            changed.
+        namespace: the only namespace that the token can read.
+        hook: called with each request before the response, in the request's thread; it returns an ApiResponse to
+            send instead of the true response, or None. Examples: `ApiResponse.failure(429, "TooManyRequests", "slow
+            down", Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`, `ApiResponse.never()`. `.hook`
+            can be changed.
+        host: the address to bind; the server chooses the port.
 
     Use:
         with ApiServer(store, token="t") as api:
@@ -95,17 +96,17 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """The base of every address, as https://127.0.0.1:40123."""
+        """The base of all addresses, such as https://127.0.0.1:40123."""
         return f"https://{self.host}:{self.port}"
 
     @property
     def ca_file(self) -> str:
-        """The certificate that proves the server."""
+        """The CA certificate that verifies the server."""
         return str(self._directory / "ca.crt")
 
     @property
     def token(self) -> str | None:
-        """The bearer token that is let in."""
+        """The accepted bearer token."""
         return self._routes.token
 
     @token.setter
@@ -114,28 +115,28 @@ class ApiServer:
 
     @property
     def request_count(self) -> int:
-        """The requests so far."""
+        """The number of requests so far."""
         return len(self._times)
 
     @property
     def request_times(self) -> list[float]:
-        """When the requests came (time.monotonic)."""
+        """The times of the requests (time.monotonic)."""
         with self._lock:
             return list(self._times)
 
     def peak_rate(self, window: float = 1.0) -> float:
-        """Return the most requests a second in any window so far."""
+        """Return the maximum number of requests per second in any window so far."""
         return peak_rate(self.request_times, window)
 
     def write_service_account(self, directory: Path) -> None:
-        """Write ca.crt, token and namespace as a pod finds them."""
+        """Write ca.crt, token and namespace in the form that a pod reads."""
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(self.ca_file, directory / "ca.crt")
         (directory / "token").write_text(self.token or "")
         (directory / "namespace").write_text(self.namespace)
 
     def respond(self, method: str, target: str, headers: Any) -> ApiResponse:
-        """Count a request and return its answer; called by the connections' threads."""
+        """Count a request and return its response; the threads of the connections call it."""
         with self._lock:
             self._times.append(time.monotonic())
             number = len(self._times)
@@ -147,7 +148,7 @@ class ApiServer:
         return response
 
     def close(self) -> None:
-        """Stop serving: every connection is cut, every thread has ended when this returns."""
+        """Stop serving: all connections are closed, and all threads have ended when this returns."""
         if not self.closed.is_set():
             self.closed.set()
             self._server.shutdown()
@@ -167,7 +168,7 @@ class ApiServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = False  # so that server_close joins them
-    request_queue_size = 1024  # a thousand launchers may knock at once
+    request_queue_size = 1024  # a thousand launchers can connect at once
 
     def __init__(self, address: tuple[str, int], api: ApiServer, context: ssl.SSLContext):
         self.api = api
@@ -177,7 +178,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the connection's own thread: a client that stalls must not stop the others."""
+        """Do the TLS handshake in the connection's own thread, so a stalled client does not block others."""
         request.settimeout(IDLE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
@@ -193,7 +194,7 @@ class _Server(ThreadingHTTPServer):
                     self._connections.discard(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that break; that is the clients' right."""
+        """Log nothing about broken connections, because clients may close them."""
         if not isinstance(sys.exc_info()[1], (OSError, ValueError)):
             super().handle_error(request, client_address)
 
@@ -201,9 +202,10 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._connections:
                 try:
-                    socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not SSLSocket's, which disturbs its reader
+                    # SSLSocket's shutdown would disturb the reader
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
                 except OSError:
-                    continue  # it went by itself
+                    continue  # the connection has already ended
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -227,4 +229,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the counters tell."""
+        """Log nothing: the counters record the requests."""

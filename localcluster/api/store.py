@@ -1,4 +1,4 @@
-"""The pods that the API lists, in memory: one resourceVersion for all, snapshots for paging."""
+"""The pods that the API lists, in memory: one resourceVersion for all, with snapshots for paging."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StoredPod:
-    """A pod at one version: as an object, and as the JSON that every list sends."""
+    """A pod at one version: as an object, and as JSON for lists."""
 
     name: str
     namespace: str
@@ -32,8 +32,8 @@ class PodListSnapshot:
 class PodStore:
     """Pods by namespace and name.
 
-    Thread safety: every method may be called from any thread. A snapshot is a tuple of unchanging entries, made once
-    per version and shared by all readers; the newest ones are kept, so that a list read page by page is one list.
+    Thread safety: any thread can call any method. A snapshot is a tuple of constant entries, created once per version
+    and shared by all readers; the newest snapshots are kept, so that all pages of a list show the same version.
     """
 
     SNAPSHOTS_KEPT = 64
@@ -45,18 +45,19 @@ class PodStore:
         self._snapshots: OrderedDict[int, PodListSnapshot] = OrderedDict()
 
     def put(self, pod: Mapping[str, Any]) -> None:
-        """Add a pod, or replace the one of the same name; its resourceVersion is set."""
+        """Add a pod, or replace the pod with this name; the store sets its resourceVersion."""
         metadata = pod["metadata"]
         key = (metadata.get("namespace", "default"), metadata["name"])
         with self._lock:
             self._version += 1
             body = {**pod, "metadata": {**metadata, "namespace": key[0], "resourceVersion": str(self._version)}}
-            item = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}  # as in lists
+            # as in lists of the API
+            item = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}
             encoded = json.dumps(item, separators=(",", ":")).encode()
             self._pods[key] = StoredPod(key[1], key[0], metadata.get("labels") or {}, body, encoded)
 
     def remove(self, name: str, namespace: str = "default") -> bool:
-        """Take a pod away; return whether there was one."""
+        """Remove a pod; return whether it existed."""
         with self._lock:
             found = self._pods.pop((namespace, name), None)
             self._version += 1 if found else 0
@@ -68,7 +69,7 @@ class PodStore:
             return self._pods.get((namespace, name))
 
     def snapshot(self, version: int | None = None) -> PodListSnapshot | None:
-        """Return all pods as they are, or as they were at a version; None if that one is not kept any more."""
+        """Return the current pods, or the pods at a version; None if this version is no longer kept."""
         with self._lock:
             if version is not None and version != self._version:
                 return self._snapshots.get(version)

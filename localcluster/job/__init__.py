@@ -1,1 +1,1 @@
-"""The Job: its manifest as data, what is decided about its pods, and the controller that does it."""
+"""The Job: its manifest as data, the decisions about its pods, and the controller that carries them out."""

@@ -1,4 +1,4 @@
-"""Job YAML to plain data, pure: text in, `JobSpec` out, refusing what the API server would refuse."""
+"""Job YAML to plain data, pure: text in, `JobSpec` out; it rejects what the API server rejects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EnvVar:
-    """One entry of `env`: a text (value), or a reference to be resolved per pod (source)."""
+    """One entry of `env`: a string (value), or a reference that is resolved for each pod (source)."""
 
     name: str
     value: str = ""
@@ -35,9 +35,9 @@ class VolumeMount:
 
 @dataclass(frozen=True)
 class Volume:
-    """One entry of `volumes`; an empty directory is made by us, every other kind is the user's to map.
+    """One entry of `volumes`; this package creates empty directories, and the user supplies all other volumes.
 
-    is_optional: of a Secret or ConfigMap that may be absent, and here is: its mount is an empty directory then.
+    is_optional: for a Secret or ConfigMap that need not exist; its mount is then an empty directory.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Volume:
 
     @property
     def is_empty_dir(self) -> bool:
-        """Whether each pod gets a fresh directory of its own."""
+        """Whether each pod gets its own new directory."""
         return self.kind == "emptyDir" or self.is_optional
 
 
@@ -67,7 +67,7 @@ class Container:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A Job as far as one machine can honour it; the defaults are the API server's."""
+    """The parts of a Job that one machine can implement; the defaults are the API server's."""
 
     name: str
     container: Container
@@ -92,8 +92,8 @@ class JobSpec:
 def parse_job(text: str, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest of one or more documents.
 
-    Args: name: which Job, where the manifest has several.
-    Raises: ManifestError: not YAML, no Job, several Jobs and no name, or a Job that could not run.
+    Args: name: the Job's name, if the manifest has several.
+    Raises: ManifestError: if it is not YAML, has no Job, has several Jobs and no name is given, or the Job cannot run.
     """
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
@@ -110,7 +110,7 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
         raise ManifestError(f"no Job {name!r} in it (found: {', '.join(names)})")
     try:
         return _job(jobs[0 if name is None else names.index(name)])
-    except (AttributeError, KeyError, TypeError) as error:  # a list where an object belongs, no name, ...
+    except (AttributeError, KeyError, TypeError) as error:  # for example a list instead of an object, or no name
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ManifestError(
             f"the Job has not a Job's shape ({what}): kubectl create --dry-run=server names the place"
@@ -169,7 +169,7 @@ def _job(document: Object) -> JobSpec:
 
 
 def _refuse(spec: Object, pod: Object) -> None:
-    """Name what this machine does not do, rather than run something else than was asked for."""
+    """Reject properties that this machine does not support, instead of ignoring them."""
     policy = pod.get("restartPolicy")
     if policy != "Never":
         raise ManifestError(f"spec.template.spec.restartPolicy is {policy!r}: only Never is supported here")

@@ -1,6 +1,6 @@
-"""What a Job does about its pods, as pure functions: count an end, judge the Job, choose what to start.
+"""The decisions of a Job about its pods, as pure functions: count an end, judge the Job, choose the pods to start.
 
-The controller owns clocks and processes; here a time is an argument, and a state goes in and comes out.
+The controller supplies clock and processes; these functions take the time as an argument and return a new state.
 Source: Kubernetes 1.34, pkg/controller/job (behaviour only).
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from localcluster.job.manifest import JobSpec
 from localcluster.job.rules import Rule
 
-LONGEST_BACKOFF = 36.0  # times the first: 10 s and 6 minutes on a real cluster
+LONGEST_BACKOFF = 36.0  # multiple of the first delay: 10 s and 6 minutes on a real cluster
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known of a failed pod: its index, its container's exit code and its conditions (type -> status)."""
+    """The properties of a failed pod: its index, its container's exit code and its conditions (type -> status)."""
 
     pod: str
     index: int | None
@@ -28,9 +28,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a Job ends: type Complete or Failed, with the reason and message of the Job's condition.
+    """The end of a Job: type Complete or Failed, with the reason and message of the Job's condition.
 
-    pod: the pod that the message names, where it names one.
+    pod: the pod that the message names, if any.
     """
 
     type: str
@@ -40,13 +40,13 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the Job reached its completions."""
+        """Whether the Job has reached its completions."""
         return self.type == "Complete"
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Failures since the last success, and when the newest was."""
+    """The number of failures since the last success, and the time of the newest."""
 
     failures: int = 0
     last: float = 0.0
@@ -54,9 +54,9 @@ class Backoff:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A Job's counts; a pod is counted once, when it ends.
+    """The counts of a Job; a pod is counted once, when it ends.
 
-    `failed` leaves out ignored failures, `backoffs` counts them too (by index with backoffLimitPerIndex, else under
+    `failed` excludes ignored failures, and `backoffs` includes them (by index with backoffLimitPerIndex, else under
     None).
     """
 
@@ -73,7 +73,7 @@ class JobProgress:
 
 
 def matches(rule: Rule, failure: Failure) -> bool:
-    """Whether a rule applies to a failed pod."""
+    """Return whether a rule applies to a failed pod."""
     if rule.conditions:
         return any(failure.conditions.get(kind) == status for kind, status in rule.conditions)
     if failure.exit_code is None or failure.exit_code == 0 or rule.container not in ("", failure.container):
@@ -82,18 +82,18 @@ def matches(rule: Rule, failure: Failure) -> bool:
 
 
 def judge_failure(rules: Sequence[Rule], failure: Failure) -> tuple[str, int | None]:
-    """Return the action of the first rule that applies and its number; without one, ("Count", None)."""
+    """Return the action of the first rule that applies and its number, or ("Count", None)."""
     for number, rule in enumerate(rules):
         if matches(rule, failure):
             return rule.action, number
     return "Count", None
 
 
-# ----- counting ends -----
+# ----- counting of ends -----
 
 
 def count_success(progress: JobProgress, index: int | None) -> JobProgress:
-    """Return the counts after one more success; it ends the back-off."""
+    """Return the counts after a success; it resets the back-off."""
     if index is None:
         return replace(progress, succeeded=progress.succeeded + 1, backoffs={})
     if index in progress.succeeded_indexes:
@@ -106,7 +106,7 @@ def count_success(progress: JobProgress, index: int | None) -> JobProgress:
 
 
 def count_failure(progress: JobProgress, job: JobSpec, failure: Failure, now: float) -> JobProgress:
-    """Return the counts after one more failure, judged by the Job's podFailurePolicy."""
+    """Return the counts after a failure, according to the Job's podFailurePolicy."""
     action, number = judge_failure(job.rules, failure)
     key = failure.index if job.backoff_limit_per_index is not None else None
     previous = progress.backoffs.get(key, Backoff())
@@ -138,11 +138,11 @@ def _count_index_failure(progress: JobProgress, limit: int, index: int, action: 
     return progress
 
 
-# ----- judging the Job -----
+# ----- judgement of the Job -----
 
 
 def judge_job(progress: JobProgress, job: JobSpec, active: int, elapsed: float) -> Outcome | None:
-    """Return how the Job ends, or None while it goes on.
+    """Return the end of the Job, or None if it continues.
 
     Args: active: pods that are neither finished nor terminating. elapsed: seconds since the Job started.
     """
@@ -165,28 +165,28 @@ def judge_job(progress: JobProgress, job: JobSpec, active: int, elapsed: float) 
     return None
 
 
-# ----- choosing what to start -----
+# ----- choice of pods to start -----
 
 
 def backoff_delay(failures: int, first: float) -> float:
     """Return the seconds from the newest failure to the next pod: first, 2 * first, 4 * first ... 36 * first.
 
-    A real cluster has 10, 20, 40 ... 360. Every failed pod counts: three that fail together make the third step.
+    A real cluster has 10, 20, 40 ... 360. Each failed pod counts: three simultaneous failures give the third delay.
     """
     return first * min(2.0 ** min(failures - 1, 10), LONGEST_BACKOFF) if failures else 0.0
 
 
 def not_before(progress: JobProgress, index: int | None, first: float) -> float:
-    """Return the time before which no pod of an index may start (without backoffLimitPerIndex: no pod at all)."""
+    """Return the earliest start time of a pod with an index (without backoffLimitPerIndex: of any pod)."""
     backoff = progress.backoffs.get(index, progress.backoffs.get(None, Backoff()))
     return backoff.last + backoff_delay(backoff.failures, first) if backoff.failures else 0.0
 
 
 def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
-    """Return the indexes of the pods that the Job lacks (None each for a Job without indexes), back-off left aside.
+    """Return the indexes of the missing pods (None for each pod of a Job without indexes), ignoring the back-off.
 
-    Args: occupied: the indexes of the pods that hold a place: running, pending and, where only finished pods are
-        replaced (podReplacementPolicy Failed), terminating ones.
+    Args: occupied: the indexes of pods that count as present: running, pending and, if only ended pods are replaced
+    (podReplacementPolicy Failed), terminating pods.
     """
     if job.completions is None:
         places = 0 if progress.succeeded else job.parallelism
@@ -200,18 +200,18 @@ def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | 
     return free[:lacking]
 
 
-# ----- how localcluster itself ends -----
+# ----- the exit status of localcluster -----
 
-SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # a Job that SIGTERM or Ctrl-C has ended
+SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # a Job ended by SIGTERM or Ctrl-C
 EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 
 
 def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | None = None) -> int:
-    """Return localcluster's exit status for a Job's end: 0 only for Complete.
+    """Return localcluster's exit status for the end of a Job: 0 only for Complete.
 
-    Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: that of the pod that the
-        failure names, which is passed on, whatever pod failed before it. Without one the first that is one of our
-        programs' codes is passed on, so that a script sees the cause; anything else (a signal) is 75.
+    Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: the exit code of the pod that
+    the failure names; it is the result, even if another pod failed before. Without it, the result is the first code
+    that belongs to this project's programs, so that a script sees the cause; otherwise (for example a signal) it is 75.
     """
     if outcome.is_complete:
         return 0

@@ -1,4 +1,4 @@
-"""The rules of a podFailurePolicy as plain data, pure: refusing what the API server would refuse."""
+"""The rules of a podFailurePolicy as plain data, pure; it rejects what the API server rejects."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Rule:
 
 
 def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
-    """Return the rules of a `podFailurePolicy` object, refusing those that the API server refuses.
+    """Return the rules of a `podFailurePolicy` object; rules that the API server rejects are errors.
 
-    Raises: ManifestError: unknown action or operator; exit codes that are not ascending, not unique, or 0 with In.
+    Raises: ManifestError: if an action or operator is unknown, or exit codes are not ascending, repeated, or 0 with In.
     """
     rules = []
     for number, entry in enumerate((policy or {}).get("rules") or []):

@@ -1,1 +1,1 @@
-"""One pod: what it runs on this machine, and its processes."""
+"""One pod: its resources on this machine, and its processes."""

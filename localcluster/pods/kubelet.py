@@ -1,4 +1,4 @@
-"""The kubelet and scheduler of one machine: creates the pods of a Job, starts, disturbs and ends them."""
+"""The kubelet and scheduler of one machine: it creates, starts, disturbs and ends the pods of a Job."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from localcluster.pods.node import PodProcess
 from localcluster.pods.plan import Host, PodIdentity, plan_pod
 from localcluster.report import JobReporter
 
-SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # those of Kubernetes: no words can arise
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes: letters that cannot form words
 HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay.")
 
 
 @dataclass
 class Pod:
-    """A pod as this machine knows it. Times are monotonic; number: its index, or without one its order of creation."""
+    """A pod on this machine. Times are monotonic; number: its index, or its order of creation if it has no index."""
 
     state: PodState
     number: int
@@ -44,13 +44,13 @@ class Pod:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still has to end."""
+        """Whether it has not ended yet."""
         return not self.gone and not self.state.is_finished
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where pods live on disk: roots (each has its own directory there), logs, and the service account's files."""
+    """Directories of the pods: roots (with a directory for each pod), logs, and the service account's files."""
 
     roots: Path
     logs: Path
@@ -58,10 +58,10 @@ class Places:
 
 
 class Kubelet:
-    """Has all pods of one Job that there ever were, in order of creation, and does to them what is decided elsewhere.
+    """Holds all pods of one Job, in order of creation, and carries out the decisions about them.
 
-    Thread safety: `lock` guards the pods; `changed` (of that lock) is notified on every change and every line of
-    output, `work` when the Job's controller has something to do.
+    Thread safety: `lock` guards the pods; `changed` (of this lock) is notified after each change and each line of
+    output, `work` if the Job's controller has work to do.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Kubelet:
         self._uid = str(uuid.uuid4())
 
     def create(self, index: int | None, now: float) -> None:
-        """Create a pod of this index; it is started later, by `start_if_open`."""
+        """Create a pod with this index; `start_if_open` starts it later."""
         suffix = "".join(random.choices(SUFFIX_LETTERS, k=5))
         name = f"{self._job.name}-{suffix}" if index is None else f"{self._job.name}-{index}-{suffix}"
         number = len(self.pods) if index is None else index
@@ -113,7 +113,7 @@ class Kubelet:
         self._set(pod, waiting=HELD_BACK if pod.delay is not None else state.waiting)
 
     def start_if_open(self, pod: Pod, now: float) -> None:
-        """Start a pod that has not run yet, unless a delay holds it back."""
+        """Start a pod that has not run yet, unless a delay applies."""
         if pod.process is not None or not pod.is_alive:
             return
         if pod.delay is None or self._orders.is_over(pod.delay, now - pod.created):
@@ -151,7 +151,7 @@ class Kubelet:
         self.changed.notify_all()
 
     def settle(self, pod: Pod, now: float) -> None:
-        """Bring a pod's state up to its process: strike what is due, take note of its end."""
+        """Update a pod's state from its process: apply the faults that are due, and record its end."""
         if pod.is_alive and pod.end is None:
             self._strike(pod, now)
             if pod.kill_at is not None and now >= pod.kill_at and not pod.killed:
@@ -163,17 +163,17 @@ class Kubelet:
                 self._remove(pod)
 
     def kill(self, pod: Pod) -> None:
-        """Kill everything of a pod, as if its node's memory had run out."""
+        """Kill all processes of a pod, as if its node were out of memory."""
         with self.lock:
             if pod.process is not None:
                 pod.killed = True
                 pod.process.kill()
 
     def delete(self, pod: Pod, disruption: str = "", grace: float | None = None) -> None:
-        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace, SIGKILL, gone.
+        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace period, SIGKILL, removed.
 
         Args: disruption: the reason of a condition DisruptionTarget, as a drained node sets it. grace: seconds from
-            SIGTERM to SIGKILL, at most the Job's own, which is the default.
+        SIGTERM to SIGKILL; the default and maximum is the Job's own value.
         """
         with self.lock:
             if not pod.is_alive or pod.state.deleted is not None:
@@ -191,7 +191,7 @@ class Kubelet:
             self.work.notify()
 
     def kill_all(self) -> None:
-        """Kill every process of every pod, and wait until they are gone."""
+        """Kill all processes of all pods, and wait until they have ended."""
         for pod in list(self.pods):
             if pod.process is not None:
                 pod.process.kill()
@@ -200,11 +200,11 @@ class Kubelet:
                 pod.process.join()
 
     def next_looks(self, pod: Pod) -> list[float]:
-        """Return the times at which something is to be done to a pod that is alive."""
+        """Return the times at which a running pod needs attention."""
         kill = [pod.kill_at] if pod.kill_at is not None and not pod.killed else []
         return kill + [when for _, when in self._timed(pod)]
 
-    # ----- what the pods' threads say -----
+    # ----- calls from the pods' threads -----
 
     def _line_hearer(self, pod: Pod) -> Callable[[str], None]:
         def hear(text: str) -> None:
@@ -228,7 +228,7 @@ class Kubelet:
     # ----- faults -----
 
     def _strike(self, pod: Pod, now: float) -> None:
-        """Let the first fault that is due strike; the others stay for the pod's replacement."""
+        """Apply the first fault that is due; the others remain for the pod's replacement."""
         if pod.started is None or pod.killed or pod.state.deleted is not None:
             return
         due = pod.due + [each for each, when in self._timed(pod) if now >= when]
@@ -241,7 +241,7 @@ class Kubelet:
                 self.delete(pod)
 
     def _timed(self, pod: Pod) -> list[tuple[int, float]]:
-        """Return (fault, its time) of those that go by seconds: a waiting pod's delay, or a running pod's others."""
+        """Return (fault, its time) of faults with a time: a waiting pod's delay, or a running pod's other faults."""
         if pod.started is None:
             since, faults = pod.created, [] if pod.delay is None else [pod.delay]
         else:

@@ -1,4 +1,4 @@
-"""A pod as processes of this machine: start, output, signals, end. The thin shell around `pause.py`."""
+"""A pod as processes of this machine: start, output, signals, end. `pause.py` does the supervision."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from localcluster.pods.pause import descendants
 from localcluster.pods.plan import PodPlan
 
 PAUSE = Path(__file__).with_name("pause.py")
-OUTPUT_SECONDS = 5.0  # a pod's output may be held open only by what escaped the kill; nobody waits longer for it
+OUTPUT_SECONDS = 5.0  # maximum wait for a pod's output to end; only processes that escaped the kill can hold it open
 
 
 class PodProcess:
     """One pod's program, running.
 
     Args:
-        plan: what to run; its directories are made here.
-        log: gets the whole output, as it comes.
-        on_line: called with every complete line, after it was written, from the pod's own thread.
-        on_end: called once with the exit status (128 + signal for a killed program) when nothing of the pod is left.
+        plan: the program to run; its directories are created here.
+        log: receives the whole output as it arrives.
+        on_line: called with each complete line, after it was written, from the pod's own thread.
+        on_end: called once with the exit status (128 + signal for a killed program) after all processes have ended.
 
-    Raises: OSError: the machine has no process or file left.
+    Raises: OSError: if the machine has no free process or file.
     """
 
     def __init__(self, plan: PodPlan, log: Path, on_line: Callable[[str], None], on_end: Callable[[int], None]):
@@ -39,7 +39,8 @@ class PodProcess:
             self._log = os.dup(output.fileno())
         command = [sys.executable, "-I", "-S", str(PAUSE), *plan.argv]
         try:
-            # a session of its own: a Ctrl-C on the terminal is for localcluster, which then ends its pods in order
+            # a separate session, so that a Ctrl-C on the terminal reaches only localcluster, which ends its pods in
+            # order
             self._process = subprocess.Popen(
                 command,
                 cwd=plan.working_directory,
@@ -59,13 +60,13 @@ class PodProcess:
         self._waiter.start()
 
     def processes(self) -> list[tuple[int, str]]:
-        """Return (process id, command line) of everything the pod runs now, its first program first."""
+        """Return (process id, command line) of all current processes of the pod, its first program first."""
         found = []
         for process in descendants(self._process.pid):
             try:
                 words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             found.append((process, b" ".join(words).decode(errors="replace").strip()))
         return found
 
@@ -74,7 +75,7 @@ class PodProcess:
         self._command(b"T")
 
     def kill(self) -> None:
-        """End everything of the pod at once."""
+        """Kill all processes of the pod immediately."""
         self._command(b"K")
 
     def join(self, timeout: float | None = None) -> bool:
@@ -87,7 +88,7 @@ class PodProcess:
             try:
                 self._process.stdin.write(command)
             except (BrokenPipeError, ValueError):
-                return  # it has ended
+                return  # the pod has ended
 
     def _read(self) -> None:
         stream = self._process.stdout
@@ -101,7 +102,7 @@ class PodProcess:
             self._on_line(rest.decode(errors="replace"))
 
     def _write(self, chunk: bytes) -> None:
-        """Write to the log; a full disk costs the log and not the pod, which must not block on its own output."""
+        """Write to the log; if the disk is full, drop the text, because the pod must not block on its output."""
         try:
             os.write(self._log, chunk)
         except OSError as error:

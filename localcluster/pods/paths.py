@@ -1,4 +1,4 @@
-"""Paths of the container to paths of this machine, pure: longest first, whole path components only."""
+"""Container paths to paths of this machine, pure: longest path first, whole path components only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHELLS = ("bash", "sh", "dash")
 
 @dataclass(frozen=True)
 class Replacement:
-    """One path or variable that differs from what a container would see, as it is told to the user."""
+    """A path or variable that differs from its value in a container, for a message to the user."""
 
     what: str
     before: str
@@ -24,14 +24,14 @@ class Replacement:
 
 
 class PathMap:
-    """Replaces paths in texts, and remembers which of them it met."""
+    """Replaces paths in texts, and records which of them occurred."""
 
     def __init__(self, paths: Mapping[str, str]):
-        """Take the map from paths in the container to paths of this machine."""
+        """Set the map from container paths to paths of this machine."""
         self._paths = {path: target for path, target in paths.items() if path != "/"}
         longest_first = sorted(self._paths, key=len, reverse=True)
         alternatives = "|".join(re.escape(path) for path in longest_first)
-        # a path starts where no other path is going on, and ends at a component's end
+        # a match begins where no other path continues, and ends at the end of a component
         self._pattern = re.compile(rf"(?<![\w./)}}-])(?:{alternatives})(?![\w.-])") if alternatives else None
         self.met: set[str] = set()
 

@@ -1,10 +1,11 @@
-"""A pod's first process: runs one program and takes everything it ever started away with it.
+"""A pod's first process: it runs one program, and ends all processes that the program ever started.
 
-Started by `node.py` as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; imports nothing
-of ours. It stands for the container's boundary, which processes alone do not have: what the program leaves behind is
-re-parented to here (child subreaper), so that nothing outlives the pod, whatever sessions or groups it made.
+`node.py` starts it as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; it imports no module of
+this project. It replaces the container boundary: orphaned processes of the program are re-parented to it (child
+subreaper), so no process survives the pod, whatever sessions or groups it created.
 
-Standard input: `T` sends SIGTERM to the program, `K` kills everything; end of file (localcluster has died) too.
+Standard input: `T` sends SIGTERM to the program; `K` kills all processes, and so does the end of file (localcluster has
+died).
 Exit status: the program's, or 128 + the signal that killed it; 128 if it could not be started.
 """
 
@@ -22,7 +23,7 @@ START_ERROR = 128
 
 
 def main() -> None:
-    """Start the program of the command line and stay until all of it is gone."""
+    """Start the program on the command line and wait until all its processes have ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wake_read, wake_write = os.pipe()
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def start(libc: ctypes.CDLL, argv: list[str]) -> int:
-    """Return the id of a new process that runs the program in its own process group; it dies with this one."""
+    """Start the program in its own process group and return its process id; it dies with this process."""
     program = os.fork()
     if program:
         return program
@@ -50,11 +51,11 @@ def start(libc: ctypes.CDLL, argv: list[str]) -> int:
     except OSError as error:
         os.write(2, f"localcluster: cannot start {argv[0]!r}: {error.strerror}\n".encode())
     finally:
-        os._exit(START_ERROR)  # reached only where exec failed
+        os._exit(START_ERROR)  # only reached if exec failed
 
 
 def supervise(program: int, wake: int) -> int:
-    """Obey standard input until the program has ended, then end what it left; return the program's status."""
+    """Obey standard input until the program has ended, then end its other processes; return the program's status."""
     status: int | None = None
     listening = [0, wake]
     while status is None:
@@ -77,7 +78,7 @@ def supervise(program: int, wake: int) -> int:
 
 
 def reap(program: int) -> int | None:
-    """Collect every process that has ended; return the program's status if it is among them."""
+    """Wait for all ended processes; return the program's status if it has ended."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -91,7 +92,7 @@ def reap(program: int) -> int | None:
 
 
 def kill_descendants() -> bool:
-    """Send SIGKILL to every process below this one; return whether there was any."""
+    """Send SIGKILL to all descendants of this process; return whether there were any."""
     found = False
     for process in descendants(os.getpid()):
         found = True
@@ -101,7 +102,7 @@ def kill_descendants() -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the ids of all processes below one, zombies too, nearest first."""
+    """Return the ids of all descendants of a process, including zombies, nearest first."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -109,7 +110,7 @@ def descendants(root: int) -> list[int]:
                 fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
     found = list(children.get(root, []))
-    for process in found:  # grows while it is read
+    for process in found:  # the loop appends to it
         found += children.get(process, [])
     return found
 

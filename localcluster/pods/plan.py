@@ -1,4 +1,4 @@
-"""What one pod runs on this machine, pure: a Job's container and a pod's identity to a command line and environment."""
+"""The program of one pod on this machine, pure: a Job's container and a pod's identity to command and environment."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from localcluster.pods.quantity import resource_value
 START_SCRIPT = "/root/start.sh"
 LAUNCHER = "/root/start_paddle.py"
 TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
-WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and the tutorial's
+WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and the tutorial's value
 
 
 @dataclass(frozen=True)
 class Host:
-    """What this machine gives to the pods of a Job; every path is absolute.
+    """The properties of this machine for the pods of a Job; all paths are absolute.
 
-    Args: directories: volume name -> directory, for the volumes that are the user's. entrypoint: stands for the image's
-        /root/start.sh. launcher: stands for /root/start_paddle.py. inherited: variables that an image would set.
-        api_host, api_port: the API server. extra_env: variables given by --env, which win. has_tini: tini is on PATH.
+    Args: directories: volume name -> directory, for the user's volumes. entrypoint: replaces the image's
+        /root/start.sh.
+    launcher: replaces /root/start_paddle.py. inherited: variables that an image would set. api_host, api_port: the API
+    server. extra_env: variables given by --env, which override others. has_tini: whether tini is on PATH.
     """
 
     directories: Mapping[str, str]
@@ -38,7 +39,7 @@ class Host:
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """Who a pod is. root: its own directory, made before it starts; token_directory: its SERVICE_ACCOUNT_DIR."""
+    """The identity of a pod. root: its own directory, created before its start; token_directory: for the token."""
 
     name: str
     uid: str
@@ -52,7 +53,7 @@ class PodIdentity:
 
 @dataclass(frozen=True)
 class PodPlan:
-    """A program to start: directories to be made first, its working directory, command line and environment."""
+    """A program to start: directories to create first, its working directory, command line and environment."""
 
     directories: tuple[str, ...]
     working_directory: str
@@ -65,9 +66,9 @@ class PodPlan:
 
 
 def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
-    """Return volume name -> directory for every volume that is no emptyDir; a volume is given by its name or its claim.
+    """Return volume name -> directory for all volumes except emptyDirs; a volume is given by its name or its claim.
 
-    Raises: OptionError: a name that the pod has not, or a mounted volume without a directory.
+    Raises: OptionError: if the pod has no volume with a name, or a mounted volume has no directory.
     """
     found: dict[str, str] = {}
     names = {volume.name for volume in job.volumes} | {volume.claim for volume in job.volumes if volume.claim}
@@ -105,7 +106,7 @@ def _work_directory(job: JobSpec, mounts: Mapping[str, str], identity: PodIdenti
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Return a text with $(NAME) replaced as Kubernetes does: unknown names stay, $$(NAME) is a literal $(NAME)."""
+    """Replace $(NAME) in a text as Kubernetes does: unknown names stay, and $$(NAME) is a literal $(NAME)."""
 
     def value(match: re.Match[str]) -> str:
         if match.group(1):
@@ -135,7 +136,7 @@ def _field_value(path: str, name: str, job: JobSpec, identity: PodIdentity) -> s
 
 
 def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | None:
-    """Return the value of a valueFrom; None for an optional key of a ConfigMap or Secret, which are not there."""
+    """Return the value of a valueFrom; None for an optional key of a ConfigMap or Secret, which do not exist here."""
     source = variable.source or {}
     if "fieldRef" in source:
         return _field_value(str(source["fieldRef"].get("fieldPath")), variable.name, job, identity)
@@ -153,7 +154,7 @@ def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | N
 def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable[[str], str]) -> dict[str, str]:
     env = dict(host.inherited)
     if host.has_tini:
-        env["TINI_SUBREAPER"] = "1"  # it is not process 1 here, and would warn of that
+        env["TINI_SUBREAPER"] = "1"  # tini is not process 1 here, and would log a warning
     env["HOSTNAME"] = identity.name if identity.index is None else f"{job.name}-{identity.index}"
     env["KUBERNETES_SERVICE_HOST"] = host.api_host
     env["KUBERNETES_SERVICE_PORT"] = env["KUBERNETES_SERVICE_PORT_HTTPS"] = str(host.api_port)
@@ -165,7 +166,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
         elif variable.source:
             value = _reference(variable, job, identity)
         else:
-            value = expand(mapped(variable.value), env)  # in this order: what is expanded is mapped already
+            value = expand(mapped(variable.value), env)  # in this order: expanded values are already mapped
         if value is not None:
             env[variable.name] = value
     return env
@@ -175,9 +176,9 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
 
 
 def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the command line: command or the image's entrypoint, then args; tini is left out where there is none.
+    """Return the command line: command or the image's entrypoint, then args; tini is omitted if it is not installed.
 
-    Raises: OptionError: the image's entrypoint is needed and none was found.
+    Raises: OptionError: if the image's entrypoint is needed and was not found.
     """
     command = list(job.container.command)
     if not command:
@@ -192,13 +193,13 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
     return [expand(word, env) for word in paths.replace_command(command)]
 
 
-# ----- the whole -----
+# ----- the complete plan -----
 
 
 def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
-    """Return what to start for a pod, and every replacement on the way.
+    """Return the program to start for a pod, and all replacements.
 
-    Raises: OptionError, ManifestError: a value that cannot be had here.
+    Raises: OptionError, ManifestError: if a value is not available here.
     """
     mounts = {mount.path: _mount_path(mount, host, identity) for mount in job.container.mounts}
     work = _work_directory(job, mounts, identity)
@@ -209,7 +210,7 @@ def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
     env = _build_env(job, replace(host, extra_env=extra_env), identity, paths.replace)
     argv = build_argv(job, host, env, paths)
     ours = {"WORK_DIR": work, "SERVICE_ACCOUNT_DIR": identity.token_directory, "POD_IP": identity.ip}
-    if "CONF_PADDLE_NIC" in env or "JOB_NAME" in env:  # a trainer's default, eth0, is not the pod's own here
+    if "CONF_PADDLE_NIC" in env or "JOB_NAME" in env:  # a trainer's default, eth0, is not the pod's interface here
         ours["CONF_PADDLE_NIC"] = identity.ip
     if "/tmp" in mounts:
         ours["TMPDIR"] = mounts["/tmp"]
@@ -230,7 +231,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return what was replaced, worded alike for all pods of the Job."""
+    """Return the replacements, with the same text for all pods of the Job."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())

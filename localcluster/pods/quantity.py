@@ -27,9 +27,9 @@ SUFFIXES = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number that a quantity stands for.
+    """Return the number of a quantity.
 
-    Raises: ManifestError: it is none.
+    Raises: ManifestError: if the text is not a quantity.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z]*)", text.strip())
     if match is None or match[2] not in SUFFIXES:
@@ -40,7 +40,7 @@ def parse_quantity(text: str) -> Decimal:
 def resource_value(reference: Mapping[str, Any], resources: Mapping[str, Any], name: str) -> str:
     """Return the value of `resourceFieldRef` for an environment variable: the resource over the divisor, rounded up.
 
-    Raises: ManifestError: the container states no such resource (on a cluster the node's own would be taken).
+    Raises: ManifestError: if the container does not state this resource (a cluster would use the node's value).
     """
     field = str(reference.get("resource", ""))
     kind, _, resource = field.partition(".")
