@@ -1,4 +1,4 @@
-/* Activations of single numbers, written so that the compiler can work on many at once. */
+/* Activations of single numbers, written so that the compiler can vectorise them. */
 #ifndef ACTIVATIONS_H
 #define ACTIVATIONS_H
 
@@ -6,7 +6,7 @@
 
 enum { LINEAR, SIGMOID, TANH, RELU, KINDS };
 
-/* The kind that a Python number stands for; -1 with an exception set if it is none. */
+/* The kind that a Python number stands for; -1 with an exception set if it is not a kind. */
 int kind_of(PyObject *object);
 
 /* e^x for float32 within 2 units in the last place; 2^n times a polynomial (Cephes' coefficients). */

@@ -5,7 +5,7 @@ void release(Arrays *arrays) {
     while (arrays->count > 0) PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
-/* Returns the array's data and its number of elements; NULL with an exception set where it is not as wanted. */
+/* Return the array's data and its number of elements; NULL with an exception set if the array does not fit. */
 static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable, Py_ssize_t *length) {
     Py_buffer *view = &arrays->views[arrays->count];
     int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
@@ -74,7 +74,7 @@ int numbers(PyObject *const *args, int count, float *values) {
     return 0;
 }
 
-/* without an early end, so that the compiler looks at several at once */
+/* no early exit, so that the compiler can vectorise the loop */
 FAST static int in_range_loop(const int64_t *ids, Py_ssize_t count, int64_t upper) {
     int good = 1;
     for (Py_ssize_t i = 0; i < count; i++) good &= ids[i] >= 0 && ids[i] < upper;

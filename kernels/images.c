@@ -1,4 +1,4 @@
-/* Images: what lies under windows, the largest values of windows, channels to mean 0 and variance 1. */
+/* Images: elements of windows, maxima of windows, and channels normalised to mean 0 and variance 1. */
 #include "kernels.h"
 
 /* One axis of a plane and the windows along it: element e of window o is at o * stride - padding + e * dilation. */
@@ -8,7 +8,7 @@ typedef struct {
 
 enum { AXIS_NUMBERS = 6, LANES = 16 };
 
-/* Get an axis from as many arguments as it has numbers. */
+/* Get an axis from the arguments, one for each of its numbers. */
 static int read_axis(PyObject *const *args, Axis *axis) {
     Py_ssize_t *fields[] = {&axis->length, &axis->windows, &axis->size, &axis->stride, &axis->padding, &axis->dilation};
     for (int i = 0; i < AXIS_NUMBERS; i++) {
@@ -97,7 +97,7 @@ FAST static void largest_loop(float *out, const float *planes, float *rows, Py_s
         }
 }
 
-/* The usual windows: two by two, side by side, the last of a row or column perhaps cut off. */
+/* The most common windows: two by two, side by side; the last of a row or column may be clipped. */
 FAST static void two_by_two_gradient_loop(float *out, const float *planes, const float *values, const float *gradient,
                                           Py_ssize_t n, Py_ssize_t height, Py_ssize_t width) {
     for (Py_ssize_t i = 0; i < n * height; i++) {
@@ -135,7 +135,7 @@ FAST static void largest_gradient_loop(float *out, const float *planes, const fl
         }
 }
 
-/* Whether all windows have a place in the plane; they then begin before its end. */
+/* Whether each window has an element inside the plane; then all windows begin before its end. */
 static int has_places(const Axis *axis) {
     Py_ssize_t begin, end, first, last;
     extent(axis, 0, &begin, &first);
@@ -185,7 +185,7 @@ static PyObject *largest_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* Sums in lanes, which the compiler may keep in one register; their total is exact enough for long rows. */
+/* Sums in lanes, which the compiler can keep in one register; the total is precise enough for long rows. */
 #define IN_LANES(total, length, term) \
     do { \
         float lanes[LANES] = {0}; \

@@ -1,4 +1,4 @@
-/* What the hot loops share: the check of their arguments, and the choice of machine code.
+/* Shared by the hot loops: the check of their arguments, and the choice of machine code.
  *
  * A function takes contiguous arrays by the buffer protocol: `Arrays` holds them until `release`, and its getters check
  * type, contiguity and, where they say so, length. NULL (or -1) means that an exception is set.
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* one machine code for each generation of processors, chosen when the module is loaded */
+/* compiled for each generation of processors; the choice is made when the module is loaded */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define FUSING FAST __attribute__((optimize("fp-contract=fast")))

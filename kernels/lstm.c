@@ -1,4 +1,4 @@
-/* LSTM steps: one, or many one after the other. A row of gates is (a, i, f, o), each of `size` numbers. */
+/* LSTM steps: a single step, or a sequence of steps. A row of gates is (a, i, f, o), each of `size` numbers. */
 #include "activations.h"
 
 typedef struct {
@@ -12,7 +12,7 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
     return kinds->state < 0 ? -1 : 0;
 }
 
-/* ----- A product of few rows, for which the BLAS library is not made ----- */
+/* ----- A product of few rows, for which BLAS libraries are slow ----- */
 
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 vectors, which stay in registers */
@@ -30,9 +30,9 @@ static inline __attribute__((always_inline)) void add_block(float *out, const fl
         for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) += sums[r][p];
 }
 
-enum { SPARE = 16 }; /* numbers before the first panel, which begins a line of the cache: no vector lies across two lines */
+enum { SPARE = 16 }; /* numbers before the first panel, so that it begins at a cache line and no vector spans two lines */
 
-/* b: (depth, width) in panels of 64 columns, each panel row after row; what is left of the columns stays in b. */
+/* b: (depth, width) in panels of 64 columns, each panel row after row; the remaining columns stay in b. */
 static const float *pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width) {
     float *panels = (float *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *to = panels;
     for (Py_ssize_t j = 0; j + WIDE <= width; j += WIDE)
@@ -65,7 +65,7 @@ FUSING static void add_product(float *out, const float *a, const float *b, const
 
 /* ----- One step ----- */
 
-/* y: state(c), for the way back; it may be h itself, and is then lost */
+/* y: state(c), for the backward pass; it may be the array h, which then overwrites it */
 FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, float *y, Py_ssize_t n,
                               Py_ssize_t size, Kinds kinds) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size, y += size) {
@@ -87,7 +87,7 @@ FAST static void step_forward(float *gates, const float *peepholes, const float 
     }
 }
 
-/* kept: state(c), or NULL where it was not kept; room: four rows of `size` numbers */
+/* kept: state(c), or NULL if it was not kept; room: scratch memory of four rows of `size` numbers */
 FAST static void step_backward(float *gates, const float *peepholes, const float *before, const float *c, const float *kept, float *d_h,
                                float *d_c, float *d_peepholes, float *room, Py_ssize_t n, Py_ssize_t size, Kinds kinds) {
     float *d_a = room, *d_y = room + size, *d_f = room + 2 * size, *again = room + 3 * size;
@@ -104,7 +104,7 @@ FAST static void step_backward(float *gates, const float *peepholes, const float
         }
         descend(kinds.state, d_y, y, size);
         descend(kinds.gate, d_o, o, size);
-        float *d_i = d_y; /* this room is free from here on */
+        float *d_i = d_y; /* reuses the memory of d_y */
         for (Py_ssize_t j = 0; j < size; j++) {
             float d = d_c[j] + d_y[j] + d_o[j] * peepholes[2 * size + j];
             d_a[j] = d * i[j];
@@ -180,7 +180,7 @@ static PyObject *lstm_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-/* ----- Many steps: step t has the rows begins[t] to begins[t + 1] of every packed array, never more than the step before ----- */
+/* ----- Many steps: step t has the rows begins[t] to begins[t + 1] of every packed array; the number of rows never increases ----- */
 
 typedef struct {
     float *gates;

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-/* Make the calling thread's processor take numbers too small for full precision as zero. */
+/* Set the calling thread's processor to treat denormal numbers as zero. */
 static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
 #if defined(__x86_64__)
     enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };

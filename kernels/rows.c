@@ -1,4 +1,4 @@
-/* Rows of matrices: tables, sparse inputs, the one column of a row that a label names. */
+/* Rows of matrices: tables, sparse inputs, and the column of a row that a label selects. */
 #include "kernels.h"
 
 FAST static void add_rows_loop(float *target, const int64_t *ids, const float *rows, Py_ssize_t count, Py_ssize_t width) {
@@ -26,13 +26,13 @@ static PyObject *add_rows(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
-/* Narrow rows, of a number of columns that the compiler knows. */
+/* Narrow rows with a number of columns that is known at compile time. */
 static inline __attribute__((always_inline)) void add_item(float *sum, const float *table, const int64_t *ids, int64_t k, int width,
                                                            const float *values) {
     for (int j = 0; j < width; j++) sum[j] += values ? table[ids[k] * width + j] * values[k] : table[ids[k] * width + j];
 }
 
-/* Two rows at once: the sum of one row waits for its last addition, and the other row's goes on meanwhile. */
+/* Two rows at once: while an addition of one row completes, the processor executes one of the other row. */
 static inline __attribute__((always_inline)) void sum_narrow(float *out, const float *table, const int64_t *ids, const int64_t *starts,
                                                              Py_ssize_t rows, int width, const float *values) {
     for (Py_ssize_t r = 0; r < rows; r += 2) {
@@ -296,7 +296,7 @@ static PyObject *put_columns(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* find_largest(columns, rows, width): the column of each row's first largest number, or of its first that is none */
+/* find_largest(columns, rows, width): the column of each row's first largest number, or of its first NaN */
 static PyObject *find_largest(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t n, all, width = PyLong_AsSsize_t(args[2]);

@@ -1,10 +1,10 @@
-/* Update rules: the values w, the gradient g, the state (the velocity m last, NULL where there is none), then numbers: the
+/* Update rules: the values w, the gradient g, the state (the velocity m last, NULL if there is none), then numbers: the
  * order of `pserver.optim.method`. The same operations in the same order as in numpy, so that the bits are the same. */
 #include <float.h>
 
 #include "kernels.h"
 
-/* One step down; m is the velocity or NULL. */
+/* One step of gradient descent; m is the velocity or NULL. */
 #define DESCEND(step) \
     if (m) { \
         m[i] = m[i] * mu - (step); \
@@ -44,7 +44,7 @@ FAST static void adamax_loop(float *w, const float *g, float *m, float *u, Py_ss
     }
 }
 
-/* What the rules of AdaGrad's family share: the last step, with a rate r for each element. */
+/* The common last part of the rules of AdaGrad's family: a step with a rate r for each element. */
 typedef struct {
     float rate, mu, decay, epsilon;
 } Family;
@@ -77,7 +77,7 @@ FAST static void rmsprop_loop(float *w, const float *g, float *q, float *f, floa
     }
 }
 
-/* ----- What Python calls: step_name(w, g, *state, *numbers, rows or None, width) ----- */
+/* ----- The functions for Python: step_name(w, g, *state, *numbers, rows or None, width) ----- */
 
 enum { NO_VELOCITY, VELOCITY }; /* whether the last array may be None */
 

@@ -51,7 +51,7 @@ static PyObject *list_places(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 enum { AHEAD = 4, LINE = 64 / sizeof(int32_t) };
 
-/* Asks for the memory of the rows that come soon: they lie anywhere in the store, so that the processor cannot foresee them. */
+/* Prefetch the next rows: they lie anywhere in the store, so the processor cannot predict their addresses. */
 static void fetch_spans(const int32_t *ids, Py_ssize_t all, const int64_t *starts, const int64_t *offsets, Py_ssize_t row) {
     int64_t length = offsets[row + 1] - offsets[row];
     if (starts[row] < 0 || length > all - starts[row]) return;

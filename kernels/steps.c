@@ -3,7 +3,7 @@
 
 /* e^x for x <= 40, as close as float32 can be: 2^n times Taylor's polynomial. */
 static inline __attribute__((always_inline)) float nearest_exp_of(float x) {
-    const double ROUNDER = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer, which the last bits then hold */
+    const double ROUNDER = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer, which is then in the last bits */
     double y = x < -100.0f ? -100.0 : x > 40.0f ? 40.0 : x;
     union {
         double number;
@@ -81,7 +81,7 @@ static PyObject *differentiate(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-/* z less its row's largest, but no less than the floor; then powers of e, all in one go; then shares of the row's sum */
+/* subtract each row's maximum, limit to the floor; then exponentiate all; then divide by the row's sum */
 FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float floor) {
     for (Py_ssize_t r = 0; r < rows; r++) {
         float *row = y + r * width, largest = row[0];

@@ -3,7 +3,7 @@
  */
 #include "kernels.h"
 
-enum { AHEAD = 8 }; /* rows whose memory is asked for before it is needed: they lie anywhere */
+enum { AHEAD = 8 }; /* number of rows to prefetch, because they lie anywhere in memory */
 
 #if defined(__GNUC__)
 #define ASK(address) __builtin_prefetch(address)
@@ -201,7 +201,7 @@ static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
         order[at] = (uint32_t)i;
         local[at] = ids[i] / by;
     }
-    memmove(starts + 1, starts, parts * sizeof *starts); /* each start went on to the next one's */
+    memmove(starts + 1, starts, parts * sizeof *starts); /* each start has advanced to the next start */
     starts[0] = 0;
     Py_END_ALLOW_THREADS
     DONE;

@@ -1,7 +1,7 @@
 /* Windows over the rows of sequences, as sums of rows of tables. */
 #include "kernels.h"
 
-/* Windows of `length` rows that begin `first` rows from their own; what lies outside of the sequence does not count. */
+/* Windows of `length` rows that begin `first` rows from the current row; rows outside the sequence do not count. */
 typedef struct {
     const int64_t *index, *starts;
     Py_ssize_t sequences, distinct, width, first, length;
@@ -25,7 +25,7 @@ FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
             sum_window(out + row * w.width, tables, &w, row, w.starts[s], w.starts[s + 1]);
 }
 
-/* room: two rows. Rows are counted from the begin of their sequence, in 32 bits, which the processor compares faster. */
+/* room: two rows. Rows are counted from the begin of their sequence, in 32 bits, which processors compare faster. */
 FAST static void max_windows_loop(float *out, int64_t *places, const float *tables, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, out += w.width, places += w.width) {
@@ -47,9 +47,9 @@ FAST static void max_windows_loop(float *out, int64_t *places, const float *tabl
     }
 }
 
-enum { SHORT = 16 }; /* frames up to which looking at all of them is faster than going to each maximum */
+enum { SHORT = 16 }; /* number of frames up to which scanning all of them is faster than visiting each maximum */
 
-/* The gradient of max_windows: that of each maximum goes to the products of its window. room: two rows */
+/* The gradient of max_windows: each maximum's gradient goes to the products of its window. room: two rows */
 FAST static void add_maxima_loop(float *tables, const float *gradient, const int64_t *places, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, gradient += w.width, places += w.width) {
@@ -75,7 +75,7 @@ FAST static void add_maxima_loop(float *tables, const float *gradient, const int
 
 enum { BLOCK = 32 }; /* columns whose weights and gradients fit the nearest cache */
 
-/* The same for few maxima, without tables: straight to the gradients of the weight and of the rows, both transposed.
+/* The same for few maxima, without tables: directly to the gradients of the weight and of the rows, both transposed.
  * weight, d_weight: (width, length * depth); x, d_x: (distinct, depth) */
 FAST static void descend_maxima_loop(float *d_weight, float *d_x, const float *weight, const float *x, const float *gradient,
                                      const int64_t *places, Windows w, Py_ssize_t depth) {
