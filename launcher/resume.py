@@ -102,8 +102,8 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     """Choose the checkpoint or pass to resume from.
 
     A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to an
-    uninterrupted run. With other numbers trainer 0 divides its state again, and the checkpoint's pass restarts; the
-    number of ports of a pserver must be unchanged. A pass directory contains only the parameters. With pservers, a
+    uninterrupted run. With other numbers of them trainer 0 divides the state again, and the checkpoint's pass restarts;
+    the number of ports of a pserver must be unchanged. A pass directory contains only the parameters. With pservers, a
     checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between the two saves, and
     that pass is trained again.
     """

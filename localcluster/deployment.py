@@ -83,8 +83,7 @@ class Deployment:
 
     Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: called for each
     start and end with (name of the pod, event); it must not call this object.  take_address: returns the address of a
-    new pod;
-    default: all have 127.0.0.1.
+    new pod; default: all have 127.0.0.1.
     """
 
     def __init__(

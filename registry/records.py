@@ -21,7 +21,7 @@ _MOST_PATH, _MOST_NAME = 4096, 64  # characters
 class CheckpointRecord:
     """The newest snapshot of a parameter server.
 
-    uuid: the end of the file's name.  crc32: of the file.  step: of its optimizer.  timestamp: in nanoseconds of the
+    uuid: the end of the file's name.  crc32: of the file.  step: of its optimiser.  timestamp: in nanoseconds of the
     server's clock, for users.
     """
 

@@ -1,6 +1,6 @@
 """`paddle merge_model`: a config and its parameters in one file.
 
-File format: int64 length, a serialized TrainerConfig of that many bytes, then the parameter files without gaps in the
+File format: int64 length, a serialised TrainerConfig of that many bytes, then the parameter files without gaps in the
 order of the message.
 
 Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.

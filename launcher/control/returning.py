@@ -82,5 +82,5 @@ class ReturnWatch:
 
     def _run(self) -> None:
         while not self._closed.wait(LOOK_S):
-            with contextlib.suppress(ApiError, PaddleError):  # the next look repeats the request
+            with contextlib.suppress(ApiError, PaddleError):  # the next iteration repeats the request
                 self.look()

@@ -1,4 +1,4 @@
-"""Turn the gradients of several trainers into optimizer steps.
+"""Turn the gradients of several trainers into optimiser steps.
 
 elastic_rounds               synchronous rounds in two phases, for trainers that join and leave
 sync_dense, sync_sparse      synchronous rounds: the gradients of all trainers are added, then one step is taken

@@ -1,4 +1,4 @@
-"""Adam and Adamax. Copy this file for a new optimizer (`pserver.optim.methods` describes how).
+"""Adam and Adamax. Copy this file for a new optimiser (`pserver.optim.methods` describes how).
 
 Source: AdamParameterOptimizer and AdamaxParameterOptimizer of v0.10 (FirstOrderOptimizer.cpp).
 """

@@ -1,6 +1,6 @@
 """The registry of learning methods by their names in configs, and the settings that each method ignores.
 
-To add an optimizer, copy `adam.py` in this directory. Write the rule (a function with the signature of
+To add an optimiser, copy `adam.py` in this directory. Write the rule (a function with the signature of
 `pserver.optim.method`, in numpy) and the class with the rule's state and numbers, and add one line to `METHODS` here.
 Servers, local training, checkpoints, the check of configs and the parametrized tests then find it through the registry.
 A compiled form in `kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
@@ -59,7 +59,7 @@ def unknown(name: str) -> ConfigError:
 def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization, *, per_parameter: bool) -> list[str]:
     """Return one sentence for each setting that this program ignores because the legacy program did.
 
-    Args: per_parameter: whether every parameter has its own optimizer, in which case decay may be separate from the
+    Args: per_parameter: whether every parameter has its own optimiser, in which case decay may be separate from the
         step.
     """
     name = optimization.learning_method

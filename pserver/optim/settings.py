@@ -1,4 +1,4 @@
-"""The settings of optimizers, and the types of their arrays."""
+"""The settings of optimisers, and the types of their arrays."""
 
 from __future__ import annotations
 

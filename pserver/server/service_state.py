@@ -66,7 +66,7 @@ class ServiceState:
 
     @property
     def shard(self) -> Shard | None:
-        """The values and the optimizer, or None before the initial values."""
+        """The values and the optimiser, or None before the initial values."""
         return self.rounds.shard if self.rounds else None
 
     def require_rounds(self) -> Mode:

@@ -1,1 +1,1 @@
-"""The division of the values among services, and the values themselves with the optimizer's state."""
+"""The division of the values among services, and the values themselves with the optimiser's state."""

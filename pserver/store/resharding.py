@@ -139,7 +139,7 @@ class _Layout:
 class _Whole:
     """The state of all services together.
 
-    Attributes: arrays: values and the optimizer's arrays, of all elements.  clocks: of all rows of tables.
+    Attributes: arrays: values and the optimiser's arrays, of all elements.  clocks: of all rows of tables.
         groups: the counters of each parameter's group, by number of the parameter.  counters: those common to all.
         blobs: by trainer id.
     """

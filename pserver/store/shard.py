@@ -1,4 +1,4 @@
-"""The values of some ranges of the parameters with the optimizer's state, and a step on them. No sockets.
+"""The values of some ranges of the parameters with the optimiser's state, and a step on them. No sockets.
 
 A trainer without servers has one `DenseShard` of everything. Each service of a server has its own shard: a `DenseShard`
 of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`, `decay_steps`
@@ -165,7 +165,7 @@ class DenseShard(Shard):
     catch up later, if that saves time and changes no value (`ParameterGroup.rows`).
 
     Args: parameters: all parameters, in order.  ranges: the part of them in this shard.
-        per_parameter: whether every parameter has its own optimizer, as on a server and in local training with sparse
+        per_parameter: whether every parameter has its own optimiser, as on a server and in local training with sparse
         parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
         log_clipping: whether to log which gradients are clipped.
         pool: the threads that take a step together; the result does not depend on their number.

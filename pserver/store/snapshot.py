@@ -29,7 +29,7 @@ VALUES, STATE, CLOCKS = "values", "state.", "clock."  # names of the arrays, and
 class Part:
     """The state of one shard.
 
-    `counters` are JSON-compatible. `arrays` are the values, the optimizer's arrays (`state.<name>`) and the row clocks
+    `counters` are JSON-compatible. `arrays` are the values, the optimiser's arrays (`state.<name>`) and the row clocks
     (`clock.<purpose>`); those from `take` are the shard's own, to be written before its next step.
     """
 

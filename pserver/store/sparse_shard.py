@@ -255,7 +255,7 @@ class _Table:
         return take_rows(self.values, rows), {name: take_rows(matrix, rows) for name, matrix in self.arrays.items()}
 
     def put(self, rows: RowIds, arrays: Mapping[str, Array], w: Array | None = None) -> None:
-        """Write rows of the optimizer's arrays back, and rows of the values if they are given."""
+        """Write rows of the optimiser's arrays back, and rows of the values if they are given."""
         if w is not None:
             put_rows(self.values, rows, w)
         for name, matrix in self.arrays.items():

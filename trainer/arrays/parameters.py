@@ -48,7 +48,7 @@ class Parameter:
         self.name: str = config.name
         self.size: int = config.size
         self.is_static: bool = config.is_static
-        self.pattern = sparse_pattern(config)  # of sparse storage: where the values are
+        self.pattern = sparse_pattern(config)  # for sparse storage: the places of the values
         self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
         self.follows = False  # the value has followed batches without being trained
         self.value: Array
@@ -56,21 +56,20 @@ class Parameter:
         # a table's gradient begins as untouched zero pages, which use no memory
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
-        # for a replica: updates that the first table applies later
-        self._averages: list[tuple[Array, float]] | None = None
+        self._averages: list[tuple[Array, float]] | None = None  # of a replica: updates that are applied later
 
     @property
     def is_table(self) -> bool:
-        """Whether it is updated sparsely."""
+        """Whether the parameter is updated sparsely."""
         return bool(self.config.sparse_update or self.config.sparse_remote_update)
 
     @property
     def elements(self) -> int:
-        """The number of elements of the matrix, with sparse storage those that are zero, too."""
+        """The number of elements of the matrix; with sparse storage this includes the zeros."""
         return self.size if self.pattern is None else self.pattern.size
 
     def matrix(self, rows: int, columns: int) -> Array:
-        """Return the value as a matrix; one of sparse storage is only to be read."""
+        """Return the value as a matrix; with sparse storage it is read-only."""
         if self.pattern is not None:
             return self.pattern.spread(self.value)
         return self.value.reshape(rows, columns)
@@ -222,7 +221,7 @@ class Parameter:
     # ----- Records -----
 
     def randomize(self, stream: Stream) -> None:
-        """Draw first values as the record says. Raises: ConfigError: sparse storage, which begins with a file."""
+        """Draw initial values as the config says. Raises: ConfigError: if the storage is sparse: it needs a file."""
         if self.pattern is not None:
             raise self.pattern.refuse_without_file()
         mean, std = self.config.initial_mean, self.config.initial_std
@@ -232,7 +231,7 @@ class Parameter:
             fill_normal(self.value, mean, std, stream)
 
     def spec(self) -> ParameterSpec:
-        """Return the properties of this parameter that an optimizer needs."""
+        """Return the properties of this parameter that an optimiser needs."""
         config = self.config
         return ParameterSpec(
             name=config.name,
@@ -253,7 +252,7 @@ class ParameterTable:
     """All parameters of a network, in the order of the message.
 
     The trained ones are stored one after the other in `values` and, summed over the samples of a batch, in `gradients`;
-    an optimizer works on these two arrays. Each static parameter has its own array and no gradient.
+    an optimiser works on these two arrays. Each static parameter has its own array and no gradient.
 
     Args: tables_first: whether parameters with sparse_update come first; they have `tables_size` elements.
     """

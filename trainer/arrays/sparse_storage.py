@@ -1,7 +1,7 @@
-"""Parameters of sparse storage: a matrix of which only some places have values, the others are zero for ever.
+"""Parameters with sparse storage: matrices that have values at some places only; all other elements are always zero.
 
-The message says how many values there are and how a file lists their places (format "csr" or "csc"); which places they
-are only the file of a model says. All else, optimisers and servers, work on the values alone.
+The message holds the number of values and the format of their places in a file ("csr" or "csc"). Only the file of a
+model holds the places. All other parts, such as optimisers and servers, use only the values.
 
 Source: spec/trainer.md 3.5; parameter/Parameter.cpp of v0.10.
 """
@@ -15,15 +15,15 @@ from proto.ParameterConfig_pb2 import ParameterConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Array
 
-_NUMBER = np.dtype("<i4")  # of the places in a file
+_NUMBER = np.dtype("<i4")  # type of the places in a file
 _FORMATS = ("csr", "csc")
-_LARGEST = 1 << 31  # elements of a whole matrix, as of any parameter of a config
+_LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for any parameter
 
 
 class SparsePattern:
-    """The places of the values of one parameter: none are known until a file is read.
+    """The places of a parameter's values; they are unknown until a file is read.
 
-    With format "csr" the values are row by row, with "csc" column by column. `size` is that of the whole matrix.
+    With format "csr" the values are stored row by row, with "csc" column by column. `size` is the whole matrix's size.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -33,24 +33,24 @@ class SparsePattern:
         self._by_rows = config.format == "csr"
         self._lines, self._length = list(config.dims) if self._by_rows else list(config.dims)[::-1]
         self.size: int = self._rows * self._columns
-        self._starts: npt.NDArray[np.int32] | None = None  # of each line in _ids
+        self._starts: npt.NDArray[np.int32] | None = None  # the first index of each line in _ids
         self._ids: npt.NDArray[np.int32]
-        self._places: npt.NDArray[np.int64]  # of each value in the flat matrix
+        self._places: npt.NDArray[np.int64]  # the index of each value in the flat matrix
 
     @property
     def file_bytes(self) -> int:
-        """The bytes of the places in a file, behind the values."""
+        """The number of bytes of the places in a file; they follow the values."""
         return (self._lines + 1 + self._count) * _NUMBER.itemsize
 
     def read(self, data: bytes, source: str) -> None:
-        """Take the places from a file, `file_bytes` of it.
+        """Read the places from the `file_bytes` bytes of a file.
 
-        Raises: DataError: they are cut off, lie outside of the matrix, or one of them comes twice.
+        Raises: DataError: if they are truncated, outside the matrix, or repeated.
         """
         if len(data) < self.file_bytes:
             raise DataError(f"{source} is cut off: its places have {len(data)} bytes instead of {self.file_bytes}")
         numbers = np.frombuffer(data, _NUMBER, self._lines + 1 + self._count)
-        # the row array comes first: offsets in csr, the numbers of rows in csc
+        # csr has the offsets first, csc the row indices
         cut = self._lines + 1 if self._by_rows else self._count
         starts, ids = (numbers[:cut], numbers[cut:]) if self._by_rows else (numbers[cut:], numbers[:cut])
         offsets = starts.astype(np.int64)
@@ -66,7 +66,7 @@ class SparsePattern:
         self._starts, self._ids, self._places = starts.copy(), ids.copy(), places
 
     def encode(self) -> bytes:
-        """Return the places as a file has them."""
+        """Return the places in the file's format."""
         self._require()
         assert self._starts is not None
         parts = (self._starts, self._ids) if self._by_rows else (self._ids, self._starts)
@@ -80,13 +80,13 @@ class SparsePattern:
         return matrix.reshape(self._rows, self._columns)
 
     def pick(self, matrix: Array) -> Array:
-        """Return what a whole matrix has at the places."""
+        """Return a matrix's values at the places."""
         self._require()
         picked: Array = matrix.reshape(-1)[self._places]
         return picked
 
     def refuse_without_file(self) -> ConfigError:
-        """Return the error of a parameter whose places nobody has told."""
+        """Return the error for a parameter whose places are unknown."""
         return ConfigError(
             f"parameter {self.name} is of sparse storage: the places of its {self._count} values come from a file "
             "alone; give --init_model_path of a model that has it"
@@ -98,10 +98,10 @@ class SparsePattern:
 
 
 def sparse_pattern(config: ParameterConfig) -> SparsePattern | None:
-    """Return the pattern of a parameter of sparse storage, None for others.
+    """Return the pattern of a parameter with sparse storage; None for other parameters.
 
-    One that is to be compacted (need_compact) is dense here: its file has all values, many of them zero.
-    Raises: ConfigError: it is no matrix, of another format, or updated sparsely.
+    A parameter to be compacted (need_compact) is dense here: its file has all values, including many zeros.
+    Raises: ConfigError: if it is not a matrix, has another format, or is updated sparsely.
     """
     if not config.is_sparse or config.need_compact:
         return None

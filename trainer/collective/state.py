@@ -1,4 +1,4 @@
-"""The state that a trainer must not lose: values, optimizer, position in the pass, log and random streams."""
+"""The state that a trainer must not lose: values, optimiser, position in the pass, log and random streams."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainingState(State):
             sums.put_back(commit.sums[name])
 
     def sync(self) -> None:
-        """Copy values, optimizer and position of trainer 0."""
+        """Copy values, optimiser and position of trainer 0."""
         parts, part = self._parts, self._updater.take()
         own = {
             "counters": part.counters,

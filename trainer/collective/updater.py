@@ -13,7 +13,7 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The optimizer of every trainer; each step is that of the whole batch, for any number of trainers.
+    """The optimiser of every trainer; each step is that of the whole batch, for any number of trainers.
 
     Raises (step, finish_pass): HorovodInternalError: a trainer is lost.  DataError: the trainers do not have the same
         batch.
@@ -63,7 +63,7 @@ class DividedUpdater(CollectiveUpdater):
     # ----- The state
 
     def take(self) -> Part:
-        """Return the state of the optimizer with the values; its arrays change with the next step."""
+        """Return the state of the optimiser with the values; its arrays change with the next step."""
         return self._local.take()
 
     def put_back(self, part: Part) -> None:

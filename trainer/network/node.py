@@ -1,6 +1,6 @@
 """A layer in its network: its inputs, and the common processing of every layer's output.
 
-`Node.backward` is the chain rule. Two optimizations can be skipped at first reading: a layer with repeated rows returns
+`Node.backward` is the chain rule. Two optimisations can be skipped at first reading: a layer with repeated rows returns
 only its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage), and several layers are combined into
 one (fusion.py).
 """

@@ -1,7 +1,7 @@
 """A checkpoint whose samples were divided differently among the trainers. Pure.
 
 With other trainers, or with other absent pods, each trainer has other samples. The positions in the data in the
-checkpoint then belong to no present trainer: the checkpoint's pass restarts, with its parameters and optimizer state.
+checkpoint then belong to no present trainer: the checkpoint's pass restarts, with its parameters and optimiser state.
 `pserver.store.resharding` divides the servers' part.
 """
 

@@ -45,7 +45,7 @@ def pass_name(number: int, part: int = 0) -> str:
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
-    """Return a parameter as its file holds it: header, values, and of sparse storage their places."""
+    """Return the content of a parameter's file: header, values, and with sparse storage the places of the values."""
     values = np.ascontiguousarray(parameter.value, "<f4")
     places = [] if parameter.pattern is None else [parameter.pattern.encode()]
     return [HEADER.pack(0, VALUE_BYTES, values.size), values.data, *places]

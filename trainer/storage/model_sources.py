@@ -136,7 +136,7 @@ def refuse_save_directory(path: str | Path) -> None:
     Raises: MissingInputError: it contains passes; the text names the newest complete one.
     """
     try:
-        names = list_checkpoints(Path(path))  # passes have the same names and marks
+        names = list_checkpoints(Path(path))  # directories of passes have the same form
     except OSError:
         return
     if names:

@@ -41,7 +41,9 @@ class PredictionFile:
         lines = len(columns[0]) if columns else 0
         if min(map(len, columns), default=0) < lines:
             rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
-            raise ConfigError(f"an output has fewer rows than the first one, which the file has the rows of: {rows}")
+            raise ConfigError(
+                f"an output has fewer rows than the first output, and the file needs one row of each: {rows}"
+            )
         try:
             self._file.writelines("".join(row) + "\n" for row in itertools.islice(zip(*columns, strict=False), lines))
         except OSError as error:

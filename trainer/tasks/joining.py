@@ -132,7 +132,7 @@ def check_entries(entries: Sequence[str], list_name: str) -> None:
 def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
     """Return a SHA-256, in hexadecimal, of what must be equal in the trainers of a job.
 
-    That is the network, the settings of the optimizer and the provider of the training data with its arguments, without
+    That is the network, the settings of the optimiser and the provider of the training data with its arguments, without
     paths: the file list has its own digest.
     """
     data = DataConfig()

@@ -22,7 +22,7 @@ class TrainingLog:
         averaged values, over the last `log_period` batches of every `average_period`.
         average_period: batches between two lines of the averaged values; 0: none.
 
-    Args: averages: whether the optimizer averages the values of its steps.
+    Args: averages: whether the optimiser averages the values of its steps.
     Source: spec/trainer.md section 2.
     """
 

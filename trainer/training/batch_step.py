@@ -1,4 +1,4 @@
-"""One mini-batch of training: forward, backward, the check for infinite numbers, and the optimizer's step."""
+"""One mini-batch of training: forward, backward, the check for infinite numbers, and the optimiser's step."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class BatchStep:
         return BatchResult(cost, samples, measure(network, parts.evaluators))
 
     def step(self, samples: int, *, checkpoint: bool = False) -> bool:
-        """Take the optimizer's step, and return whether a trainer has requested a checkpoint after it."""
+        """Take the optimiser's step, and return whether a trainer has requested a checkpoint after it."""
         with self.exchange():
             return self._updater.step(samples, checkpoint)
 

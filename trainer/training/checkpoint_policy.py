@@ -134,7 +134,7 @@ class CheckpointPolicy:
 
 
 class TrainerState:
-    """One trainer's state for resuming from a position, besides the parameters and the optimizer.
+    """One trainer's state for resuming from a position, besides the parameters and the optimiser.
 
     Args: sums: the sums in log lines, by name.
     """

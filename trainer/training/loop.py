@@ -207,7 +207,7 @@ class Training:
         self._make_checkpoint(self._position.name_inside())
 
     def _save_stopped(self) -> None:
-        """Save the steps since the last save, unless an optimizer step was interrupted."""
+        """Save the steps since the last save, unless an optimiser step was interrupted."""
         if not self._saves.unsaved_steps:
             return
         if self._step.is_open or not self._stopper.is_clean:

@@ -31,7 +31,7 @@ class Parts:
 
     Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
         pass directories.  train, test: the data sources; None if the config has no such data.
-        averages: whether the optimizer averages the values of its steps.  save_tables: lets the parameter servers save
+        averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
         the tables; None if trainer 0 saves them.  reporter: reports the progress.
         begin: makes room for this run's passes; called at every batch and save, only the first call has an effect.
     """

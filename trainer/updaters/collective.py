@@ -1,4 +1,4 @@
-"""Steps by all-reduce: every trainer has the whole optimizer, and adds the gradients of all trainers.
+"""Steps by all-reduce: every trainer has the whole optimiser, and adds the gradients of all trainers.
 
 All trainers add in the order of their ranks, as the parameter servers do. Therefore all of them, and a job with
 servers, compute the same values. Further numbers of a step are added too: the samples, the trainers that request a
@@ -39,7 +39,7 @@ class StepTotals(NamedTuple):
 
 
 class CollectiveUpdater:
-    """The optimizer of every trainer of a job without servers. `operations.init` must have been called.
+    """The optimiser of every trainer of a job without servers. `operations.init` must have been called.
 
     Raises: ConfigError: parameters have sparse updates, which need servers.
         HorovodInternalError (all but the constructor): a trainer is lost.

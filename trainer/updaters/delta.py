@@ -3,7 +3,7 @@
 average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
 elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
 
-with rate = delta_add_rate / trainers, so that the servers' values, the center, move by the mean of the changes.
+with rate = delta_add_rate / trainers, so that the servers' values, the centre, move by the mean of the changes.
 
 Source: RemoteParameterUpdater.cpp of v0.10.
 """
@@ -47,10 +47,10 @@ class StepsSinceExchange:
 
 
 class DeltaUpdater:
-    """A separate optimizer in each trainer; every few batches the servers collect the changes.
+    """A separate optimiser in each trainer; every few batches the servers collect the changes.
 
     The averages of `average_window` are on the servers. A checkpoint waits for the next exchange; the trainers then
-    store the state of their own optimizers on the servers.
+    store the state of their own optimisers on the servers.
 
     Args: trainers: their number.  is_first: whether this is trainer 0.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
@@ -114,7 +114,7 @@ class DeltaUpdater:
         self._table.values[:] = centre
 
     def _leave_state(self) -> dict[str, Any]:
-        """Store the state of this trainer's optimizer on the servers, and return its description."""
+        """Store the state of this trainer's optimiser on the servers, and return its description."""
         part = self._local.take()
         arrays = dict(part.arrays)
         if self._kept is not None:

@@ -85,11 +85,11 @@ class Updater(Protocol):
 class LocalUpdater:
     """The optimiser in this process.
 
-    As in the legacy, without sparse parameters there is one optimizer for all parameters, without clipping and L1. With
-    sparse parameters every parameter has its own optimizer, which supports both.
+    As in the legacy, without sparse parameters there is one optimiser for all parameters, without clipping and L1. With
+    sparse parameters every parameter has its own optimiser, which supports both.
 
     Args: parameters: the settings to use, if they differ from the table's.  per_parameter: every parameter has its own
-        optimizer, as on the parameter servers.
+        optimiser, as on the parameter servers.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
 
@@ -146,7 +146,7 @@ class LocalUpdater:
         return own
 
     def take(self) -> Part:
-        """Return the state of the optimizer with the values; its arrays change with the next step."""
+        """Return the state of the optimiser with the values; its arrays change with the next step."""
         return snapshot.take(self._shard)
 
     def put_back(self, part: Part) -> None:
@@ -170,7 +170,7 @@ class LocalUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take one optimizer step, and return `checkpoint`: no other trainer can request one."""
+        """Take one optimiser step, and return `checkpoint`: no other trainer can request one."""
         self.pruning.mask_gradients()
         gradients = self._table.gradients  # read before the rows, because a table without gradients has no touched rows
         touched = {
@@ -182,11 +182,11 @@ class LocalUpdater:
         return checkpoint
 
     def apply(self, gradients: Array, samples: int) -> None:
-        """Take one optimizer step with gradients of `samples` samples that are not the table's."""
+        """Take one optimiser step with gradients of `samples` samples that are not the table's."""
         self._shard.step(gradients, samples, {})
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of this trainer and of its optimizer; its arrays change with the next step."""
+        """Return the state of this trainer and of its optimiser; its arrays change with the next step."""
         return CheckpointState([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The settings of optimizer and servers, read from the config's settings()."""
+"""The settings of optimiser and servers, read from the config's settings()."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
 
 
 def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that a single optimizer for all parameters can do their decay.
+    """Check that a single optimiser for all parameters can do their decay.
 
     Raises: ConfigError: it cannot; the text names the parameter.
     """
@@ -49,7 +49,7 @@ def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
 
 
 def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimization:
-    """Return the settings that the optimizer needs.
+    """Return the settings that the optimiser needs.
 
     Raises: ConfigError: a setting is unsupported or invalid; the text names it.
     """
@@ -60,7 +60,7 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
     if config.algorithm not in ("sgd", "async_sgd"):
         raise ConfigError(
             f"settings: Unsupported algorithm: {config.algorithm}; supported is sgd, which settings() takes when "
-            "learning_method is one of the optimizers"
+            "learning_method is one of the optimisers"
         )
     if local and config.num_batches_per_send_parameter > 1:
         raise ConfigError(

@@ -76,7 +76,7 @@ class DecaySteps:
     ) -> None:
         """Decay values of a group for a number of batches (or a column of numbers) at the rate of the last step.
 
-        Args: arrays: the optimizer's, of these elements.  scratch: at least two arrays.
+        Args: arrays: the optimiser's, of these elements.  scratch: at least two arrays.
         Raises: BugError: the group has no separate decay.
         """
         decay = group.settings.decay

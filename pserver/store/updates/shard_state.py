@@ -1,4 +1,4 @@
-"""The data of a shard: values, the optimizer's arrays, clocks of rows, and counters.
+"""The data of a shard: values, the optimiser's arrays, clocks of rows, and counters.
 
 The parts of a shard (`steps`, `decay_steps`, `average_sums`) share one `ShardState`, which only stores data.
 """
@@ -38,7 +38,7 @@ class ShardState:
     Attributes:
         groups: the parts of the flat vector that take their steps as one.  size: elements of all.
         values: the parameters.
-        arrays: the optimizer's arrays by name. An array exists if some group needs it; its memory is used only at
+        arrays: the optimiser's arrays by name. An array exists if some group needs it; its memory is used only at
             that group's elements.
         row_clocks: by purpose: for rows with separate steps, the number of the step with which each is up to date.
         averaging: the counters of model averaging, or None.
@@ -112,7 +112,7 @@ class ShardState:
         return [one[: array.size].reshape(array.shape) for one in self.scratches[0]]
 
     def flush_denormals(self, start: int, stop: int) -> None:
-        """Set denormal numbers in the optimizer's arrays to zero.
+        """Set denormal numbers in the optimiser's arrays to zero.
 
         The legacy always flushed them (SSE FTZ/DAZ). Decaying state of elements without gradient would reach and keep
         denormal values, and arithmetic on denormals is many times slower.

@@ -54,8 +54,8 @@ class ParameterAttribute:
     """The name of a parameter, and how it is initialised and updated.
 
     Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
-    it is uniform. `is_static` parameters are not updated, so their rates are ignored; in a job, which has data sources,
-    their initial values are, too: they are drawn as the default_initial_* functions say.
+    it is uniform. An `is_static` parameter is not updated, so its rates are ignored. In a job, that is with data
+    sources, its initial_* values are ignored too: the default_initial_* functions decide.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ParameterAttribute:
     ):
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
-        if is_static:  # v0.10 read no initial_* of it
+        if is_static:  # v0.10 ignores its initial_* values
             self.attr["plain_in_jobs"] = True
             self.attr["loses_values"] = "initial_smart" not in self.attr
         rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}

@@ -85,7 +85,7 @@ class V1Input:
     attr: V1Attribute
     argument: str | None
     shapes: dict[str, Any]
-    storage: tuple[str, int] | None = None  # of a sparse parameter: its format, and the number of its values
+    storage: tuple[str, int] | None = None  # for sparse storage: the format and the number of values
 
 
 @helper("v1")

@@ -162,7 +162,7 @@ def default_update_hooks(val: Any) -> None:
 
 @helper("v1")
 def default_compact_func(val: Any) -> None:
-    """Set what says how parameters that are made afterwards are stored: name -> is_sparse, format, need_compact."""
+    """Set the function that decides the storage of later parameters: name -> is_sparse, format, need_compact."""
     if val is not None and not callable(val):
         raise wrong("val", val, "it must be a function of a parameter's name")
 

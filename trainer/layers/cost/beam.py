@@ -80,9 +80,9 @@ def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
 class BeamCostLayer(Layer):
     """-ln of the right path's probability, which is the softmax of the sums of the paths' scores.
 
-    Inputs, three for each step: the scores, (frames, 1), sequences in the first step and sequences of sub-sequences in
-    the later ones; the candidates in the form of kmax_seq_score: (lists, beam size); the right items: ids, one for each
-    sample. Output: (samples, 1).
+    Each step has three inputs. The scores, (frames, 1), are sequences in the first step and have sub-sequences in later
+    steps. The candidates have the form of kmax_seq_score's output: (lists, beam size). The right items are ids, one for
+    each sample. Output: (samples, 1).
 
     Raises (forward): DataError: the lists of a step are not the candidates of the previous step, or lack the right
     item.

@@ -59,7 +59,7 @@ class BatchNormLayer(Layer):
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Add to the gradients of scale and bias; return the gradient of the rows, including through the statistics."""
-        assert self._input.value is not None  # forward has refused it
+        assert self._input.value is not None  # forward rejects an input without values
         x, g = self._split(self._input.value), self._split(gradient)
         out = self._gradient.take(x.shape, x.dtype)
         totals, products = np.zeros((2, self._channels), x.dtype)

@@ -131,7 +131,7 @@ def test_every_frame_of_a_sequence_is_a_row_and_the_first_output_says_how_many(t
     frames = Argument(value=np.array([[1], [2], [3]], np.float32), starts=np.array([0, 2, 2, 3]))
     file.write({"a": frames, "b": Argument(ids=np.array([7, 8, 9]), starts=frames.starts)})
     file.write({"b": Argument(ids=np.array([5])), "a": frames})  # what the original does: case predict_outputs
-    with pytest.raises(ConfigError, match=r"an output has fewer rows than the first one, .*: a 3, b 2"):
+    with pytest.raises(ConfigError, match=r"an output has fewer rows than the first output, .*: a 3, b 2"):
         file.write({"a": frames, "b": Argument(ids=np.array([7, 8]))})
     file.close()
     assert (tmp_path / "rank-00000").read_text() == "1;7;\n2;8;\n3;9;\n5;1;\n"

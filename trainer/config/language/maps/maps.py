@@ -117,7 +117,7 @@ def _add_statistics(
     for index, name in enumerate(moving, start=1):
         layer.add_input(source)
         attr = ParameterAttribute(name=name, initial_std=0.0, initial_mean=0.0)
-        attr.attr["is_static"] = True  # as a raw layer says it, so that its first values count
+        attr.attr["is_static"] = True  # as in a raw layer, so that its initial values count
         # the threads of a trainer share them, but each GPU had its own
         layer.add_weight(index, channels, [1, channels], attr, is_shared=not is_asked("use_gpu"))
 
