@@ -20,6 +20,7 @@ from runtime.processor.thread_pool import ThreadPool
 CHUNK = 1 << 17
 SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the sum of gradients, up to three for a rule
 TINY = np.finfo(np.float32).tiny  # read now, while denormals are enabled: numpy also looks for the smallest denormal
+NO_CLOCKS: Steps = np.empty(0, np.int64)
 
 
 class GroupChunk(NamedTuple):
@@ -104,8 +105,9 @@ class ShardState:
         return self.values[group.start : group.stop].reshape(shape), arrays
 
     def clock_of(self, purpose: str, group: ParameterGroup) -> Steps:
-        """Return a view of the clocks of a group's rows."""
-        return self.row_clocks[purpose][group.first_row : group.first_row + group.rows]
+        """Return a view of the clocks of a group's rows; a service may have no row of a small table, and no clock."""
+        clocks = self.row_clocks.get(purpose, NO_CLOCKS)
+        return clocks[group.first_row : group.first_row + group.rows]
 
     def scratch_like(self, array: Array) -> list[Array]:
         """Return the calling thread's scratch arrays in the shape of an array of at most one chunk."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pserver.optim import averaging, sgd
@@ -223,8 +223,12 @@ def test_training_goes_on_with_any_number_of_services_in_the_same_bits(
         assert bits(there_and_back) == bits(once)
 
 
+ONE_ROW = ParameterSpec("table", WIDTH, sparse_update=True, row_width=WIDTH, decay_rate=0.01)
+
+
 @settings(max_examples=60, deadline=None)
 @given(jobs(), st.integers(1, 4), st.integers(1, 4), st.booleans())
+@example(([ONE_ROW], Optimization("adagrad", 0.05), 1), 2, 1, False)
 def test_inside_a_pass_all_is_brought_up_to_date_first(
     job: tuple[list[ParameterSpec], Optimization, int], before: int, after: int, begins_pass: bool
 ) -> None:
