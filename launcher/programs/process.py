@@ -205,7 +205,12 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process with a status, independent of stdout; after Ctrl-C end by SIGINT, so that the parent sees it."""
+    """End this process with a status, independent of stdout; after Ctrl-C end by SIGINT, so that the parent sees it.
+
+    Signals are ignored from here on: the handler of `Stop` would raise in the middle of the interpreter's end.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     try:
         sys.stdout.flush()
     except OSError:  # the interpreter would write again, and end with 120
