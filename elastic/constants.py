@@ -1,4 +1,4 @@
-"""Names of variables, and texts, that Horovod's users know."""
+"""Environment variables and messages that Horovod's users know."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ HOROVOD_START_TIMEOUT = "HOROVOD_START_TIMEOUT"
 PADDLE_ELASTIC_INCARNATION = "PADDLE_ELASTIC_INCARNATION"
 PADDLE_ELASTIC_GENERATION = "PADDLE_ELASTIC_GENERATION"
 PADDLE_ELASTIC_ADDRESS = "PADDLE_ELASTIC_ADDRESS"
-AGENT_PORT = 7171  # of `paddle elastic agent`
+AGENT_PORT = 7171  # default port of `paddle elastic agent`

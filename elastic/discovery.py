@@ -1,4 +1,4 @@
-"""Which hosts a job may use: what finds them, their order, and which are blacklisted.
+"""The hosts that a job may use: their discovery, their order and the blacklist.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.discovery`.
 """
@@ -16,15 +16,15 @@ from elastic.worker import HostUpdateResult
 from runtime import glog
 
 LONGEST_COOLDOWN_S = 3600.0
-SCRIPT_S = 60.0  # for which a discovery script may run
+SCRIPT_S = 60.0  # seconds that a discovery script may run
 MOST_HOSTS = 100_000
 
 
 class HostState:
-    """Whether a host is blacklisted, and what ends its workers.
+    """The blacklist state of a host, and the event that ends its workers.
 
-    Args: cooldown_range: least and most seconds after which it may come back; None: never.
-    Raises: ValueError: the range is none.
+    Args: cooldown_range: least and most seconds after which the host may be used again; None: never.
+    Raises: ValueError: the range is invalid.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class HostState:
         self._draw = draw
 
     def get_event(self) -> threading.Event:
-        """Return what is set when the workers of the host have to end; a new one after that."""
+        """Return the event that ends the workers of the host; return a new event if the last event is set."""
         if self._event.is_set():
             self._event = threading.Event()
         return self._event
@@ -48,12 +48,12 @@ class HostState:
         self._event.set()
 
     def charge(self) -> int:
-        """Count a failure; return how many there are since the host was blacklisted last."""
+        """Count a failure; return the number of failures since the host was last blacklisted."""
         self._failures += 1
         return self._failures
 
     def blacklist(self) -> None:
-        """Use the host no more, until its cooldown has ended."""
+        """Exclude the host until its cooldown has ended."""
         self._is_blacklisted = True
         self._failures = 0
         now = time.monotonic()
@@ -63,7 +63,7 @@ class HostState:
         self.set_event()
 
     def whitelist(self) -> None:
-        """Use the host again."""
+        """Allow the host again."""
         self._cooldown_end = 0.0
         self._is_blacklisted = False
 
@@ -83,9 +83,9 @@ class HostState:
 
 
 def check_cooldown_range(cooldown_range: Sequence[float] | None) -> tuple[float, float] | None:
-    """Return a range of seconds.
+    """Check a range of seconds and return the range.
 
-    Raises: ValueError: it is none.
+    Raises: ValueError: the range is invalid.
     """
     if not cooldown_range:
         return None
@@ -99,10 +99,10 @@ def check_cooldown_range(cooldown_range: Sequence[float] | None) -> tuple[float,
 
 
 class FoundHosts(dict[str, int]):
-    """Slots of each host, in the order of the ranks.
+    """Number of slots of each host, in the order of the ranks.
 
-    Attributes: uids: which host it is that has this name now, where the discovery knows that.  addresses: by which a
-        host is reached, where that is not its name.
+    Attributes: uids: unique id of the host that has the name now, if the discovery knows the id.  addresses: address of
+        a host, if the host is not reached by its name.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FoundHosts(dict[str, int]):
 
 
 class DiscoveredHosts:
-    """Hosts as they were at one moment; it never changes."""
+    """The hosts at one moment; a `DiscoveredHosts` never changes."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class DiscoveredHosts:
 
     @property
     def host_slots(self) -> dict[str, int]:
-        """The slots of each host, also of those that must not be used."""
+        """The number of slots of each host, including excluded hosts."""
         return self._host_slots
 
     @property
     def uids(self) -> dict[str, str]:
-        """Which host it is that has a name, where that is known."""
+        """The unique id of the host that has a name, if the id is known."""
         return self._uids
 
     @property
@@ -143,19 +143,19 @@ class DiscoveredHosts:
 
     @property
     def host_assignment_order(self) -> list[str]:
-        """The same, in the order of the ranks: the oldest first."""
+        """The names of the hosts that may be used, in the order of the ranks: the oldest host is first."""
         return self._order
 
     def get_slots(self, host: str) -> int:
-        """Return the slots of a host, 0 where there is none of this name."""
+        """Return the number of slots of a host, or 0 for an unknown name."""
         return self._host_slots.get(host, 0)
 
     def count_available_slots(self) -> int:
-        """Return how many workers may run."""
+        """Return the number of slots of the hosts that may be used."""
         return sum(map(self.get_slots, self._order))
 
     def filter_available_hosts(self, is_excluded: Callable[[str], bool]) -> DiscoveredHosts:
-        """Return the same without some hosts."""
+        """Return these hosts without the excluded hosts."""
         return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
 
     def __repr__(self) -> str:
@@ -163,10 +163,9 @@ class DiscoveredHosts:
 
 
 class HostManager:
-    """The hosts that a discovery finds, without those that are blacklisted.
+    """The hosts that a discovery finds, without the blacklisted hosts.
 
-    Thread safety: every method may be called from any thread; none waits for the discovery but
-    `update_available_hosts`.
+    Thread safety: every method may be called from any thread; only `update_available_hosts` waits for the discovery.
     """
 
     def __init__(self, discovery: HostDiscovery, cooldown_range: Sequence[float] | None = None) -> None:
@@ -174,7 +173,7 @@ class HostManager:
         self._discovery = discovery
         self._lock = threading.RLock()
         self._states: dict[str, HostState] = {}
-        self._uids: dict[str, str] = {}  # the last one of each name, also of hosts that are gone
+        self._uids: dict[str, str] = {}  # the last unique id of each name, including hosts that are gone
         self._current = DiscoveredHosts({}, [])
 
     @property
@@ -184,9 +183,9 @@ class HostManager:
             return self._current.filter_available_hosts(self.is_blacklisted)
 
     def update_available_hosts(self) -> int:
-        """Ask the discovery; return what has changed, as flags of `HostUpdateResult`.
+        """Run the discovery; return the change of hosts as flags of `HostUpdateResult`.
 
-        Raises: whatever the discovery does.
+        Raises: every exception of the discovery.
         """
         found = self._discovery.find_available_hosts_and_slots()
         uids: dict[str, str] = getattr(found, "uids", {})
@@ -194,7 +193,7 @@ class HostManager:
             before = self._current
             replaced = {host for host, uid in uids.items() if self._uids.get(host, uid) != uid}
             self._uids.update(uids)
-            for host in replaced:  # another one has its name: what is held against it is not its own
+            for host in replaced:  # a new host has this name: the failures are not its own
                 self._find_state(host).set_event()
                 del self._states[host]
             replaced &= before.host_slots.keys()
@@ -212,7 +211,7 @@ class HostManager:
             return result
 
     def blacklist(self, host: str) -> None:
-        """Use a host no more, and end its workers."""
+        """Exclude a host, and end its workers."""
         with self._lock:
             if not self.is_blacklisted(host):
                 glog.warning(f"{host} is blacklisted")
@@ -224,17 +223,17 @@ class HostManager:
             return host in self._states and self._states[host].is_blacklisted()
 
     def is_same(self, host: str, uid: str) -> bool:
-        """Return whether a host of a name is still the newest one."""
+        """Return whether the host with this unique id is the newest host of the name."""
         with self._lock:
             return self._uids.get(host, uid) == uid
 
     def charge(self, host: str) -> int:
-        """Count a failure of one of a host's workers; return how many there are."""
+        """Count a failure of a worker of a host; return the number of failures."""
         with self._lock:
             return self._find_state(host).charge()
 
     def get_host_event(self, host: str) -> threading.Event:
-        """Return what is set when the workers of a host have to end."""
+        """Return the event that ends the workers of a host."""
         with self._lock:
             return self._find_state(host).get_event()
 
@@ -245,9 +244,9 @@ class HostManager:
 
     @staticmethod
     def order_available_hosts(available_hosts: Collection[str], prev_host_assignment_order: Sequence[str]) -> list[str]:
-        """Return hosts with those first that were there before, in their order.
+        """Return the hosts in order: first the previous hosts in their previous order, then the new hosts.
 
-        New hosts follow in the order that they are given in, those of a set by name.
+        New hosts keep the order of the argument; the new hosts of a set are sorted by name.
         """
         new = sorted(available_hosts) if isinstance(available_hosts, set | frozenset) else available_hosts
         old = [host for host in prev_host_assignment_order if host in available_hosts]
@@ -255,7 +254,7 @@ class HostManager:
 
 
 def compare_hosts(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """Return how slots have changed, as flags of `HostUpdateResult`."""
+    """Return the change of slots as flags of `HostUpdateResult`."""
     result = HostUpdateResult.no_update
     if any(after.get(host, -1) < slots for host, slots in before.items()):
         result |= HostUpdateResult.removed
@@ -265,29 +264,29 @@ def compare_hosts(before: Mapping[str, int], after: Mapping[str, int]) -> int:
 
 
 class HostDiscovery:
-    """What finds hosts."""
+    """The base of all discoveries of hosts."""
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Return the slots of each host.
+        """Return the number of slots of each host.
 
-        Raises: RuntimeError: they cannot be found now.
+        Raises: RuntimeError: the discovery fails now.
         """
         raise NotImplementedError
 
 
 class HostDiscoveryScript(HostDiscovery):
-    """Hosts that a script prints, one a line: `name` or `name:slots`.
+    """Hosts that a script prints; each line is `name` or `name:slots`.
 
-    Args: discovery_script: a command of the shell.  slots: of a host whose line names none.
+    Args: discovery_script: a shell command.  slots: number of slots of a host whose line has no number.
     """
 
     def __init__(self, discovery_script: str, slots: int | None) -> None:
         self._script, self._slots = discovery_script, slots
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Run the script.
+        """Run the script and parse its output.
 
-        Raises: RuntimeError: it fails, takes too long, or prints something else than hosts.
+        Raises: RuntimeError: the script fails, takes too long, or prints anything but hosts.
         """
         try:
             text = run_script(self._script, SCRIPT_S)
@@ -316,16 +315,16 @@ class HostDiscoveryScript(HostDiscovery):
 
 
 class FixedHosts(HostDiscovery):
-    """Hosts that are given, and that a test changes."""
+    """A fixed set of hosts, which a test may replace."""
 
     def __init__(self, host_slots: Mapping[str, int]) -> None:
         self._host_slots = host_slots
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Return them."""
+        """Return the hosts."""
         found = self._host_slots
         return found if isinstance(found, FoundHosts) else dict(found)
 
     def set(self, host_slots: Mapping[str, int]) -> None:
-        """Change them."""
+        """Replace the hosts."""
         self._host_slots = host_slots

@@ -1,13 +1,14 @@
-"""The driver: it knows the hosts, gives every worker its rank, and begins a new generation when workers come or go.
+"""The driver watches the hosts, assigns a rank to every worker, and begins a new generation when workers come or go.
 
     driver = ElasticDriver(rendezvous, FixedHosts({"host-1": 2}), min_num_proc=1, max_num_proc=4)
     rendezvous.start(create_rendezvous_handler(driver))
-    driver.start(2, create_worker)       # create_worker(slot, events) runs a worker and returns how it has ended
+    driver.start(2, create_worker)       # create_worker(slot, events) runs a worker and returns its exit code and time
     results = driver.get_results()
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. What is different: a slot needs a new
-process when its old one does not live, whatever its host did; a report counts for the process that made it; a process
-of ours that ends with 0 has succeeded only if it has said that its work is done.
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. There are three differences. A slot
+gets a new process exactly when its old process has ended, regardless of changes of its host. A report counts for the
+process that made the report. A process that has joined the job and exits with 0 succeeds only if the process has
+reported that its work is done.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ NO_STATE = (
 
 
 class FailurePolicy(NamedTuple):
-    """When a worker or a host has failed; the defaults are Horovod's.
+    """The limits at which a worker or a host counts as failed; the defaults are Horovod's.
 
-    Attributes: failures_per_host: of its workers, with which a host is blacklisted.  heartbeat_timeout: seconds after
-        which a worker that says nothing any more is ended; 0: never.
+    Attributes: failures_per_host: number of worker failures at which a host is blacklisted.  heartbeat_timeout: seconds
+        without a heartbeat after which a worker is ended; 0: never.
     """
 
     failures_per_host: int = 1
@@ -58,7 +59,7 @@ class _Bounds(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The slots of a generation, by host and by rank."""
+    """The slots of a generation by host and by rank."""
 
     hosts: dict[str, list[SlotInfo]]
     ranks: dict[int, SlotInfo]
@@ -69,10 +70,10 @@ class _Plan(NamedTuple):
 
 
 class ElasticDriver(WorkerReports):
-    """The driver of a job; it looks for hosts from now on.
+    """The driver of a job; host discovery starts with the construction of the driver.
 
-    Args: min_num_proc: workers with which the job may resume.  max_num_proc: None: any number.  timeout: seconds to
-        wait for slots.  reset_limit: how often the workers may resume; None: any number of times.
+    Args: min_num_proc: least number of workers with which the job may resume.  max_num_proc: None: any number.
+        timeout: seconds to wait for slots.  reset_limit: how often the workers may resume; None: any number of times.
 
     Thread safety: every method may be called from any thread.
     """
@@ -101,7 +102,7 @@ class ElasticDriver(WorkerReports):
         registry.is_blamed = self._is_blamed
         self._journal, self.port = journal, 0
         self._plan = _Plan({}, {})
-        self._planning = threading.Lock()  # a change of the hosts comes before a new plan, or is compared with it
+        self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         stop = self._watch.is_stopped
         self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, stop, self._hearing, registry)
@@ -110,7 +111,7 @@ class ElasticDriver(WorkerReports):
     # ---- the life of a job
 
     def start(self, num_proc: int, create_worker_fn: CreateWorker) -> None:
-        """Wait for so many slots, and start a worker in each slot of the first generation.
+        """Wait for `num_proc` slots, and start a worker in each slot of the first generation.
 
         Raises: TimeoutException, RuntimeError: see `wait_for_available_slots`.
         """
@@ -119,9 +120,9 @@ class ElasticDriver(WorkerReports):
         self._activate_workers(num_proc)
 
     def adopt(self, record: DriverRecord, create_worker_fn: CreateWorker) -> None:
-        """Go on with the generation of a driver that has ended, and with its processes.
+        """Take over the generation and the processes of a driver that has ended.
 
-        Args: create_worker_fn: finds the process of its events' incarnation, or starts it where there is none.
+        Args: create_worker_fn: attaches to the process of the incarnation in its events, or starts that process.
         """
         self._create_worker_fn = create_worker_fn
         self._heartbeats.start()
@@ -142,20 +143,21 @@ class ElasticDriver(WorkerReports):
         glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
         for slot, member in zip(slots, members, strict=True):
             self._start_worker_process(slot, member)
-        if self._host_manager.current_hosts.host_slots:  # hosts may have changed while there was no driver
+        if self._host_manager.current_hosts.host_slots:  # hosts may have changed while no driver ran
             self._note_change(HostUpdateResult.mixed)
 
     def resume(self) -> None:
-        """Begin the next generation with the workers that live, and start those that are wanted beside them.
+        """Begin the next generation with the live workers, and start a worker in each other slot.
 
-        Raises: TimeoutException, RuntimeError: see `wait_for_available_slots`; none that has the state is left.
+        Raises: TimeoutException: see `wait_for_available_slots`.  RuntimeError: no worker is left that has the state;
+            see also `wait_for_available_slots`.
         """
         self._activate_workers(self._bounds.least)
 
     def stop(self, error_message: str | None = None) -> None:
-        """End all workers; may be called again.
+        """End all workers; further calls are allowed.
 
-        Args: error_message: with which the job has failed, whatever the workers return.
+        Args: error_message: reason why the job has failed, independent of the results of the workers.
         """
         self._results.set_error_message(error_message)
         self._watch.is_stopped.set()
@@ -166,7 +168,7 @@ class ElasticDriver(WorkerReports):
         self._heartbeats.join()
 
     def freeze(self) -> None:
-        """Decide nothing any more: this process is about to end, and another one goes on with the record."""
+        """Stop all decisions: this process is about to end, and the next driver continues from the record."""
         self._planning.acquire()
 
     def finished(self) -> bool:
@@ -174,18 +176,19 @@ class ElasticDriver(WorkerReports):
         return self._watch.is_stopped.is_set()
 
     def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
-        """Return the hosts as soon as there are enough of them.
+        """Wait for enough slots and hosts, and return the hosts.
 
-        Raises: TimeoutException: there are not in time.  RuntimeError: the job has been stopped.
+        Raises: TimeoutException: there are too few slots or hosts within the timeout.  RuntimeError: the job has been
+            stopped.
         """
         self.history.wait_for(min_num_proc)
         return self._watch.wait(min_num_proc, min_hosts, self._bounds.timeout)
 
     def get_results(self) -> Results:
-        """Wait for all workers, and return what those of the last generation have returned."""
+        """Wait for all workers, and return the results of the workers of the last generation."""
         return self._results.get_results()
 
-    # ---- who has which rank
+    # ---- the rank of each slot
 
     @property
     def host_assignments(self) -> dict[str, list[SlotInfo]]:
@@ -193,20 +196,20 @@ class ElasticDriver(WorkerReports):
         return self._plan.hosts
 
     def world_size(self) -> int:
-        """Return how many workers this generation has."""
+        """Return the number of workers in this generation."""
         return len(self._plan.ranks)
 
     def local_size(self, host: str) -> int:
-        """Return how many workers a host has in this generation."""
+        """Return the number of workers on a host in this generation."""
         return len(self.host_assignments.get(host, []))
 
     def get_slot_info(self, host: str, slot: int) -> SlotInfo:
-        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if it takes no part."""
+        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if the slot has no worker in this generation."""
         slots = [] if self._host_manager.is_blacklisted(host) else self.host_assignments.get(host, [])
         return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
 
     def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, if there is one."""
+        """Return the slot of rank 0, or None without a rank 0."""
         return self._plan.ranks.get(0)
 
     # ---- generations
@@ -223,7 +226,7 @@ class ElasticDriver(WorkerReports):
             self._start_worker_process(slot, member)
 
     def _save_record(self, generation: int) -> None:
-        """Write what has been decided, where there is a journal."""
+        """Write the decided generation to the journal, if the driver has a journal."""
         if self._journal is None:
             return
         found = {rank: self._members.find((one.hostname, one.local_rank)) for rank, one in self._plan.ranks.items()}
@@ -237,7 +240,7 @@ class ElasticDriver(WorkerReports):
         self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, listener))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
-        """Give every slot its rank; return the slots that need a new process.
+        """Assign a rank to every slot; return the slots that need a new process.
 
         Raises: RuntimeError: no worker is left that has the state.
         """
@@ -264,7 +267,7 @@ class ElasticDriver(WorkerReports):
         self._notifier.begin_generation(self._plan.slots)
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
-        """Return the ranks of the slots whose worker lives."""
+        """Return the ranks of the slots with a live worker."""
         live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
         ranks = {(one.hostname, one.local_rank): rank for rank, one in self._plan.ranks.items()}
         return {slot: rank for slot, rank in ranks.items() if slot in live}
@@ -274,7 +277,7 @@ class ElasticDriver(WorkerReports):
         return assign_slots(order, survivors, self._bounds.least, self._bounds.most)
 
     def _note_change(self, result: int) -> None:
-        """Tell rank 0 that the hosts have changed, unless the next generation would be the same as this one."""
+        """Notify rank 0 of changed hosts, unless the next generation would have the same slots as this generation."""
         with self._planning:
             hosts = self._host_manager.current_hosts
             plan: dict[str, list[SlotInfo]] = {}
@@ -293,7 +296,7 @@ class ElasticDriver(WorkerReports):
     # ---- processes
 
     def _is_blamed(self, slot: Slot) -> bool:
-        """Return whether a failure is one of the host that has the name now, and not of one before it."""
+        """Return whether a failed worker ran on the host that has the name now, and not on a previous host."""
         member = self._members.find(slot)
         return member is None or self._host_manager.is_same(member.host, member.host_uid)
 
@@ -301,7 +304,7 @@ class ElasticDriver(WorkerReports):
         return [self._watch.is_stopped, self._host_manager.get_host_event(host)]
 
     def _begin_process(self, slot_info: SlotInfo) -> Incarnation:
-        """Return the next process of a slot, of the next generation."""
+        """Return the process of a slot for the next generation."""
         host = slot_info.hostname
         uid = self._host_manager.current_hosts.uids.get(host, "")
         generation = self._worker_registry.last_rendezvous() + 1

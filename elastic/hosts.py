@@ -1,4 +1,4 @@
-"""Hosts with slots, and which rank each slot has (pure).
+"""Hosts with slots, and the rank of each slot (pure).
 
 Names, signatures and order are those of Horovod 0.28's `horovod.runner.common.util.hosts`.
 """
@@ -13,16 +13,16 @@ MOST_HOST_FILE_BYTES = 1 << 20
 
 
 class HostInfo:
-    """A host, and how many workers it takes."""
+    """A host, and the number of workers that may run on the host."""
 
     def __init__(self, hostname: str, slots: int) -> None:
         self.hostname, self.slots = hostname, slots
 
     @staticmethod
     def from_string(host_string: str) -> HostInfo:
-        """Return the host of a text `name:slots`.
+        """Parse a host from a text `name:slots`.
 
-        Raises: ValueError: it is another text.
+        Raises: ValueError: the text has another form.
         """
         name, colon, slots = host_string.strip().rpartition(":")
         if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > 9:
@@ -42,8 +42,8 @@ class HostInfo:
 class SlotInfo:
     """A slot of a host with its ranks.
 
-    Attributes: rank, size: among all workers.  local_rank, local_size: among those of the host.  cross_rank,
-        cross_size: among the slots with this local rank, one of each host that has it.
+    Attributes: rank, size: among all workers.  local_rank, local_size: among the workers of the host.  cross_rank,
+        cross_size: among the slots of all hosts that have this local rank.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class SlotInfo:
         self.size, self.local_size, self.cross_size = size, local_size, cross_size
 
     def to_response_string(self) -> str:
-        """Return the answer to a question for a rank: six integers with commas."""
+        """Return the slot as the answer to a request for a rank: six integers separated by commas."""
         numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
         return ",".join(map(str, numbers))
 
     @staticmethod
     def from_response_string(hostname: str, response_string: str) -> SlotInfo:
-        """Return the slot that such an answer describes.
+        """Parse a slot from the answer to a request for a rank.
 
-        Raises: ValueError: it describes none.
+        Raises: ValueError: the answer has another form.
         """
         words = response_string.split(",")
         if len(words) != 6 or any(len(word) > 11 for word in words):
@@ -92,7 +92,7 @@ INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
 def parse_host_files(filename: str) -> str:
     """Return the hosts of a file with lines `name slots=number`, as text for `parse_hosts`.
 
-    Raises: ValueError: a line is another one.  OSError.
+    Raises: ValueError: a line has another form, or the file is too large.  OSError: the file cannot be read.
     """
     with Path(filename).open("rb") as file:
         text = file.read(MOST_HOST_FILE_BYTES + 1)
@@ -111,7 +111,7 @@ def parse_host_files(filename: str) -> str:
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
-    """Return the names of hosts, and the slots of each.
+    """Return the names of hosts, and the number of slots of each host.
 
     Raises: ValueError: a part of the text is no host.
     """
@@ -120,9 +120,9 @@ def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
-    """Return the hosts of a text `name:slots,name:slots`.
+    """Parse the hosts of a text `name:slots,name:slots`.
 
-    Raises: ValueError: a part of it is no host.
+    Raises: ValueError: a part of the text is no host.
     """
     return [HostInfo.from_string(one) for one in hosts_string.split(",")]
 
@@ -130,9 +130,9 @@ def parse_hosts(hosts_string: str) -> list[HostInfo]:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """Return the slots in the order of their ranks: host by host, up to the largest number of workers.
+    """Return the slots of the hosts in the order of the ranks, at most `max_num_proc` slots.
 
-    Args: hosts: in the order of their ranks.  max_num_proc: None: no bound.
+    Args: hosts: hosts in the order of the ranks.  max_num_proc: None: no bound.
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
     slots: list[SlotInfo] = []
@@ -148,7 +148,7 @@ def get_host_assignments(
 
 
 def complete_slots(slots: Sequence[SlotInfo]) -> None:
-    """Set the sizes, and the cross ranks, of slots whose ranks are known; the hosts come in the order of the slots."""
+    """Set the sizes and the cross ranks of slots whose ranks are known; the slots are in the order of the hosts."""
     local_sizes: Counter[str] = Counter()
     cross_sizes: Counter[int] = Counter()
     for slot in slots:

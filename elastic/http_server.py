@@ -1,12 +1,12 @@
-"""The HTTP servers of the driver: a store of keys and values that every program of the job reads and writes.
+"""The HTTP servers of the driver: a key-value store that every program of the job reads and writes.
 
     server = RendezvousServer(secret=...)
     port = server.start(create_rendezvous_handler(driver))
 
-A path is `/<scope>/<key>`. GET answers 200 with the value or 404, with `?wait=seconds` as soon as the value is there;
-PUT and DELETE answer 200. Another path is 400, a request without the signature of the job's secret is 403, a body that
-does not come is 408. Answers are signed, too. A caller may be hostile: head, body, time and number of callers are
-bounded.
+A path is `/<scope>/<key>`. GET answers 200 with the value, or 404. GET with `?wait=seconds` waits for the value. PUT
+and DELETE answer 200. Another path is answered with 400, a request without the signature of the job's secret with 403,
+and a missing body with 408. Answers are signed, too. A caller may be hostile: head, body, time and number of callers
+are bounded.
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
 
@@ -27,11 +27,11 @@ from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 
-MOST_CALLERS = 4096  # at the same time; each worker has a request for its rank, one for notices and a heartbeat
+MOST_CALLERS = 4096  # at the same time; a worker sends a request for its rank, a request for notices and a heartbeat
 MOST_PATH = 1024  # characters
-BODY_S = 3.0  # seconds without any byte of a body that has not come to its end
+BODY_S = 3.0  # seconds without a byte of an incomplete body
 HEAD_S = 10.0  # seconds for the head of a request
-MOST_WAIT_S = 30.0  # of a GET that waits; the caller asks again
+MOST_WAIT_S = 30.0  # seconds that a GET waits at most; the caller then repeats the request
 _PART = re.compile(r"[!-.0-~]{1,400}")  # printable, without blanks and "/"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 
@@ -47,13 +47,13 @@ class HttpRequest(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """Seconds that the caller wants to wait at most, within our bound."""
+        """Seconds to wait at most, as the caller requests, and never more than `MOST_WAIT_S`."""
         text = self.query.get("wait", "0")
         return min(float(text), MOST_WAIT_S) if _SECONDS.fullmatch(text) else 0.0
 
 
 class HttpAnswer(NamedTuple):
-    """What is answered."""
+    """The answer to a request."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -61,7 +61,7 @@ class HttpAnswer(NamedTuple):
 
 
 class _BadRequestError(Exception):
-    """A request that is not answered with 200."""
+    """A request whose answer is an error status."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -84,7 +84,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         self._serve("PUT")
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """Return the answer to a request; a subclass has more of them."""
+        """Return the answer to a request; a subclass answers further requests."""
         if request.method == "PUT":
             self.server.store.put(request.scope, request.key, request.body)
             return HttpAnswer(HTTPStatus.OK)
@@ -144,7 +144,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a request is nothing of note."""
+        """Log nothing: requests are frequent and carry no news."""
 
 
 class RendezvousHandler(KVStoreHandler):
@@ -156,7 +156,7 @@ class RendezvousHandler(KVStoreHandler):
 
 
 class KVStoreHTTPServer(ThreadingHTTPServer):
-    """A server with its store; each request has a thread."""
+    """A server with a store; a separate thread answers each request."""
 
     daemon_threads = True
     block_on_close = False
@@ -169,14 +169,14 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind the address; unlike the base class without a look-up of its name, which may take seconds."""
+        """Bind the address; omit the name look-up of the base class, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, or close the connection where there are too many."""
+        """Answer in a thread, or close the connection if there are too many callers."""
         if not self._callers.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -187,21 +187,21 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and let another caller in."""
+        """Answer a request, and release the place of the caller."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._callers.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a caller that has gone or is silent; a fault of ours is logged by its handler."""
+        """Log nothing about a caller that is lost or silent; the handler logs its own faults."""
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):
-    """The store for a plan of slots."""
+    """The server of a store for a plan of slots."""
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
-        """Remove all values, and plan the scopes of these slots: global, local_<host>, cross_<local rank>."""
+        """Remove all values, and plan the scopes of the slots: global, local_<host>, cross_<local rank>."""
         sizes: Counter[str] = Counter()
         for slot in host_alloc_plan:
             sizes.update(["global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"])
@@ -213,7 +213,7 @@ _Make = Callable[[tuple[str, int], type[KVStoreHandler], str], _S]
 
 
 class _HttpServerThread(Generic[_S]):
-    """A server that answers in a thread of its own."""
+    """A server that runs in a separate thread."""
 
     def __init__(self, make: _Make[_S], verbose: int, secret: str) -> None:
         self._make, self._verbose, self._secret = make, verbose, secret
@@ -230,7 +230,7 @@ class _HttpServerThread(Generic[_S]):
         return self._httpd.server_port
 
     def stop(self) -> None:
-        """End the thread and close the port; may be called again."""
+        """End the thread and close the port; further calls are allowed."""
         with self._stopping:
             httpd, self._httpd = self._httpd, None
             if httpd is not None and self._thread is not None:
@@ -241,20 +241,19 @@ class _HttpServerThread(Generic[_S]):
 
 
 class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
-    """A store of values on a port."""
+    """A key-value store on a port."""
 
     def __init__(self, verbose: int = 0, secret: str = "") -> None:
         super().__init__(KVStoreHTTPServer, verbose, secret)
 
     def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
-        """Begin to answer, and return the port: `port`, or a free one for 0; by default on every address.
-
+        """Start the server and return its port: `port`, or a free port for 0. The default is every address.
         Raises: OSError: another program has the port.
         """
         return self._start(handler_cls, (address, port))
 
     def shutdown_server(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.stop()
 
 
@@ -265,8 +264,7 @@ class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
         super().__init__(RendezvousHTTPServer, verbose, secret)
 
     def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
-        """Begin to answer, and return the port: `port`, or a free one for 0.
-
+        """Start the server and return its port: `port`, or a free port for 0.
         Raises: OSError: another program has the port.
         """
         return self._start(handler_cls, (address, port))

@@ -1,4 +1,4 @@
-"""`paddle elastic run`: starts the workers of a job on this machine, and starts others as hosts come and go.
+"""`paddle elastic run`: starts the workers of a job on this machine, and starts further workers as hosts come and go.
 
     paddle elastic run -np 2 --min-np 1 --max-np 4 --host-discovery-script ./discover.sh python train.py
 
@@ -29,9 +29,9 @@ from runtime.errors import PaddleError, UsageError
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what a command line says; by default the one of this process.
+    """Parse a command line; the default is the command line of this process.
 
-    Raises: UsageError: it is wrong.
+    Raises: UsageError: the command line is wrong.
     """
     args = make_parser().parse_args(argv)
     if args.command[:1] == ["--"]:
@@ -40,9 +40,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def make_settings(args: argparse.Namespace) -> ElasticSettings:
-    """Return the job that a command line describes.
+    """Return the settings of the job that a command line describes.
 
-    Raises: UsageError: a value is wrong, or two contradict each other.
+    Raises: UsageError: a value is wrong, or two values contradict each other.
     """
     if args.num_proc is None:
         raise UsageError("-np is missing: how many workers does the job begin with?")
@@ -107,14 +107,15 @@ def is_elastic(args: argparse.Namespace) -> bool:
 
 
 def make_discovery(args: argparse.Namespace) -> HostDiscovery:
-    """Return what finds the hosts that a command line names.
+    """Return the discovery of the hosts that a command line names.
 
-    Raises: UsageError: it names them twice.  ValueError, OSError: hosts or their file are wrong.
+    Raises: UsageError: the command line names hosts twice.  ValueError: the hosts are wrong.  OSError: the file of the
+        hosts cannot be read.
     """
     if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
         raise UsageError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
     if args.discovery is not None:
-        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # and requests, which no other job needs
+        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # imports requests; other jobs need none
         found: HostDiscovery = kubernetes.PodDiscovery(os.environ, args.namespace, args.pod_selector, args.slots or 1)
         return found
     if args.host_discovery_script is not None:
@@ -156,11 +157,12 @@ def run(
     max_np: int | None = None,
     host_discovery_script: str | None = None,
 ) -> list[Any]:
-    """Run a function on the workers of a job, and return what it returns by rank; as `horovod.run`.
+    """Run a function on the workers of a job, and return the results of the function by rank, as `horovod.run` does.
 
-    Args: func: any function; on another machine, or with `executable`, one that a module has by its name.
-        args, kwargs: whatever it takes; there data and arrays.  executable: another Python for the workers.
-        disable_cache, use_gloo: without effect.  np, min_np, max_np: older names of the number of workers.
+    Args: func: any function; on another machine, or with `executable`, a function that its module exports by name.
+        args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
+        executable: another Python for the workers.  disable_cache, use_gloo: without effect.  np, min_np, max_np: older
+        names of num_proc, min_num_proc and max_num_proc.
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """
@@ -176,7 +178,7 @@ def run(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `paddle elastic` with these arguments; return the exit status."""
+    """Run `paddle elastic` with these arguments, and return the exit code."""
     try:
         if list(argv[:1]) == ["agent"]:
             run_agent(argv[1:])

@@ -1,7 +1,7 @@
-"""What the workers of a generation have reported; when all have, what becomes of the job is decided.
+"""The reports of the workers of a generation, and the decision about the job after the last report.
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. Other than there, workers are
-counted and not their reports, and the decision has a thread of its own.
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. There are two differences. The
+registry counts workers and not reports. A separate thread makes the decision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FAILURE", "READY", "SUCCESS", "WorkerStateRegistry"]
 
 
 class Workforce(Protocol):
-    """What the registry wants of the driver."""
+    """The part of the driver that the registry uses."""
 
     def finished(self) -> bool:
         """Return whether the job is over."""
@@ -33,11 +33,11 @@ class Workforce(Protocol):
 
 
 class WorkerStateRegistry:
-    """The reports of one generation after the other.
+    """The reports of the present generation.
 
-    Args: failures_per_host: of one host, with which it is blacklisted.
+    Args: failures_per_host: number of failures at which a host is blacklisted.
 
-    Attributes: is_blamed: says whether a failure of a slot counts against its host.  history: is told of reports.
+    Attributes: is_blamed: returns whether a failure of a slot counts against its host.  history: records the reports.
 
     Thread safety: every method may be called from any thread.
     """
@@ -66,16 +66,16 @@ class WorkerStateRegistry:
             return list(self._states)
 
     def get(self, state: str) -> set[Slot]:
-        """Return the slots of a state."""
+        """Return the slots that have reported a state."""
         with self._changed:
             return {slot for slot, one in self._states.items() if one == state}
 
     def count(self, state: str) -> int:
-        """Return how many slots have a state."""
+        """Return the number of slots that have reported a state."""
         return len(self.get(state))
 
     def size(self) -> int:
-        """Return how many workers this generation has."""
+        """Return the number of workers in this generation."""
         return self._size
 
     def last_rendezvous(self) -> int:
@@ -83,7 +83,7 @@ class WorkerStateRegistry:
         return self._generation
 
     def reset(self, size: int) -> None:
-        """Begin a generation of so many workers."""
+        """Begin a generation of `size` workers."""
         with self._changed:
             self._states = {}
             self._size = size
@@ -92,34 +92,34 @@ class WorkerStateRegistry:
             self._changed.notify_all()
 
     def restore(self, generation: int, size: int, resets: int) -> None:
-        """Go on with the generation of a driver that has ended."""
+        """Take over the generation of a driver that has ended."""
         with self._changed:
             self._generation, self._size, self.resets = generation, size, resets
 
     def wake(self) -> None:
-        """Let those that wait see that the job is over."""
+        """Wake the waiting threads after the end of the job."""
         with self._changed:
             self._changed.notify_all()
 
     def record_ready(self, host: str, slot: int) -> int:
-        """Take that a worker is ready for the next generation; see `record`."""
+        """Record that a worker is ready for the next generation; see `record`."""
         return self.record(host, slot, READY)
 
     def record_success(self, host: str, slot: int) -> int:
-        """Take that a worker has come to the end of its work; see `record`."""
+        """Record that a worker has finished its work; see `record`."""
         return self.record(host, slot, SUCCESS)
 
     def record_failure(self, host: str, slot: int) -> int:
-        """Take that a worker has failed; see `record`."""
+        """Record that a worker has failed; see `record`."""
         return self.record(host, slot, FAILURE)
 
     def record(self, host: str, slot: int, state: str, counts: Callable[[], bool] = lambda: True) -> int:
-        """Take what a worker reports, wait for the decision, and return the generation in which it was taken.
+        """Record the report of a worker, wait for the decision, and return the generation of the report.
 
         Blocking: until all workers have reported, or the job is over.
 
-        Args: counts: asked when no decision is being made, whether this report is still one of a member.
-        Raises: RuntimeError: the worker was ready and has failed meanwhile.
+        Args: counts: called while no decision is being made; returns whether the reporting worker is still a member.
+        Raises: RuntimeError: the worker was ready and has failed since then.
         """
         with self._changed:
             generation = self._note(host, slot, state, counts)
@@ -132,7 +132,7 @@ class WorkerStateRegistry:
             return generation
 
     def offer_ready(self, host: str, slot: int, wait: float, counts: Callable[[], bool]) -> bool:
-        """Take that a worker is ready; return whether the decision has been made within `wait` seconds."""
+        """Record that a worker is ready; return whether the decision has been made within `wait` seconds."""
         until = time.monotonic() + wait
         with self._changed:
             generation = self._note(host, slot, READY, counts, wait)
@@ -146,7 +146,7 @@ class WorkerStateRegistry:
     def _note(
         self, host: str, slot: int, state: str, counts: Callable[[], bool], wait: float | None = None
     ) -> int | None:
-        """Store a report; return its generation, or None if it is not one of a member of this generation."""
+        """Store a report; return its generation, or None if the worker is not a member of this generation."""
         self._changed.wait_for(lambda: not self._is_deciding or self._driver.finished(), wait)
         if self._is_deciding or self._driver.finished() or not counts():
             return None
@@ -180,7 +180,7 @@ class WorkerStateRegistry:
                 self._changed.notify_all()
 
     def _charge_once(self, states: dict[Slot, str]) -> Callable[[str], bool]:
-        """Count the failures of this generation, and return which hosts have too many."""
+        """Count the failures of this generation; return a test for hosts with too many failures."""
         counts: dict[str, int] = {}
         for slot, state in states.items():
             if state == FAILURE and self.is_blamed(slot):
@@ -198,7 +198,7 @@ class WorkerStateRegistry:
         self.resets += 1
         try:
             self._driver.resume()
-        except Exception as exc:  # a job that cannot go on ends with the reason
+        except Exception as exc:  # a job that cannot continue ends with this reason
             if self._driver.finished():
                 return
             glog.error(f"generation {self._generation} has no successor: {exc}")

@@ -1,6 +1,6 @@
-"""Which samples of an epoch are left, and which of them are this rank's.
+"""The unprocessed samples of an epoch, and the share of each rank.
 
-Names and behaviour are those of Horovod 0.28's `ElasticSampler`; the order needs no torch.
+Names and behaviour are those of Horovod 0.28's `ElasticSampler`. The shuffle uses Python's `random` and no torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elastic.process import operations
 
 
 class ElasticSampler:
-    """Divides the samples that are left in an epoch among the ranks, again after every change of ranks.
+    """Divides the unprocessed samples of an epoch among the ranks, and divides them again after a change of ranks.
 
         for batch, indices in enumerate(batches(sampler)):
             ...
@@ -22,9 +22,9 @@ class ElasticSampler:
             state.commit()
         sampler.set_epoch(epoch + 1)      # at the end of an epoch
 
-    All ranks have the same order. The last samples of an epoch are repeated where the ranks would get unequal numbers.
+    All ranks use the same order. Samples are repeated at the end of an epoch, so that every rank gets the same number.
 
-    Args: dataset: its length counts.  shuffle: another order in each epoch.  seed: of the order.
+    Args: dataset: only its length is used.  shuffle: use another order in each epoch.  seed: seed of the shuffle.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -36,30 +36,30 @@ class ElasticSampler:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; nothing of it is processed. Call it at the end of the one before."""
+        """Begin an epoch without processed samples. Call this method at the end of the previous epoch."""
         self.epoch, self.processed_num = epoch, 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Take note that every rank has processed a batch of this size."""
+        """Record that every rank has processed a batch of this size."""
         self.processed_num += batch_size * self.num_replicas
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Return this rank's samples of a batch, counted from the last reset."""
+        """Return this rank's samples of a batch; batch 0 is the first batch after the last reset."""
         indices = list(self)
         return indices[batch_idx * batch_size : (batch_idx + 1) * batch_size]
 
     def state_dict(self) -> dict[str, int]:
-        """Return where the epoch stands."""
+        """Return the epoch and the number of its processed samples."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from the result of `state_dict`."""
         self.epoch, self.processed_num = int(state_dict["epoch"]), int(state_dict["processed_num"])
         self.reset()
 
     def reset(self) -> None:
-        """Divide what is left among the ranks that there are now."""
+        """Divide the unprocessed samples among the present ranks."""
         self.num_replicas, self.rank = operations.size(), operations.rank()
         indices = list(range(len(self.dataset)))
         if self.shuffle:
@@ -69,7 +69,7 @@ class ElasticSampler:
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        """Yield this rank's samples, as many as every other rank has."""
+        """Yield this rank's samples; every rank yields the same number."""
         left = self.remaining_indices
         padded = (left[place % len(left)] for place in range(self.rank, self.total_size, self.num_replicas))
         return iter(list(padded))

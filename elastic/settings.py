@@ -1,4 +1,4 @@
-"""What a job is run with. Names are Horovod 0.28's (`horovod.runner.elastic.settings`), as far as it has them."""
+"""The settings of a job. Names are Horovod 0.28's (`horovod.runner.elastic.settings`) where Horovod has the setting."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from elastic.discovery import HostDiscovery
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """A job.
+    """The settings of a job.
 
-    Attributes: num_proc: workers that the first generation begins with, at least.  min_num_proc: the same for every
-        later one.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.  reset_limit: how often
-        workers may resume; None: any number of times.  is_elastic: a job that is not ends when a worker fails.
-        output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
-        store_dir: where a driver that is started again finds the job and its workers; "": they end with the driver.
-        driver_grace: seconds for which they wait for another driver.  hands_over: SIGTERM leaves them to it.
-        agent_port: of the agents.  agent_timeout: seconds of silence after which an agent is lost.  has_agents: also on
-        this machine.  address: by which workers of agents reach the driver; "": found by the way to the agent.
-        port: of the driver; 0: any free one.
+    Attributes: num_proc: least number of workers of the first generation.  min_num_proc: least number of workers of
+        every later generation.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.
+        reset_limit: how often workers may resume; None: any number of times.  is_elastic: False: the job ends when a
+        worker fails.  output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
+        store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end
+        with the driver.  driver_grace: seconds for which workers wait for the next driver.  hands_over: SIGTERM leaves
+        the workers to the next driver.  agent_port: port of the agents.  agent_timeout: seconds of silence after which
+        an agent counts as lost.  has_agents: an agent also runs the workers of this machine.  address: address at which
+        the workers of agents reach the driver; "": the local address of the connection to the agent.  port: port of
+        the driver; 0: any free port.
     """
 
     discovery: HostDiscovery

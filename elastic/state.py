@@ -1,7 +1,7 @@
-"""What a worker must not lose: committed, restored after a failure, given to those that join.
+"""The state of a worker: committed by the program, restored after a failure, and sent to workers that join.
 
-Names and order are those of Horovod 0.28's `horovod.common.elastic`. Other than there, an `ObjectState` keeps deep
-copies, so that a list that is changed in place goes back to its committed content, and every rank syncs after every
+Names and order are those of Horovod 0.28's `horovod.common.elastic`. There are two differences. An `ObjectState` keeps
+deep copies, so that a list that is changed in place returns to its committed content. Every rank syncs after every
 change of hosts.
 """
 
@@ -22,9 +22,9 @@ _NO_UPDATE = 0
 
 
 class State:
-    """The base of all states: a subclass says what `save`, `restore`, `sync` and `reset` do.
+    """The base of all states; a subclass implements `save`, `restore`, `sync` and `reset`.
 
-    Args: bcast_object: gives every rank the object of rank 0.  get_rank: returns this worker's rank.
+    Args: bcast_object: returns the object of rank 0 on every rank.  get_rank: returns this worker's rank.
     """
 
     def __init__(
@@ -37,42 +37,42 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Call these, in this order, after the ranks have changed and before the next sync.
+        """Register callbacks that run in this order after a change of ranks and before the next sync.
 
-        For what depends on the number of workers: the learning rate, the data of this rank.
+        A callback adapts what depends on the number of workers, e.g. the learning rate or the data of this rank.
         """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Take note that the ranks have changed."""
+        """Reset the state and run the callbacks after a change of ranks."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Take a notice of the driver; the next `check_host_updates` of all ranks looks at it.
+        """Store a notice of the driver for the next `check_host_updates`.
 
         Args: timestamp: seconds since 1970.  update_res: flags of `HostUpdateResult`.
         """
         self._host_messages.put((timestamp, update_res))
 
     def forget_host_updates(self) -> None:
-        """Drop notices: those from before a new rank was given are in that rank already."""
+        """Drop all notices; a newly assigned rank already accounts for every earlier notice."""
         while not self._host_messages.empty():
             self._host_messages.get_nowait()
 
     def commit(self) -> None:
-        """Save, then look whether the hosts have changed.
+        """Save the state, then check for a change of hosts.
 
-        Raises: HostsUpdatedInterrupt: they have; on all ranks at the same commit.
+        Raises: HostsUpdatedInterrupt: the hosts have changed; all ranks raise at the same commit.
         """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Look whether rank 0 has heard of a change; all ranks call this at the same steps.
+        """Check whether rank 0 has a notice of a change; all ranks call this method at the same steps.
 
-        Raises: HostsUpdatedInterrupt: it has.
+        Raises: HostsUpdatedInterrupt: rank 0 has a notice.
         """
         last, update = self._last_updated_timestamp, _NO_UPDATE
         while not self._host_messages.empty():
@@ -85,23 +85,23 @@ class State:
             raise HostsUpdatedInterrupt(skip_sync=False)
 
     def save(self) -> None:
-        """Keep the present state."""
+        """Save the present state."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Go back to the state that was kept last."""
+        """Return to the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give every rank the state of rank 0."""
+        """Send the state of rank 0 to every rank."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Do what a change of ranks needs; by default nothing."""
+        """Adapt the state to a change of ranks; the default does nothing."""
 
 
 class ObjectState(State):
-    """A state of attributes: `ObjectState(epoch=0, batch=0)`; they hold what `broadcast_object` takes."""
+    """A state of attributes: `ObjectState(epoch=0, batch=0)`; `broadcast_object` accepts every value."""
 
     def __init__(
         self,
@@ -115,15 +115,15 @@ class ObjectState(State):
         self._saved_state = copy.deepcopy(kwargs)
 
     def save(self) -> None:
-        """Keep a deep copy of the attributes."""
+        """Save a deep copy of the attributes."""
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
     def restore(self) -> None:
-        """Set the attributes to a deep copy of what was kept."""
+        """Set the attributes to a deep copy of the last saved values."""
         self._set_attrs()
 
     def sync(self) -> None:
-        """Set the attributes to those of rank 0, and keep them."""
+        """Set the attributes to the values of rank 0, and save the values."""
         if self._saved_state:
             present = {name: getattr(self, name) for name in self._saved_state}
             self._saved_state = self._bcast_object(present)
@@ -137,8 +137,9 @@ class ObjectState(State):
 class ArrayState(ObjectState):
     """A state with numpy arrays: `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
 
-    Arrays, and dictionaries of arrays, keep their memory: restore and sync write into it. They travel as they are.
-    Samplers keep what they have processed; everything else is as in `ObjectState`.
+    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. `sync` sends the bytes
+    of an array without an encoding. A sampler saves its number of processed samples. Any other attribute behaves as in
+    `ObjectState`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -152,12 +153,12 @@ class ArrayState(ObjectState):
         self._keep()
 
     def save(self) -> None:
-        """Keep copies of all."""
+        """Save copies of arrays, samplers and other attributes."""
         self._keep()
         super().save()
 
     def restore(self) -> None:
-        """Write what was kept into the arrays, and go back with all else."""
+        """Write the saved values into the arrays, and restore samplers and other attributes."""
         for name, array in self._named_arrays().items():
             array[...] = self._kept[name]
         for name, sampler in self._samplers.items():
@@ -165,7 +166,7 @@ class ArrayState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Write rank 0's arrays into those of every rank, take its other attributes, and keep them."""
+        """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them."""
         operations.broadcast_parameters(self._named_arrays())
         for sampler in self._samplers.values():
             sampler.load_state_dict(self._bcast_object(sampler.state_dict()))
@@ -173,7 +174,7 @@ class ArrayState(ObjectState):
         self._keep()
 
     def reset(self) -> None:
-        """Divide the samples among the new ranks."""
+        """Divide the unprocessed samples among the new ranks."""
         for sampler in self._samplers.values():
             sampler.reset()
 
@@ -187,7 +188,7 @@ class ArrayState(ObjectState):
             self._kept[name] = sampler.state_dict()
 
     def _named_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the arrays that the attributes hold now."""
+        """Return the arrays of the attributes by name."""
         named = {}
         for name in self._arrays:
             value = getattr(self, name)

@@ -1,7 +1,7 @@
-"""How a worker hears that hosts have come or gone: a small server in the worker, and the driver's client of it.
+"""Notices of changed hosts: a small HTTP server in each worker, and the client by which the driver sends notices.
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.worker`. A notice travels as a signed PUT of
-JSON; the driver also stores it, so that a worker whose server starts late is told then.
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.worker`. A notice is a signed PUT of JSON. The
+driver also stores the notice, so that a worker whose server starts late still gets the notice.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from runtime.environment import read_environment
 from runtime.errors import PaddleError
 from runtime.interfaces import find_own_addresses
 
-NOTIFY_S = 5.0  # seconds that a worker has to take a notice
+NOTIFY_S = 5.0  # seconds in which a worker has to accept a notice
 SCOPE, KEY = "notices", "hosts_updated"
 
 
 class HostUpdateResult:
-    """How hosts have changed, as flags."""
+    """Flags that describe a change of hosts."""
 
     no_update = 0
     removed = 1
@@ -43,16 +43,19 @@ class HostUpdateResult:
 
 
 class HostsListener(Protocol):
-    """What wants to hear of changes, as a `State` does."""
+    """A listener for changes of hosts, e.g. a `State`."""
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Take a change: when it was, in seconds since 1970, and how, as flags of `HostUpdateResult`."""
+        """Handle a change of hosts.
+
+        Args: timestamp: seconds since 1970.  update_res: flags of `HostUpdateResult`.
+        """
 
 
 class WorkerNotificationManager:
-    """Tells the listeners of this process what the driver says.
+    """Passes the notices of the driver to the listeners of this process.
 
-    Thread safety: every method may be called from any thread; listeners are called by a thread of the server.
+    Thread safety: every method may be called from any thread; a thread of the server calls the listeners.
     """
 
     def __init__(self) -> None:
@@ -68,10 +71,12 @@ class WorkerNotificationManager:
         hostname: str | None = None,
         local_rank: int | None = None,
     ) -> None:
-        """Begin to listen, and tell the driver where; without a driver do nothing. A further call does nothing.
+        """Start the server and register its addresses with the driver.
 
-        Args: each one defaults to its variable of the environment.
-        Raises: PeerUnreachableError: the driver does not answer.  ConfigError: it refuses the secret.
+        Without a driver, and after the first call, this method does nothing.
+
+        Args: each argument defaults to its environment variable.
+        Raises: PeerUnreachableError: the driver does not answer.  ConfigError: the driver rejects the secret.
         """
         address = rendezvous_addr or os.environ.get(HOROVOD_GLOO_RENDEZVOUS_ADDR)
         with self._lock:
@@ -91,26 +96,26 @@ class WorkerNotificationManager:
         )
 
     def register_listener(self, listener: HostsListener) -> None:
-        """Tell this listener, too."""
+        """Add a listener."""
         with self._lock:
             if listener not in self._listeners:
                 self._listeners.append(listener)
 
     def remove_listener(self, listener: HostsListener) -> None:
-        """Tell this listener no more."""
+        """Remove a listener."""
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Tell every listener."""
+        """Pass a notice to every listener."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener.on_hosts_updated(timestamp, update_res)
 
     def shutdown(self) -> None:
-        """End the server."""
+        """Stop the server."""
         with self._lock:
             service, self._service = self._service, None
         if service is not None:
@@ -118,14 +123,14 @@ class WorkerNotificationManager:
 
 
 class WorkerNotificationService:
-    """The server of a worker.
+    """The server in a worker.
 
-    Args: key: the job's secret.  nic: interface, or "" for all.
+    Args: key: the job's secret.  nic: network interface, or "" for all interfaces.
     """
 
     def __init__(self, key: str, nic: str | None, manager: WorkerNotificationManager) -> None:
         class NotificationHandler(KVStoreHandler):
-            """Takes notices and nothing else."""
+            """Accepts notices and no other request."""
 
             def answer(self, request: HttpRequest) -> HttpAnswer:
                 if (request.method, request.scope, request.key) != ("PUT", SCOPE, KEY):
@@ -145,18 +150,18 @@ class WorkerNotificationService:
         self._port = self._server.start_server(NotificationHandler)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Return where the driver may reach it."""
+        """Return the addresses at which the driver may reach the server."""
         return [(address, self._port) for address in find_own_addresses(self._nic)]
 
     def shutdown(self) -> None:
-        """End it."""
+        """Stop the server."""
         self._server.shutdown_server()
 
 
 class WorkerNotificationClient:
-    """The driver's side.
+    """The client in the driver.
 
-    Args: addresses: of the worker; the first one that answers is used.
+    Args: addresses: addresses of the worker; a notice goes to the first address that answers.
     """
 
     def __init__(
@@ -169,7 +174,7 @@ class WorkerNotificationClient:
         self._verbose = verbose
 
     def notify_hosts_updated(self, timestamp: float, update_res: int) -> bool:
-        """Tell the worker of a change; return whether it has taken it. Never raises."""
+        """Send a notice to the worker; return whether the worker has accepted the notice. Never raises."""
         body = json.dumps({"timestamp": timestamp, "result": update_res}).encode()
         for client in self._clients:
             try:

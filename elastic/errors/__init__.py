@@ -1,9 +1,9 @@
-"""What ends a collective, and what the run loop of `elastic.worker` does about it.
+"""The exceptions that end a collective, and the reaction of the run loop of `elastic.process` to each.
 
 PaddleError
- +- HorovodInternalError       75  a collective failed: restore the last commit, join the next generation, go on
- +- CollectiveMismatchError    70  the ranks do not call the same collective: the program is wrong
- +- RemovedFromJobError        75  the driver has no rank for this worker any more: it leaves
+ +- HorovodInternalError       75  a collective failed: restore the last commit, join the next generation, continue
+ +- CollectiveMismatchError    70  the ranks do not call the same collective: the program has an error
+ +- RemovedFromJobError        75  the driver has no rank for this worker any more: the worker leaves
 HostsUpdatedInterrupt              the hosts have changed: join the next generation with the present state
 """
 
@@ -13,19 +13,19 @@ from runtime.errors import PaddleError
 
 
 class HorovodInternalError(PaddleError):
-    """A collective failed because a rank is lost or has left; the group it belonged to is of no use any more."""
+    """A collective failed because a rank is lost or has left; the group of that rank cannot be used any more."""
 
     exit_code = 75
 
 
 class CollectiveMismatchError(PaddleError):
-    """The ranks disagree about the kind, type, shape or reduction of a collective of one name."""
+    """The ranks disagree about the kind, type, shape or reduction of a collective with the same name."""
 
     exit_code = 70
 
 
 class RemovedFromJobError(PaddleError):
-    """The driver has answered the question for a rank with -1: this worker is not in the job any more."""
+    """The driver has answered the request for a rank with -1: this worker is not in the job any more."""
 
     exit_code = 75
 
@@ -33,8 +33,8 @@ class RemovedFromJobError(PaddleError):
 class HostsUpdatedInterrupt(Exception):
     """The hosts of the job have changed, and every worker has seen it at the same commit.
 
-    Attributes: skip_sync: whether no rank needs the state of another. Always False here: a spare host may take the
-        place of the one that left, and its worker needs the state (defect G3 of the original).
+    Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here: a spare
+        host may replace a host that left, and the worker of the spare host needs the state (defect G3 of the original).
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

@@ -6,7 +6,7 @@
     gradients = hvd.allreduce(gradients)          # the average of all ranks
 
     @hvd.elastic.run
-    def train(state): ...                         # state.commit() where it may resume from
+    def train(state): ...                         # state.commit() marks a point to resume from
 
 `docs/allreduce.md` has a first job.
 """

@@ -25,14 +25,14 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_NOTICES = WorkerNotificationManager()  # of this process
+_NOTICES = WorkerNotificationManager()  # the only manager of this process
 
 
 def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Wrap a function `train(state, ...)` so that it continues after a failure or a change of hosts.
 
-    No collective except those of `hvd.init` runs before it. It ends when the function returns, or with any exception
-    other than HorovodInternalError and HostsUpdatedInterrupt.
+    No collective except the collectives of `hvd.init` runs before the wrapped function. The wrapped function ends when
+    `func` returns or raises an exception other than HorovodInternalError and HostsUpdatedInterrupt.
 
     Raises: RemovedFromJobError: the driver has no slot for this worker any more; the worker must end.
     """
