@@ -1,1 +1,1 @@
-"""Who takes part in a job: processes in slots, what each generation ends with, and what becomes of the next one."""
+"""The membership of a job: the processes in the slots, the end of each generation, and the plan of the next one."""

@@ -1,10 +1,10 @@
-"""What follows when every worker of a generation has reported, and which slots the next generation has (pure).
+"""The decision after every worker of a generation has reported, and the slots of the next generation (pure).
 
     states of all workers               decision
     at least one SUCCESS                the job is over
-    FAILURE of all                      the job has failed
-    some FAILURE, the rest READY        a host with as many failures as the policy allows is blacklisted; resume
-    READY of all                        the hosts have changed: resume
+    all FAILURE                         the job has failed
+    some FAILURE, the others READY      a host that reaches the failure limit of the policy is blacklisted; resume
+    all READY                           the hosts have changed: resume
 
 Source: Horovod 0.28, `horovod/runner/elastic/registration.py`; see ../shared/spec/elastic.md, 1.4.
 """
@@ -22,14 +22,14 @@ SUCCESS = "SUCCESS"
 FAILURE = "FAILURE"
 
 Slot = tuple[str, int]  # host and local rank
-NO_RANK = 1 << 31  # beyond all ranks
+NO_RANK = 1 << 31  # larger than every rank
 
 
 class MembershipDecision(NamedTuple):
-    """What to do.
+    """The decision about a generation.
 
-    Attributes: is_over: the job stops; otherwise the workers resume.  blacklist: hosts that take part no more.
-        reason: in words.  error: with which the job fails, whatever its workers return; None: they decide.
+    Attributes: is_over: True: the job stops; False: the workers resume.  blacklist: hosts to exclude.  reason: text for
+        the log.  error: reason why the job fails, independent of the exit codes; None: the exit codes decide.
     """
 
     is_over: bool
@@ -45,10 +45,10 @@ def decide(
     resets: int,
     reset_limit: int | None,
 ) -> MembershipDecision:
-    """Return what follows from the states of all workers of a generation.
+    """Return the decision for the states of all workers of a generation.
 
-    Args: is_charged: whether a host with a failure in this generation has failed often enough to be blacklisted.
-        resets: how often workers have resumed so far.
+    Args: is_charged: returns whether a host with a failure in this generation has reached the failure limit.
+        resets: number of times that the workers have resumed.
     """
     failed = [slot for slot, state in states.items() if state == FAILURE]
     succeeded = sum(state == SUCCESS for state in states.values())
@@ -71,14 +71,15 @@ def assign_slots(
 ) -> list[SlotInfo]:
     """Return the slots of a generation in the order of their ranks.
 
-    Rank 0 gives its state to the others. So hosts with a survivor come before those without, and the survivors of a
-    host before its new workers; both keep their order. The local rank of a slot never changes.
+    Rank 0 sends its state to the other ranks. Therefore hosts with a survivor come before hosts without a survivor,
+    and the survivors of a host come before its new workers. Both groups keep their order. The local rank of a slot
+    never changes.
 
-    Args: survivors: ranks, in the generation before, of the slots whose worker has the state.
+    Args: survivors: previous ranks of the slots whose worker has the state.
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
     sizes = {host.hostname: host.slots for host in hosts}
-    first: dict[str, int] = {}  # the smallest rank of the survivors of a host, of those that it has room for still
+    first: dict[str, int] = {}  # smallest rank among the survivors of a host whose slots still exist
     for (host, local_rank), rank in survivors.items():
         if local_rank < sizes.get(host, 0):
             first[host] = min(rank, first.get(host, rank))
@@ -97,5 +98,5 @@ def assign_slots(
 
 
 def compare_slots(before: Collection[Slot], after: Collection[Slot]) -> int:
-    """Return how one set of slots differs from an earlier one, as flags of `HostUpdateResult`."""
+    """Return the difference between an earlier and a later set of slots, as flags of `HostUpdateResult`."""
     return (1 if set(before) - set(after) else 0) | (2 if set(after) - set(before) else 0)

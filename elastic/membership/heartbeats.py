@@ -1,4 +1,4 @@
-"""Who was heard when: workers that live and do nothing are ended, but not by a driver that is cut off itself."""
+"""Heartbeats: the driver ends a worker that runs and sends nothing, unless the driver itself is cut off."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elastic.membership.decisions import Slot
 from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
 
-RESOLUTION_S = 0.1  # between two times that are remembered
-GAP_S = 1.0  # of the time in which nobody was heard, so much counts
+RESOLUTION_S = 0.1  # seconds between two recorded times
+GAP_S = 1.0  # seconds that count at most of an interval without any heartbeat
 MOST_TIMES = 10_000
-LEAST_S = 6.0  # three heartbeats of a worker, of which one may be late
+LEAST_S = 6.0  # seconds of three heartbeats of a worker, so that a single heartbeat may be late
 
 
 class Hearing:
-    """When a driver has heard anybody.
+    """The times at which a driver has received a heartbeat from any worker.
 
-    Args: patience_s: seconds of silence of all after which they are lost all the same.
+    Args: patience_s: seconds without any heartbeat after which the silence counts against every worker.
 
     Thread safety: every method may be called from any thread.
     """
@@ -30,11 +30,11 @@ class Hearing:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._last = time.monotonic()
-        self._times = [self._last]  # in order, in seconds of `time.monotonic`
-        self._totals = [0.0]  # seconds up to each of them, without what is too long of the time between two
+        self._times = [self._last]  # ascending, in seconds of `time.monotonic`
+        self._totals = [0.0]  # seconds up to each time; an interval counts at most GAP_S
 
     def note(self, now: float | None = None) -> None:
-        """Take that somebody was heard; `now` is in seconds of `time.monotonic`."""
+        """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
         now = time.monotonic() if now is None else now
         with self._lock:
             self._last = max(self._last, now)
@@ -45,9 +45,9 @@ class Hearing:
                 del self._times[: MOST_TIMES // 2], self._totals[: MOST_TIMES // 2]
 
     def measure_silence(self, heard: float, now: float) -> float:
-        """Return the seconds of silence that count against one that was heard last at `heard`.
+        """Return the seconds of silence that count against a worker with its last heartbeat at `heard`.
 
-        Those are between the first and the last time that others were heard after it.
+        The silence lasts from the first to the last heartbeat of other workers after `heard`.
         """
         with self._lock:
             if now - self._last > self._patience_s:
@@ -57,21 +57,21 @@ class Hearing:
 
 
 class GenerationReports(Protocol):
-    """What workers have reported: `elastic.registration.WorkerStateRegistry`."""
+    """The reports of workers: `elastic.registration.WorkerStateRegistry`."""
 
     def get_recorded_slots(self) -> list[Slot]:
         """Return the slots that have reported in this generation."""
 
     def size(self) -> int:
-        """Return how many workers this generation has."""
+        """Return the number of workers in this generation."""
 
 
 class HeartbeatWatch:
-    """Looks at the heartbeats of all workers.
+    """Watches the heartbeats of all workers.
 
-    Args: timeout: seconds; 0: it does nothing.  is_stopped: ends it.  hearing: of the driver, where it can be cut off.
-        reports: of the generation; when all workers have reported but those that are silent, a third of the timeout is
-        enough.
+    Args: timeout: seconds; 0: no watch.  is_stopped: ends the watch.  hearing: heartbeat times of a driver that can be
+        cut off.  reports: reports of the generation; when only silent workers have not reported, a third of the timeout
+        is enough.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class HeartbeatWatch:
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the watch."""
         if self._timeout > 0:
             self._thread.start()
 
@@ -113,7 +113,7 @@ class HeartbeatWatch:
                 member.kill()
 
     def _list_waited_for(self, silent: Collection[Incarnation]) -> set[Slot]:
-        """Return those of silent workers that have not reported, if all others of the generation have."""
+        """Return the slots of silent workers without a report, if all other workers of the generation have reported."""
         recorded = set() if self._reports is None else set(self._reports.get_recorded_slots())
         missing = {member.slot for member in silent} - recorded
         if self._reports is None or not recorded or len(recorded) + len(missing) < self._reports.size():

@@ -1,7 +1,8 @@
-"""What has become of a job so far: its generations, who came, went and failed first, and how long each change took.
+"""The history of a job: its generations, the workers that came, went and failed first, and the duration of each change.
 
-The time lost to a change is that from the first worker of a generation that failed, or waited for the next one, until
-all workers of the next one have come together; of workers that do not come together, until it has begun.
+The time lost to a change begins when the first worker of a generation fails or waits for the next generation. The time
+lost ends when all workers of the next generation have connected. If the workers never connect, the time lost ends with
+the begin of the next generation.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from elastic.hosts import SlotInfo
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
 from elastic.membership.members import MemberTable
 
-MOST_GENERATIONS = 500  # of which all is kept
-MOST_NAMED = 50  # of the workers that came, or went, in a change
+MOST_GENERATIONS = 500  # generations with a full entry
+MOST_NAMED = 50  # names of workers that came, or went, in a change
 WORKS, WAITS, FAILED, DONE = "works", "waits", "failed", "done"
 _STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
 
@@ -26,8 +27,8 @@ _STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
 class MemberEntry:
     """A worker of this generation.
 
-    Attributes: process: its name.  since: the generation in which it was started.  state: WORKS, WAITS for the next
-        generation, FAILED, DONE.  exit_code: None: it has not ended.
+    Attributes: process: name of the process.  since: generation in which the process was started.  state: WORKS, WAITS
+        (for the next generation), FAILED or DONE.  exit_code: None: the process has not ended.
     """
 
     rank: int
@@ -42,11 +43,11 @@ class MemberEntry:
 class GenerationEntry:
     """A generation. Times are in seconds since 1970.
 
-    Attributes: formed: when all its workers had come together, None if they have not.  changing: when its first worker
-        failed, or waited for the next generation.  came, went: names of workers, compared with the generation before.
-        failures: how many have failed; the first by time has `first_name`, `first_rank`, `first_code` (0: none), and
-        `first_silent` if the driver has ended it for its silence.  hosts: whether they have changed meanwhile.
-        lost: seconds that the change before it has taken.
+    Attributes: formed: when all workers had connected; None: they have not yet.  changing: when the first worker
+        failed or waited for the next generation.  came, went: names of workers, compared with the previous generation.
+        failures: number of failed workers.  first_name, first_rank, first_code: the worker that failed first; code 0:
+        no worker.  first_silent: the driver has ended that worker for its silence.  hosts: whether the hosts have
+        changed during the generation.  lost: seconds lost to the change that led to this generation.
     """
 
     number: int
@@ -66,30 +67,30 @@ class GenerationEntry:
 
 
 class JobHistory:
-    """Takes note of what the driver decides and hears.
+    """Records the decisions of the driver and the reports of the workers.
 
-    Thread safety: every method may be called from any thread; none waits, or calls the driver.
+    Thread safety: every method may be called from any thread; no method waits or calls the driver.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._generations: list[GenerationEntry] = []
-        self._forgotten, self._lost = 0, 0.0  # generations that are kept no more, and the time lost to them
+        self._forgotten, self._lost = 0, 0.0  # generations without an entry, and the time lost to them
         self._members: dict[Slot, MemberEntry] = {}
-        self._earlier: dict[str, MemberEntry] = {}  # by process: as an earlier driver has described them
-        self._joined: set[int] = set()  # ranks that have come to the others of this generation
-        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and since when
+        self._earlier: dict[str, MemberEntry] = {}  # by process: entries of an earlier driver
+        self._joined: set[int] = set()  # ranks that connect to this generation
+        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and the begin of the wait
         self.changed = threading.Event()
 
     def wait_for(self, slots: int) -> None:
-        """Take that the driver waits for so many slots."""
+        """Record that the driver waits for `slots` slots."""
         with self._lock:
             self._wanted = slots, self._now()
         self.changed.set()
 
     def begin(self, number: int, slots: Iterable[SlotInfo], table: MemberTable) -> None:
-        """Take the workers of a generation; of the same one again after another driver has begun."""
+        """Record the workers of a generation; a new driver records the same generation again."""
         found = {}
         for slot in slots:
             place = slot.hostname, slot.local_rank
@@ -100,7 +101,7 @@ class JobHistory:
             now, before = self._now(), {one.process: one.name for one in self._members.values()}
             self._wanted, self._members = None, found
             if self._generations and self._generations[-1].number == number:
-                for one in found.values():  # another driver has seen how they are, and sees it again
+                for one in found.values():  # an earlier driver has recorded these workers
                     known = self._earlier.get(one.process, one)
                     one.state, one.exit_code = known.state, known.exit_code
             else:
@@ -116,7 +117,7 @@ class JobHistory:
         self.changed.set()
 
     def join(self, generation: int, rank: int) -> None:
-        """Take that the worker of a rank wants to connect to the others of its generation."""
+        """Record that the worker of a rank is about to connect to its generation."""
         with self._lock:
             if not self._generations or self._generations[-1].number != generation:
                 return
@@ -129,7 +130,7 @@ class JobHistory:
         self.changed.set()
 
     def report(self, slot: Slot, state: str) -> None:
-        """Take what a worker has reported, or what is reported of it."""
+        """Record a state that a worker has reported, or that the driver reports for the worker."""
         with self._lock:
             member = self._members.get(slot)
             if member is not None:
@@ -139,9 +140,9 @@ class JobHistory:
         self.changed.set()
 
     def fail(self, slot: Slot, exit_code: int, at: float, is_silent: bool = False) -> None:
-        """Take that the process of a worker has failed.
+        """Record that the process of a worker has failed.
 
-        Args: at: in seconds since 1970.  is_silent: the driver has ended it for its silence.
+        Args: at: seconds since 1970.  is_silent: the driver has ended the process for its silence.
         """
         with self._lock:
             member = self._members.get(slot)
@@ -157,14 +158,14 @@ class JobHistory:
         self.changed.set()
 
     def note_hosts(self) -> None:
-        """Take that hosts have come or gone, so that another generation follows."""
+        """Record a change of hosts, after which another generation follows."""
         with self._lock:
             if self._generations:
                 self._generations[-1].hosts = True
         self.changed.set()
 
     def describe(self) -> dict[str, Any]:
-        """Return all of it as data; see `elastic.job.membership_file`."""
+        """Return the history as data; see `elastic.job.membership_file`."""
         with self._lock:
             return {
                 "wanted": None if self._wanted is None else {"slots": self._wanted[0], "since": self._wanted[1]},
@@ -176,7 +177,7 @@ class JobHistory:
             }
 
     def restore(self, record: dict[str, Any]) -> None:
-        """Go on with what an earlier driver has described."""
+        """Continue the history that an earlier driver has described."""
         with self._lock:
             self._generations = [GenerationEntry(**one) for one in record["generations"]]
             self._earlier = {one["process"]: MemberEntry(**one) for one in record["members"]}

@@ -1,4 +1,4 @@
-"""The thread that asks the discovery for hosts; a slow discovery delays nobody who decides."""
+"""The thread that runs the discovery of hosts; a slow discovery does not delay the decisions of the driver."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from elastic.worker import HostUpdateResult
 from runtime import glog
 from runtime.errors import PeerUnreachableError
 
-NOTE_S = 30.0  # between two warnings that say the same
+NOTE_S = 30.0  # seconds between two equal warnings
 
 
 class TimeoutException(PeerUnreachableError):  # Horovod's name
-    """There were not enough slots in time."""
+    """There were too few slots within the timeout."""
 
 
 class HostWatch:
-    """Looks for hosts again and again, until it is stopped.
+    """Runs the discovery of hosts periodically until the watch is stopped.
 
-    Args: on_change: called in the thread, with the flags of a change.  read_period: returns the seconds between two
-        looks.
+    Args: on_change: called in the thread with the flags of a change.  read_period: returns the seconds between two runs
+        of the discovery.
 
     Attributes: is_stopped: set at the end of the job.
 
@@ -39,25 +39,25 @@ class HostWatch:
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; may be called again, and by the thread itself."""
+        """End the thread; further calls, and a call by the thread itself, are allowed."""
         self.is_stopped.set()
         self.wake()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
 
     def wake(self) -> None:
-        """Let those that wait look again."""
+        """Wake the waiting threads, so that they check the hosts again."""
         with self._looked:
             self._looked.notify_all()
 
     def wait(self, slots: int, hosts: int, timeout: float) -> DiscoveredHosts:
-        """Return the hosts as soon as there are enough of them.
+        """Wait for enough slots and hosts, and return the hosts.
 
-        Raises: TimeoutException: there are not within `timeout` seconds.  RuntimeError: the job has been stopped.
+        Raises: TimeoutException: there are too few within `timeout` seconds.  RuntimeError: the job has been stopped.
         """
         until = time.monotonic() + timeout
         with self._looked:
@@ -83,9 +83,9 @@ class HostWatch:
                 result = self._manager.update_available_hosts()
                 if result != HostUpdateResult.no_update:
                     self._on_change(result)
-            except Exception as exc:  # whatever a user's discovery raises
+            except Exception as exc:  # a user's discovery may raise anything
                 text = f"the discovery of hosts has failed: {type(exc).__name__}: {exc}"
-                if is_first:  # it is wrong, rather than away
+                if is_first:  # a discovery that fails at first is wrong, and not merely unavailable
                     self.problem = text
                     self.is_stopped.set()
                     glog.error(text)

@@ -1,10 +1,10 @@
-"""What a driver has decided, in the registry of the job, so that a driver that is started again goes on with it.
+"""The decisions of a driver in the registry of the job, from which a restarted driver continues the job.
 
-    elastic/lead     the lease of the driver that leads
-    elastic/state    a DriverRecord; written before the driver does what it says
+    elastic/lead     the lease of the leading driver
+    elastic/state    a DriverRecord; the driver writes the record before it acts on the record
 
-A driver whose lease is lost, or that cannot write what it has decided, ends at once and touches no worker: another
-driver has them, or will have.
+A driver that loses its lease, or cannot write a record, ends at once and leaves its workers alone. The next driver
+takes over the workers.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
 
 LEAD, STATE = "elastic/lead", "elastic/state"
-LOOK_S = 1.0  # between two trials to lead
+LOOK_S = 1.0  # seconds between two attempts to lead
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # characters of a name
 MOST_MEMBERS = 4096
 
 
 class MemberRecord(NamedTuple):
-    """A process that takes part; see `Incarnation`.
+    """A process of a generation; see `Incarnation`.
 
-    Attributes: has_spoken: whether it has ever said that it lives, so that its silence means something.
+    Attributes: has_spoken: whether the process has ever sent a heartbeat; only then does its silence count.
     """
 
     host: str
@@ -41,7 +41,7 @@ class MemberRecord(NamedTuple):
     host_uid: str
     generation: int
     is_done: bool
-    has_spoken: bool = False  # as in the records of drivers that do not know it
+    has_spoken: bool = False  # the value for records of older drivers without this field
 
     @classmethod
     def of(cls, one: Incarnation, rank: int) -> MemberRecord:
@@ -50,7 +50,7 @@ class MemberRecord(NamedTuple):
         return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done, has_spoken)
 
     def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
-        """Return the process; `ends` end it, and an event of its own."""
+        """Return the process of the record; one of `ends`, or an additional event, ends the process."""
         ends = [*ends, threading.Event()]
         heard = time.monotonic() if self.has_spoken else None
         slot = (self.host, self.local_rank)
@@ -58,9 +58,10 @@ class MemberRecord(NamedTuple):
 
 
 class DriverRecord(NamedTuple):
-    """A generation.
+    """The decided generation.
 
-    Attributes: port: of the rendezvous server.  blacklist: hosts.  listener: addresses where rank 0 hears of changes.
+    Attributes: port: port of the rendezvous server.  blacklist: excluded hosts.  listener: addresses at which rank 0
+        receives notices.
     """
 
     generation: int
@@ -72,14 +73,14 @@ class DriverRecord(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value of its key."""
+        """The record as the value of its registry key."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
 
 def read_record(text: str) -> DriverRecord:
-    """Return what a text says.
+    """Parse a record.
 
-    Raises: DamagedError: it is no record.
+    Raises: DamagedError: the text is no record.
     """
     try:
         fields = parse_bounded(text.encode(), depth=4, values=10 * MOST_MEMBERS)
@@ -128,9 +129,9 @@ def _damaged(what: str) -> DamagedError:
 
 
 class DriverJournal:
-    """The record of a job, which one driver writes.
+    """The record of a job, which only the leading driver writes.
 
-    Args: on_loss: called by any thread when the lease is lost or a record cannot be written; it has to end the process.
+    Args: on_loss: called by any thread when the lease is lost or a record cannot be written; must end the process.
 
     Thread safety: every method may be called from any thread.
     """
@@ -143,7 +144,7 @@ class DriverJournal:
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def lead(self) -> DriverRecord | None:
-        """Wait until no other driver leads; return what an earlier one has left, or None.
+        """Wait until no other driver leads; return the record of an earlier driver, or None.
 
         Raises: DamagedError, PeerUnreachableError, VolumeError: see `Registry`.
         """
@@ -163,8 +164,8 @@ class DriverJournal:
     def save(self, record: DriverRecord | None) -> None:
         """Write a record; None: the job is over.
 
-        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError.  Before, `on_loss` is
-            called, but for the end of a job that this driver still leads.
+        Raises: LeaseLostError: another driver may lead.  PeerUnreachableError, VolumeError: the record is not written.
+            `on_loss` is called before the exception, except at the end of a job that this driver still leads.
         """
         if self._claim is None:
             raise BugError("a driver that does not lead writes its record")
@@ -177,7 +178,7 @@ class DriverJournal:
             raise
 
     def close(self) -> None:
-        """Let another driver lead."""
+        """Release the lead to another driver."""
         self._is_over.set()
         if self._renewing.ident is not None:
             self._renewing.join()

@@ -14,16 +14,16 @@ from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError
 from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
 
-REFUSED_S = 10.0  # for which a refusal at the begin may pass: rights and pods are created together
-LONGEST_S = 30.0  # between two questions to an API server that does not answer
+REFUSED_S = 10.0  # seconds of tolerated refusals at the start, because rights and pods are created together
+LONGEST_S = 30.0  # seconds between two requests to an API server that does not answer
 ADVICE = "The driver's account needs the verb list on pods: k8s/allreduce/access.yaml gives it"
 
 
 class PodDiscovery(HostDiscovery):
-    """The pods of a selector as hosts; those of the last answer while the API server gives none.
+    """The pods of a selector as hosts; the pods of the last answer count while the API server does not answer.
 
-    Args: default_slots: of a pod without annotation.  make_client: a test gives its own.
-    Raises: ConfigError: this is no pod of a cluster.
+    Args: default_slots: number of slots of a pod without annotation.  make_client: makes the client of the API server.
+    Raises: ConfigError: this process does not run in a pod of a cluster.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class PodDiscovery(HostDiscovery):
         self._selector, self._default_slots = selector, default_slots
         self._found: FoundHosts | None = None
         self._problem = ""
-        self._noted: set[str] = set()  # what was said of pods
+        self._noted: set[str] = set()  # logged problems of pods
         self._began = time.monotonic()
-        self._next = 0.0  # when the API server is asked again, in seconds of `time.monotonic`
+        self._next = 0.0  # time of the next request, in seconds of `time.monotonic`
         self._delays = exponential_backoff(1.0, LONGEST_S)
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
-        """Ask the API server, unless it did not answer a moment ago.
+        """Ask the API server for the pods; ask nothing while the delay after a failed request lasts.
 
-        Raises: RuntimeError: it has refused from the begin.
+        Raises: RuntimeError: the API server has refused every request since the start.
         """
         now = time.monotonic()
         if now >= self._next:

@@ -1,4 +1,4 @@
-"""Which process is in which slot. A process is known by its incarnation, a text that no other process has."""
+"""The process in each slot. The incarnation, a unique text, identifies a process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from elastic.membership.decisions import Slot
 class Incarnation:
     """A process of a worker.
 
-    Attributes: name: unlike that of any other process.  host_uid: which host of this name it was started on, "" where
-        the discovery does not say.  generation: in which it was started.  ends: events of which each one ends it.
-        heard: when it said last that it lives, in seconds of `time.monotonic`; None: never.  has_state: whether it has
-        the state of the job, and could give it to others.  is_silent: the driver has ended it for its silence.
+    Attributes: name: unique name of the process.  host_uid: unique id of the host on which the process was started; "":
+        the discovery gives no id.  generation: generation in which the process was started.  ends: each of these events
+        ends the process.  heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
+        has_state: whether the process has the state of the job and can send the state to others.  is_silent: the driver
+        has ended the process for its silence.
     """
 
     host: str
@@ -39,16 +40,16 @@ class Incarnation:
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs and is not about to be ended."""
+        """Whether the process runs and no event ends the process."""
         return not self.is_ended and not any(event.is_set() for event in self.ends)
 
     def kill(self) -> None:
-        """End it alone."""
+        """End this process and no other process."""
         self.ends[-1].set()
 
 
 class MemberTable:
-    """The newest process of each slot that takes part.
+    """The newest process of each slot of the generation.
 
     Thread safety: every method may be called from any thread.
     """
@@ -58,40 +59,40 @@ class MemberTable:
         self._members: dict[Slot, Incarnation] = {}
 
     def begin(self, slot: Slot, host_uid: str, generation: int, ends: Sequence[threading.Event]) -> Incarnation:
-        """Return the next process of a slot; the one before it counts no more.
+        """Return the next process of a slot; the new process replaces the previous process.
 
-        Args: ends: events of others that end it; it has one of its own beside them.
+        Args: ends: shared events that end the process; an additional event ends only this process.
         """
         ends = [*ends, threading.Event()]
         return self.add(Incarnation(*slot, secrets.token_hex(8), host_uid, generation, ends))
 
     def add(self, member: Incarnation) -> Incarnation:
-        """Take a process, and return it."""
+        """Add a process, and return the process."""
         with self._lock:
             self._members[member.slot] = member
         return member
 
     def end(self, member: Incarnation) -> bool:
-        """Take that a process has ended; return whether it still counted."""
+        """Record that a process has ended; return whether the process was still a member."""
         with self._lock:
             member.is_ended = True
             return self._members.get(member.slot) is member
 
     def find(self, slot: Slot, name: str | None = None) -> Incarnation | None:
-        """Return the process of a slot: any, or the one of this name."""
+        """Return the process of a slot, or None; with a name, return only the process of this name."""
         with self._lock:
             member = self._members.get(slot)
         return member if member is None or name in (None, member.name) else None
 
     def has_state(self, slot: Slot) -> bool:
-        """Return whether the worker of a slot could be rank 0, which gives its state to the others."""
+        """Return whether the worker of a slot can be rank 0, which sends its state to the other ranks."""
         member = self.find(slot)
         return member is not None and member.has_state
 
     def list_live(self, uids: Mapping[str, str]) -> list[Incarnation]:
-        """Return the processes that have not ended and whose host is still the same one.
+        """Return the processes that have not ended and whose host has not been replaced.
 
-        Args: uids: of the hosts that there are, as far as they have one.
+        Args: uids: unique ids of the present hosts, if known.
         """
         with self._lock:
             return [
@@ -101,6 +102,6 @@ class MemberTable:
             ]
 
     def keep(self, slots: Collection[Slot]) -> None:
-        """Let all processes but those of these slots count no more."""
+        """Remove all processes except the processes of these slots."""
         with self._lock:
             self._members = {slot: one for slot, one in self._members.items() if slot in slots}

@@ -1,4 +1,4 @@
-"""Tells rank 0 of changes of the hosts, now or when it begins to listen."""
+"""Sends notices of changed hosts to rank 0, at once or when the server of rank 0 has started."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from elastic.keyvalue.notices import HostsNotice, NoticeBoard
 from elastic.membership.decisions import Slot, compare_slots
 from elastic.worker import WorkerNotificationClient
 
-TELL_S = 0.5  # for which a look for hosts waits until rank 0 has heard of a change
+TELL_S = 0.5  # seconds for which host discovery waits until rank 0 has received a notice
 
 
 def tell_soon(client: WorkerNotificationClient, notice: HostsNotice) -> None:
-    """Tell rank 0 of a change, and wait a moment: if its host is lost, others may come and go meanwhile."""
+    """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost."""
     told = (notice.timestamp, notice.result)
     telling = threading.Thread(target=client.notify_hosts_updated, args=told, name="notice", daemon=True)
     telling.start()
@@ -23,7 +23,7 @@ def tell_soon(client: WorkerNotificationClient, notice: HostsNotice) -> None:
 
 
 class Notifier:
-    """The notices of a job, and where each worker hears of them.
+    """The notices of a job, and the client of each worker.
 
     Thread safety: every method may be called from any thread.
     """
@@ -32,21 +32,21 @@ class Notifier:
         self.board = NoticeBoard()
         self._lock = threading.Lock()
         self._clients: dict[Slot, WorkerNotificationClient] = {}
-        self._expected: frozenset[Slot] = frozenset()  # what the workers believe the next generation to have
-        self._base = 0  # the newest notice when this generation began; its workers know it all
+        self._expected: frozenset[Slot] = frozenset()  # slots of the next generation, as the workers expect
+        self._base = 0  # the newest notice before this generation; the workers need no earlier notice
 
     def begin_generation(self, slots: Collection[Slot]) -> None:
-        """Take the slots of a new generation, whose workers know of all changes so far."""
+        """Set the slots of a new generation; all earlier notices are obsolete for its workers."""
         with self._lock:
             self._expected = frozenset(slots)
             self._base = self.board.revision
             self._clients = {slot: client for slot, client in self._clients.items() if slot in self._expected}
 
     def post(self, slots: Collection[Slot], result: int) -> HostsNotice:
-        """Store that the next generation differs from what the workers expect, and expect it from now on.
+        """Store a notice that the next generation differs from the expected slots, and update the expected slots.
 
-        Args: slots: of the next generation; none, if there are too few.  result: the flags of the discovery, which
-            count then.
+        Args: slots: slots of the next generation; empty: there are too few slots.  result: the flags of the discovery,
+            which are used if `slots` is empty or equal to the expected slots.
         """
         with self._lock:
             if slots:
@@ -56,16 +56,16 @@ class Notifier:
 
     @property
     def base(self) -> int:
-        """The revision of the newest notice that this generation knows of."""
+        """The revision of the newest notice before this generation."""
         return self._base
 
     def add_client(self, slot: Slot, client: WorkerNotificationClient) -> HostsNotice | None:
-        """Take where the worker of a slot hears of changes; return what it has missed."""
+        """Store the client of the worker of a slot; return the notice that the worker has missed, or None."""
         with self._lock:
             self._clients[slot] = client
             return self.board.find_after(self._base)
 
     def find_client(self, slot: SlotInfo) -> WorkerNotificationClient | None:
-        """Return where the worker of a slot hears of changes, if it has said so."""
+        """Return the client of the worker of a slot, or None if the worker has not registered."""
         with self._lock:
             return self._clients.get((slot.hostname, slot.local_rank))

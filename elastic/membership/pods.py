@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from runtime import glog
 
-SLOTS = "paddle/slots"  # annotation of a pod: how many workers it takes
+SLOTS = "paddle/slots"  # annotation of a pod: number of workers in the pod
 MOST_SLOTS = 1024
 MOST_PODS = 10_000
 SELECTOR = "app.kubernetes.io/part-of=paddle,app.kubernetes.io/component=worker"
 
 
 class PodHost(NamedTuple):
-    """A pod that can have workers."""
+    """A pod that can run workers."""
 
     name: str
     slots: int
@@ -23,12 +23,12 @@ class PodHost(NamedTuple):
 
 
 def read_pods(pods: Iterable[Mapping[str, Any]], default_slots: int) -> tuple[list[PodHost], list[str]]:
-    """Return the hosts in the order of the ranks, the oldest first, and what is wrong with other pods.
+    """Return the hosts in the order of the ranks, the oldest first, and the problems of unusable pods.
 
-    A pod is a host when it runs, is Ready, has an address and is not being deleted. Pods that were created in the same
-    second are in the order of their names.
+    A pod is a host if the pod runs, is Ready, has an address and is not being deleted. Pods that were created in the
+    same second are sorted by name.
 
-    Args: default_slots: of a pod without the annotation `paddle/slots`.
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.
     """
     found: list[tuple[str, str, PodHost]] = []
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""What workers say to the driver, and what it answers them."""
+"""The reports of workers to the driver, and the answers of the driver."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from elastic.worker import WorkerNotificationClient
 from runtime import glog
 from runtime.errors import LostPeerError
 
-NOT_DONE = 1  # counts as the exit status of a process that ends with 0 before its work is done
+NOT_DONE = 1  # exit code for a process that exits with 0 before its work is done
 
 
 class WorkerReports:
-    """The part of the driver that speaks with workers.
+    """The part of the driver that talks to workers.
 
-    Attributes: is_open: whether it knows its workers. A driver that goes on with those of another one does not at
-        first; they have to ask again.  history: of the job.
+    Attributes: is_open: whether the driver knows its workers. A driver that takes over the workers of an earlier driver
+        does not know them at first, and the workers have to ask again.  history: the history of the job.
 
     Thread safety: every method may be called from any thread.
     """
@@ -43,45 +43,45 @@ class WorkerReports:
         raise NotImplementedError
 
     def get_slot_info(self, host: str, slot: int) -> SlotInfo:
-        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if it takes no part."""
+        """Return a slot with its ranks, or `INVALID_SLOT_INFO` if the slot has no worker in this generation."""
         raise NotImplementedError
 
     def has_rank_assignment(self, host: str, slot: int) -> bool:
-        """Return whether a slot takes part."""
+        """Return whether a slot has a worker in this generation."""
         return self.get_slot_info(host, slot) is not INVALID_SLOT_INFO
 
     def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, if there is one."""
+        """Return the slot of rank 0, or None without a rank 0."""
         raise NotImplementedError
 
     def _keep_record(self) -> None:
-        """Write what a driver that goes on after this one has to know."""
+        """Write the record from which the next driver continues."""
         raise NotImplementedError
 
     @property
     def notices(self) -> NoticeBoard:
-        """All changes of the hosts."""
+        """The notices of all changes of hosts."""
         return self._notifier.board
 
     @property
     def known_revision(self) -> int:
-        """The newest notice that the workers of this generation know of, because it began after that."""
+        """The revision of the newest notice before this generation; its workers need no earlier notice."""
         return self._notifier.base
 
     def record_ready(self, host: str, slot: int) -> int:
-        """Take that a worker is ready for the next generation, and wait for it; return the one that has ended."""
+        """Record that a worker is ready, wait for the next generation, and return the generation that has ended."""
         return self._worker_registry.record(host, slot, READY, lambda: self.has_rank_assignment(host, slot))
 
     def query_rank(
         self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool = True
     ) -> tuple[SlotInfo, int] | None:
-        """Take that a process is ready for the next generation; return its slot there, and the generation.
+        """Record that a process is ready; return its slot in the next generation, and the number of that generation.
 
-        A process that has asked before is answered, and not counted again.
+        The driver answers a repeated request of a process and does not count the process again.
 
-        Args: incarnation: "": that of the slot.  generation: the last one that the process took part in.
-            has_state: whether the process has ever had the state of the job; one of the first generation has it.
-        Returns: None: it is not decided within `wait` seconds.
+        Args: incarnation: "": the incarnation in the slot.  generation: the last generation of the process.
+            has_state: whether the process has ever had the state of the job; a process of the first generation has.
+        Returns: None: there is no decision within `wait` seconds.
         """
         slot = (host, local_rank)
         member = self._find_member(slot, incarnation)
@@ -91,7 +91,7 @@ class WorkerReports:
         def is_member() -> bool:
             return self._find_member(slot, incarnation) is not None and self.has_rank_assignment(host, local_rank)
 
-        def is_asking() -> bool:  # asked again when a decision has been made, which may be the one that was wanted
+        def is_asking() -> bool:  # evaluated again after a decision, which may already answer this request
             return is_member() and (not generation or generation >= self._worker_registry.last_rendezvous())
 
         if is_asking() and not self._worker_registry.offer_ready(host, local_rank, wait, is_asking):
@@ -101,21 +101,21 @@ class WorkerReports:
         return self.get_slot_info(host, local_rank), self._worker_registry.last_rendezvous()
 
     def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Take that a process lives."""
+        """Record a heartbeat of a process."""
         member = self._find_member((host, local_rank), incarnation)
         if member is not None:
             is_first, member.heard = member.heard is None, time.monotonic()
             if self._hearing is not None:
                 self._hearing.note(member.heard)
-            if is_first:  # a driver that goes on after this one has to miss it when it falls silent
+            if is_first:  # the next driver must notice if this process falls silent
                 self._keep_record()
 
     def record_joined(self, generation: int, rank: int) -> None:
-        """Take that the worker of a rank wants to connect to the others of a generation."""
+        """Record that the worker of a rank is about to connect to its generation."""
         self.history.join(generation, rank)
 
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Take that a process has come to the end of its work, so that its exit status 0 means success."""
+        """Record that a process has finished its work, so that its exit code 0 means success."""
         member = self._find_member((host, local_rank), incarnation)
         if member is not None and not member.is_done:
             member.is_done = True
@@ -124,12 +124,12 @@ class WorkerReports:
     def register_worker_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
     ) -> None:
-        """Take where a process hears of changes."""
+        """Store the addresses at which a process receives notices."""
         if self._find_member((host, local_rank), incarnation) is not None:
             self.register_worker_server(host, local_rank, addresses, self._secret)
 
     def register_worker_server(self, host: str, slot: int, addresses: Any, secret_key: str) -> None:
-        """Take where the worker of a slot hears of changes; rank 0 is told what it has missed."""
+        """Store the addresses at which the worker of a slot receives notices; send rank 0 a missed notice."""
         client = WorkerNotificationClient(addresses, secret_key)
         missed = self._notifier.add_client((host, slot), client)
         first = self.get_coordinator_info()
@@ -140,14 +140,14 @@ class WorkerReports:
             client.notify_hosts_updated(missed.timestamp, missed.result)
 
     def get_worker_client(self, slot_info: SlotInfo) -> WorkerNotificationClient | None:
-        """Return where the worker of a slot hears of changes, if it has said so."""
+        """Return the client of the worker of a slot, or None if the worker has not registered."""
         return self._notifier.find_client(slot_info)
 
     def _find_member(self, slot: Slot, incarnation: str) -> Incarnation | None:
         member = self._members.find(slot, incarnation or None)
         return None if member is None or member.is_ended else member
 
-    # ---- how processes end
+    # ---- the end of processes
 
     def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
         assert self._create_worker_fn is not None
@@ -187,7 +187,7 @@ class WorkerReports:
 
         was_finished = self.finished()
         generation = self._worker_registry.record(host, slot, state, counts)
-        if was_finished and was_stopped:  # the driver has ended it, because the job was over
+        if was_finished and was_stopped:  # the driver has ended the worker because the job was over
             return
         if self.finished() and self._worker_registry.last_rendezvous() == generation:
             self._results.add_result(name, (exit_code, timestamp))

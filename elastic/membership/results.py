@@ -1,4 +1,4 @@
-"""What the workers of a job have returned."""
+"""The results of the workers of a job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from elastic.hosts import SlotInfo
 
 
 class WorkerEvents(list[threading.Event]):
-    """Events of which each one ends a worker: that of the job, of its host, and its own.
+    """The events that end a worker: the event of the job, the event of its host, and the event of the worker.
 
-    Attributes: incarnation: the name of its process.  generation: in which it begins.  host_uid: which host of its name
-        it is for, "" where the discovery does not say.
+    Attributes: incarnation: name of the process.  generation: generation in which the process starts.  host_uid: unique
+        id of the host; "": the discovery gives no id.
     """
 
     def __init__(
@@ -25,11 +25,11 @@ class WorkerEvents(list[threading.Event]):
 
 
 class WorkerExit(NamedTuple):
-    """How a process of ours has ended; a function of a test returns only the first two.
+    """The end of a worker process; a plain tuple of the first two fields is allowed, too.
 
-    Attributes: exit_code: 128 + n after signal n.  end: in seconds since 1970.  was_stopped: the driver ended it.
-        needs_done: it has succeeded only if it has said that its work is done.  is_known: the exit code is that of the
-        process, and not one for an agent that is gone.
+    Attributes: exit_code: 128 + n after signal n.  end: seconds since 1970.  was_stopped: the driver ended the process.
+        needs_done: the process succeeds only if it has reported that its work is done.  is_known: True: the exit code
+        is from the process; False: the exit code stands for a lost agent.
     """
 
     exit_code: int
@@ -43,10 +43,10 @@ CreateWorker = Callable[[SlotInfo, WorkerEvents], "tuple[int, float] | WorkerExi
 
 
 class Results(NamedTuple):
-    """What `get_results` returns.
+    """The results of a job.
 
-    Attributes: error_message: why the job was stopped; None: the workers' exit codes say how it has ended.
-        worker_results: exit code and time of each worker of the last generation, by "host[local rank]".
+    Attributes: error_message: why the job was stopped; None: the workers' exit codes decide about success.
+        worker_results: exit code and end time of each worker of the last generation, by "host[local rank]".
     """
 
     error_message: str | None
@@ -54,7 +54,7 @@ class Results(NamedTuple):
 
 
 class ResultsRecorder:
-    """The threads to wait for, and what their workers have returned.
+    """The threads of the workers, and the results of the workers.
 
     Thread safety: every method may be called from any thread.
     """
@@ -66,21 +66,21 @@ class ResultsRecorder:
         self._lock = threading.Lock()
 
     def expect(self, worker_thread: threading.Thread) -> None:
-        """Wait for this thread, too."""
+        """Add a thread of a worker."""
         self._worker_threads.put(worker_thread)
 
     def set_error_message(self, error_message: str | None) -> None:
-        """Say why the job is stopped; the first reason counts."""
+        """Set the reason why the job is stopped; the first reason counts."""
         with self._lock:
             self._error_message = self._error_message or error_message
 
     def add_result(self, key: str, value: tuple[int, float]) -> None:
-        """Take what a worker has returned; the first result of a slot counts."""
+        """Store the result of a worker; the first result of a slot counts."""
         with self._lock:
             self._worker_results.setdefault(key, value)
 
     def get_results(self) -> Results:
-        """Wait for all threads, also for those that begin meanwhile, and return what their workers have returned."""
+        """Wait for all threads, including threads that start during the wait, and return the results of the workers."""
         while not self._worker_threads.empty():
             self._worker_threads.get().join()
         with self._lock:

@@ -13,9 +13,10 @@ MOST_OUTPUT_BYTES = 8 << 20
 
 
 def run_script(command: str, limit_s: float) -> str:
-    """Return what a command of the shell prints.
+    """Run a shell command and return its standard output.
 
-    Raises: ValueError: it fails or prints too much.  subprocess.TimeoutExpired.  OSError.
+    Raises: ValueError: the command fails or prints too much.  subprocess.TimeoutExpired: the command takes longer than
+        `limit_s` seconds.  OSError: the command cannot be started.
     """
     until = time.monotonic() + limit_s
     process = subprocess.Popen(
