@@ -1,1 +1,1 @@
-"""A job from its begin to its end: its driver, its workers, and the signals of the process that runs it."""
+"""A job from begin to end: the driver, the workers, and the signals of the process that runs the job."""

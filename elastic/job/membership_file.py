@@ -1,4 +1,4 @@
-"""DIRECTORY/membership.json, which a driver writes once a second: what is in it, and how people read it."""
+"""DIRECTORY/membership.json, which a driver writes once a second: the content of the file, and its text for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "membership.json"
 VERSION = 1
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 6, 1 << 18
 MOST_MEMBERS, MOST_TEXT, MOST_REASON = 4096, 300, 4000
-MOST_ROWS = 50  # of a table that people read
+MOST_ROWS = 50  # rows of a table for people
 
 _NAMES = Items(Text(MOST_TEXT), MOST_NAMED)
 _MEMBER = Fields(
@@ -66,9 +66,9 @@ RECORD = Fields(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record that a file holds.
+    """Read the record of a file.
 
-    Raises: DamagedError: it holds none.  OSError: it cannot be read.
+    Raises: DamagedError: the file has no valid record.  OSError: the file cannot be read.
     """
     try:
         record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
@@ -79,17 +79,17 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
-    """Return the newest record, its age in seconds, and whether the driver should have written another one by now.
+    """Return the newest record, its age in seconds, and whether the next record of the driver is overdue.
 
-    Raises: as of `read_record`.
+    Raises: DamagedError, OSError: see `read_record`.
     """
     return status_files.read_settled(lambda: read_record(path), clock_s)
 
 
 def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
-    """Yield the lines that say how a job is.
+    """Yield lines that describe the state of a job.
 
-    Args: age: of the record in seconds.  is_late: whether the driver should have written another one by now.
+    Args: age: age of the record in seconds.  is_late: whether the next record of the driver is overdue.
     """
     lines = [describe_state(record, 0.0 if is_late else age), describe_driver(record, age, is_late=is_late)]
     yield from reversed(lines) if is_late else lines
@@ -106,7 +106,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
 
 
 def describe_state(record: dict[str, Any], age: float) -> str:
-    """Return how the job stands. Args: age: seconds that have gone by since the record was written."""
+    """Return the state of the job as text. Args: age: seconds since the record was written."""
     end, wanted, now = record["end"], record["wanted"], record["written"] + age
     newest = record["generations"][-1] if record["generations"] else None
     at = f"generation {newest['number']} of {_count(newest['size'])}" if newest else "no generation yet"
@@ -135,7 +135,7 @@ _WORDS = {WORKS: "still work", WAITS: "wait for the next one", FAILED: "have fai
 
 
 def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str:
-    """Return what is known of the driver, and so how old the record is."""
+    """Return the state of the driver and the age of the record as text."""
     ago = describe_duration(age)
     if record["end"] is not None:
         return f"the driver ended {ago} ago"
@@ -172,26 +172,26 @@ def describe_generation(one: dict[str, Any], *, is_newest: bool) -> str:
 
 
 def describe_cause(one: dict[str, Any]) -> str:
-    """Return why a generation has ended, or will, as far as that is known."""
+    """Return the known reason why a generation has ended or is about to end."""
     if one["first_code"]:
         return describe_failure(one)
     return "the hosts changed" if one["hosts"] else ""
 
 
 def describe_failure(one: dict[str, Any]) -> str:
-    """Return who failed first in a generation."""
+    """Return a text about the worker that failed first in a generation."""
     others = f", the first of {one['failures']}" if one["failures"] > 1 else ""
     how = "was silent, and the driver has ended it" if one["first_silent"] else describe_exit(one["first_code"])
     return f"{one['first_name']}, rank {one['first_rank']}, {how}{others}"
 
 
 def describe_exit(code: int) -> str:
-    """Return how a process has ended."""
+    """Return a text about the end of a process."""
     return f"ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
 
 
 def describe_loss(seconds: float) -> str:
-    """Return the time lost to a change, which may be some milliseconds."""
+    """Return the time lost to a change as text; the time may be a few milliseconds."""
     return f"{1000 * seconds:.0f} ms" if seconds < 0.1 else describe_duration(seconds)
 
 

@@ -1,4 +1,4 @@
-"""The thread by which a driver says in its --output-filename how the job is; a volume that hangs does not delay it."""
+"""The thread that records the state of a job in --output-filename; a volume that hangs does not delay the driver."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from runtime.durable_files import replace_file
 from runtime.errors import DamagedError, VolumeError
 from runtime.status_files import INTERVAL_S
 
-LEAST_S = 0.1  # between two records, however much happens
-NOTE_S = 30.0  # between two lines about the same trouble
-CLOSING_S = 5.0  # that the last record may take
+LEAST_S = 0.1  # seconds at least between two records
+NOTE_S = 30.0  # seconds between two log lines about the same problem
+CLOSING_S = 5.0  # seconds that the last record may take
 
 
 class MembershipRecorder(threading.Thread):
-    """Writes membership.json from now on.
+    """Writes membership.json after the construction.
 
-    Args: history: of the job.  is_continued: an earlier driver has written the file, and the job goes on.
+    Args: history: history of the job.  is_continued: continue the file of an earlier driver of the same job.
 
     Raises: VolumeError: the directory cannot be made.
     """
@@ -59,7 +59,7 @@ class MembershipRecorder(threading.Thread):
         self.start()
 
     def close(self, status: int, reason: str) -> None:
-        """Write the last record, which says how the job has ended."""
+        """Write the last record, which describes the end of the job."""
         self._end = {"status": status, "reason": reason[:MOST_REASON]}
         self._history.changed.set()
         self.join(CLOSING_S)

@@ -1,4 +1,4 @@
-"""The driver of a job with its workers: processes of this machine, and those of agents on others."""
+"""The driver of a job with its workers: processes of this machine, and processes of agents on other machines."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ from runtime.errors import HELD_PORT, PaddleError, PortInUseError, StoppedError,
 from runtime.interfaces import ANY_ADDRESS
 
 LOOPBACK = "127.0.0.1"
-NOT_BEGUN = 69  # the exit status of a job that could not begin
-LEASE_S = 5.0  # after which another driver may lead a job whose driver is silent
+NOT_BEGUN = 69  # exit code of a job that could not begin
+LEASE_S = 5.0  # seconds after which another driver may lead a job whose driver is silent
 
 
 class JobWorkers:
-    """Starts the workers of a job as processes of this machine, and by agents on others.
+    """Starts the workers of a job as processes of this machine, and through agents on other machines.
 
-    Raises: UsageError: a job that outlives its driver has no secret.  VolumeError, DirectoryInUseError: its directory.
+    Raises: UsageError: a job that outlives its driver has no secret.  VolumeError: the store directory cannot be used.
+        DirectoryInUseError: another driver uses the store directory.
     """
 
     def __init__(self, settings: ElasticSettings, program: WorkerProgram) -> None:
@@ -93,7 +94,7 @@ class JobWorkers:
             raise
 
     def _abandon(self) -> None:
-        """End this driver before it has begun; what an earlier one has left stays."""
+        """End this driver before its begin; keep the record and the workers of an earlier driver."""
         self.driver.stop()
         if self._lock is not None:
             self._lock.close()
@@ -101,14 +102,14 @@ class JobWorkers:
             self._journal.close()
 
     def _open_journal(self) -> tuple[DriverJournal | None, DriverRecord | None]:
-        """Lead the job; return its journal, and what an earlier driver has left."""
+        """Take the lead of the job; return its journal, and the record of an earlier driver."""
         if self._store is None:
             return None, None
         if not self.secret:
             raise UsageError("--store-dir needs PADDLE_SECRET, which a driver that is started again has, too")
         journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
         record = journal.lead()
-        if not self._settings.has_agents:  # agents see by themselves whether a driver lives
+        if not self._settings.has_agents:  # agents detect the end of a driver without the lock
             try:
                 self._lock = DriverLock(self._store / "workers")
             except PaddleError:
@@ -119,7 +120,7 @@ class JobWorkers:
     def run(self) -> Results:
         """Run the job to its end.
 
-        Raises: TimeoutException, RuntimeError: it could not begin.
+        Raises: TimeoutException, RuntimeError: the job could not begin.
         """
         try:
             if self._record is None:
@@ -138,7 +139,7 @@ class JobWorkers:
                 self._journal.close()
 
     def hand_over(self) -> NoReturn:
-        """End this driver, and let the next one have the workers at once."""
+        """End this driver, and leave the workers to the next driver at once."""
         self.driver.freeze()
         if self._journal is not None:
             self._journal.close()
@@ -175,7 +176,7 @@ class JobWorkers:
         return worker.run(self._writer, events)
 
     def _list_variables(self) -> dict[str, str]:
-        """Return what all workers are told."""
+        """Return the variables that all workers get."""
         return {
             names.HOROVOD_GLOO_RENDEZVOUS_ADDR: LOOPBACK,
             names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
@@ -187,16 +188,16 @@ class JobWorkers:
 
 
 def _end_at_once(error: PaddleError) -> None:
-    """End this driver, and none of its workers: another driver has them, or will have."""
+    """End this driver and none of its workers; the next driver takes over the workers."""
     glog.fatal(str(error))
     os._exit(error.exit_code)
 
 
 @contextmanager
 def stopping_on_signals(workers: JobWorkers, hands_over: bool = False) -> Iterator[list[int]]:
-    """End the workers of a job when SIGINT or SIGTERM comes; yield which have come.
+    """End the workers of a job on SIGINT or SIGTERM; yield the list of received signals.
 
-    Args: hands_over: SIGTERM ends the driver alone.
+    Args: hands_over: SIGTERM ends only the driver.
     """
     came: list[int] = []
 
@@ -221,7 +222,8 @@ def stopping_on_signals(workers: JobWorkers, hands_over: bool = False) -> Iterat
 def run_job(settings: ElasticSettings, program: WorkerProgram) -> None:
     """Run a job to its end.
 
-    Raises: JobFailedError: see `judge`.  TimeoutException, RuntimeError: it could not begin.  StoppedError: a signal.
+    Raises: JobFailedError: see `judge`.  TimeoutException, RuntimeError: the job could not begin.  StoppedError: a
+        signal has ended the job.
     """
     workers = JobWorkers(settings, program)
     try:

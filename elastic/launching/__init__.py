@@ -1,1 +1,1 @@
-"""Workers as processes of this machine: how they are started, what becomes of their output, and how a job has ended."""
+"""Workers as processes of this machine: their start, their output, and the verdict about a finished job."""

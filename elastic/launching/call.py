@@ -1,6 +1,6 @@
-"""A worker of function mode: it calls its function, and gives back what that returns.
+"""A worker of function mode: the worker calls its function, and sends back the result.
 
-python -m elastic.launching.call      for a function that travels by its name (`elastic.launch.run` starts it)
+python -m elastic.launching.call      runs a function that is given by name (`elastic.launch.run` starts this program)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runtime.errors import PaddleError, UsageError
 
 
 class FunctionCall(NamedTuple):
-    """What every worker does."""
+    """The function that every worker calls, with its arguments."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -38,12 +38,12 @@ class FunctionCall(NamedTuple):
 
 
 def main() -> int:
-    """Do the work of a function that travels by its name; return the exit status."""
+    """Run a function that is given by name; return the exit code."""
     return _report(lambda: _perform(_fetch()))
 
 
 def work_forked(call: FunctionCall) -> int:
-    """Do the work in a process that was forked from the one that called run(); return the exit status."""
+    """Run a function in a process that was forked from the caller of run(); return the exit code."""
     WORKER.forget()
     return _report(lambda: _perform(call))
 
@@ -74,7 +74,7 @@ def _fetch() -> FunctionCall:
 def _perform(call: FunctionCall) -> None:
     environ = os.environ
     result = call.function(*call.args, **call.kwargs)
-    # the variables are those of the last generation: the rank may be another one than at the start
+    # the variables are from the last generation: the rank may differ from the rank at the start
     given = {"size": int(environ[names.HOROVOD_SIZE]), "result": result}
     content = dump_bounded_object(given, f"the results of {describe_function(call.function)}")
     _open_store().put(RESULTS, environ[names.HOROVOD_RANK], content)

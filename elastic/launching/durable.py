@@ -1,8 +1,8 @@
-"""Workers that outlive their driver: another driver finds them by their directories, and goes on with them.
+"""Workers that outlive their driver: the next driver finds the workers by their directories and takes them over.
 
-<store>/driver.lock              locked by the driver that lives
-<store>/<incarnation>/pid        of the guard      .../stdout, .../stderr    what the worker has written
-<store>/<incarnation>/exit       its status        .../shown.stdout          bytes of it that were shown
+<store>/driver.lock              locked by the running driver
+<store>/<incarnation>/pid        pid of the guard         .../stdout, .../stderr    output of the worker
+<store>/<incarnation>/exit       exit code of the worker  .../shown.stdout          bytes of stdout that were shown
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from elastic.launching.output import KINDS, OutputWriter
 from elastic.membership.results import WorkerExit
 from runtime.errors import DirectoryInUseError, VolumeError
 
-LOOK_S = 0.1  # between two looks at the output and whether the worker has to end
-BEGIN_S = 10.0  # for a guard to write its pid
-LOST = 75  # counts as the status of a worker whose guard was killed
+LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
+BEGIN_S = 10.0  # seconds for a guard to write its pid
+LOST = 75  # exit code for a worker whose guard was killed
 
 
 class DriverLock:
-    """The lock by which guards see that a driver lives.
+    """The lock by which guards see that a driver runs.
 
-    Raises: DirectoryInUseError: another driver holds it.  VolumeError.
+    Raises: DirectoryInUseError: another driver holds the lock.  VolumeError: the lock file cannot be written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,7 +41,7 @@ class DriverLock:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = (directory / guard.LOCK).open("ab", buffering=0)
             until = time.monotonic() + 10 * guard.LOOK_S
-            while True:  # a guard looks at the lock for a moment
+            while True:  # a guard holds the lock briefly to test it
                 try:
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return
@@ -56,7 +56,7 @@ class DriverLock:
             raise VolumeError(f"--store-dir: {directory} cannot be written: {exc.strerror}") from exc
 
     def close(self) -> None:
-        """Let it go."""
+        """Release the lock."""
         self._file.close()
 
 
@@ -69,9 +69,9 @@ def run_durable(
     ends: Sequence[threading.Event],
     grace_s: float,
 ) -> WorkerExit:
-    """Find the worker of a directory, or start it if it has none; wait for its end, or end it.
+    """Find the worker of a directory, or start a worker if there is none; wait for its end, or end the worker.
 
-    Raises: VolumeError: a file cannot be written.  OSError: it cannot be started.
+    Raises: VolumeError: a file cannot be written.  OSError: the worker cannot be started.
     """
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (place / guard.PID).exists():
@@ -113,7 +113,7 @@ def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path,
 
 
 def read_guard(place: Path) -> tuple[int, str] | None:
-    """Return pid and start of a guard, as it has written them; None: it has not."""
+    """Return the pid and the start time that a guard has written, or None before the guard has written them."""
     try:
         pid, _, start = (place / guard.PID).read_text(encoding="ascii").strip().partition(" ")
     except (OSError, ValueError):
@@ -122,7 +122,7 @@ def read_guard(place: Path) -> tuple[int, str] | None:
 
 
 def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
-    """Wait for the end of a worker; return whether it was told to end."""
+    """Wait for the end of a worker; return whether an event has ended the worker."""
     found = read_guard(place)
     descriptor = -1 if found is None else open_process(*found)
     if found is None or descriptor < 0:
@@ -141,14 +141,14 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
                 return True
     finally:
         os.close(descriptor)
-    if not (place / guard.EXIT).exists():  # the guard was killed, and its worker may go on
+    if not (place / guard.EXIT).exists():  # the guard was killed, and its worker may still run
         with contextlib.suppress(ProcessLookupError):
             os.killpg(found[0], signal.SIGKILL)
     return False
 
 
 def open_process(pid: int, start: str) -> int:
-    """Return a descriptor of a process; -1 if it has ended, and another one may have its number."""
+    """Return a descriptor of a process, or -1 if the process has ended, because its pid may be in use again."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -163,7 +163,7 @@ def open_process(pid: int, start: str) -> int:
 
 
 def read_exit(place: Path) -> int:
-    """Return the status of a worker that has ended."""
+    """Return the exit code of a worker that has ended."""
     with contextlib.suppress(OSError, ValueError):
         return int((place / guard.EXIT).read_text(encoding="ascii"))
     return LOST
@@ -172,7 +172,7 @@ def read_exit(place: Path) -> int:
 def follow(
     place: Path, writer: OutputWriter, rank: int, kind: str, file: FileIO | None, is_over: threading.Event
 ) -> None:
-    """Show what a worker writes to a file, from where an earlier driver has stopped to its end."""
+    """Show the output file of a worker to its end, from the position where an earlier driver stopped."""
     mark = place / f"shown.{kind}"
     with (place / kind).open("rb", buffering=0) as source, contextlib.ExitStack() as stack:
         if file is not None:

@@ -1,6 +1,6 @@
 """The flags of `paddle elastic run`, and the arguments of `elastic.launch.run`.
 
-Their names, and those of the attributes, are Horovod 0.28's where it has them.
+The names of flags and attributes are Horovod 0.28's where Horovod has the flag.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ NOT_HERE = {
 
 
 class RunParser(argparse.ArgumentParser):
-    """A parser that raises."""
+    """A parser that raises UsageError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong. Raises: UsageError."""
+        """Report a wrong command line. Raises: UsageError: always."""
         raise UsageError(f"{message}; 'paddle elastic run --help' lists all flags")
 
 
@@ -98,9 +98,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return the flags of `paddle elastic run` that mean the same as arguments of `run` (pure).
+    """Return the flags of `paddle elastic run` that are equivalent to arguments of `run` (pure).
 
-    Raises: UsageError: an argument asks for what there is not.
+    Raises: UsageError: an argument asks for an unsupported feature.
     """
     for name, why in NOT_HERE.items():
         if options.get(name):

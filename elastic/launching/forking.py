@@ -1,16 +1,16 @@
-"""Workers that are forked, so that a function that is in no module, with all that it refers to, needs not travel.
+"""Forked workers, which have any function of the caller in memory, even a function that no module exports.
 
     the process that calls run()      has the function in its memory
-      the fork server                 forked from it before the driver has threads; has one thread, and forks when asked
-        a guard for each worker       `guard.run_with_pipe`, as before a command
+      the fork server                 is forked before the driver has threads; has one thread, and forks on request
+        a guard for each worker       `guard.run_with_pipe`, as for a command
           the worker                  has the same function in its memory
 
-The driver asks with descriptors: for the worker's output, for the pipe by which the guard sees that the driver lives,
-of a file with the worker's variables, and of a connection on which signals come and the exit code goes back. No object
-is pickled. The fork server ends when the driver closes its connection, or is gone.
+The driver sends descriptors with a request: the files of the worker's output, the pipe by which the guard sees that the
+driver runs, a file with the worker's variables, and a connection. The connection carries signals to the worker and
+returns the exit code. No object is pickled. The fork server ends when the driver closes its connection or ends.
 
-A worker begins as a process of its own would: its streams, variables, handlers of signals and of the exit, the seed of
-numpy and its place in a job are not those of the process that called run().
+A worker starts like a new program: the worker shares no streams, variables, signal handlers, exit handlers, numpy seed
+or place in a job with the process that called run().
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from elastic.launching import guard
 from elastic.launching.processes import ProcessFiles, WorkerProcess
 from runtime.errors import LostPeerError
 
-END_S = 5.0  # for the fork server to end
+END_S = 5.0  # seconds for the fork server to end
 KILLED = "the process that forks the workers was killed"
-NOT_FORKED = b"?"  # begins the answer of a fork server that could not fork
+NOT_FORKED = b"?"  # first byte of the answer of a fork server that could not fork
 _OPEN: set[socket.socket] = set()  # the drivers' connections in this process, which a further fork server must not hold
 
 
 class ForkServer:
-    """Forks workers from this process as it is now.
+    """Forks workers from the present state of this process.
 
-    Args: work: what a worker does; returns its exit status.
+    Args: work: function that a worker runs; returns the exit code.
 
     Thread safety: `start` may be called from any thread.
     Raises: OSError: no process can be forked.
@@ -54,7 +54,7 @@ class ForkServer:
         self._connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
-                stream.flush()  # what a buffer has must not come a second time from a worker
+                stream.flush()  # a worker must not write buffered output a second time
         with other:
             try:
                 self._pid = _fork()
@@ -111,14 +111,14 @@ class ForkedProcess:
         return self._connection.fileno()
 
     def signal(self, number: int) -> None:
-        """Let the fork server send a signal to its group."""
-        with contextlib.suppress(OSError):  # it is gone; the guard ends the worker
+        """Ask the fork server to send a signal to the process group of the worker."""
+        with contextlib.suppress(OSError):  # the fork server is gone; the guard ends the worker
             self._connection.send(b"%d" % number)
 
     def wait(self) -> int:
-        """Wait for its end; return its exit code, -n after signal n.
+        """Wait for the end of the worker; return its exit code, -n after signal n.
 
-        Raises: LostPeerError: the fork server is gone.  OSError: there could not be another process.
+        Raises: LostPeerError: the fork server is gone.  OSError: the worker could not be forked.
         """
         try:
             found = self._connection.recv(1024)
@@ -131,12 +131,15 @@ class ForkedProcess:
         return int(found)
 
     def close(self) -> None:
-        """Let its connection go."""
+        """Close the connection."""
         _close(self._connection)
 
 
 def _fork() -> int:
-    """Return the new process, 0 in it. It has this thread alone, and no lock that a worker needs is held by another."""
+    """Fork; return the pid of the child, or 0 in the child.
+
+    The child has only this thread. No other thread holds a lock that a worker needs.
+    """
     numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stub is wrong
     with warnings.catch_warnings(), numbers.lock:  # `glog` takes care of its own lock
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
@@ -149,7 +152,7 @@ def _close(connection: socket.socket) -> None:
 
 
 def _end_with(do: Callable[[], int]) -> NoReturn:
-    """End this process, which was forked, with what a function returns; never return to the caller's frames."""
+    """End this forked process with the return value of a function; never return to the caller's frames."""
     status = 1
     try:
         status = do()
@@ -167,23 +170,23 @@ def _begin_server(drivers: socket.socket, own: socket.socket, work: Callable[[],
     for connection in (drivers, *_OPEN):
         connection.close()
     _OPEN.clear()
-    os.setsid()  # Ctrl-C is for the driver
+    os.setsid()  # Ctrl-C must reach only the driver
     _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _Forker(own, work).serve()
 
 
 class _Forker:
-    """The fork server: it forks and waits, and does nothing that may need another thread."""
+    """The fork server: it forks and waits, and needs no second thread."""
 
     def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
         self._connection, self._work = connection, work
-        self._guards: dict[int, tuple[int, socket.socket]] = {}  # pid and connection, by the descriptor of a process
+        self._guards: dict[int, tuple[int, socket.socket]] = {}  # pid and connection of a guard, by the descriptor of its process
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
     def serve(self) -> int:
-        """Fork what the driver asks for, until it is gone."""
+        """Serve the requests of the driver until the driver is gone."""
         while True:
             number, _ = self._poll.poll()[0]  # one at a time: its descriptor may be another one's afterwards
             if number in self._guards:
@@ -194,7 +197,7 @@ class _Forker:
                 return 0
 
     def _take(self) -> bool:
-        """Fork one more worker; return whether there is a driver."""
+        """Fork one more worker; return whether the driver is still connected."""
         asked, descriptors, *_ = socket.recv_fds(self._connection, 1, 5)
         if not asked:
             return False
@@ -210,7 +213,7 @@ class _Forker:
             if not pid:
                 _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # here and there, so that it is done before a signal may come
+                os.setpgid(pid, pid)  # in parent and child, so that the group exists before a signal
             ended = os.pidfd_open(pid)
             self._guards[ended] = pid, other
             self._poll.register(ended, select.POLLIN)
@@ -220,7 +223,7 @@ class _Forker:
         return True
 
     def _finish(self, ended: int) -> None:
-        """Say how a worker has ended."""
+        """Send the exit code of a worker to the driver."""
         pid, connection = self._guards.pop(ended)
         with contextlib.suppress(OSError):
             guard.kill_left(pid)
@@ -234,7 +237,7 @@ class _Forker:
         connection.close()
 
     def _signal(self, number: int) -> None:
-        """Give a signal of the driver on to a worker."""
+        """Pass a signal of the driver on to a worker."""
         found = [(pid, one) for pid, one in self._guards.values() if one.fileno() == number]
         for pid, connection in found:
             try:
@@ -242,13 +245,13 @@ class _Forker:
             except OSError:
                 asked = b""
             if not asked:
-                self._poll.unregister(connection)  # the driver waits no more; the guard ends the worker
+                self._poll.unregister(connection)  # the driver does not wait any more; the guard ends the worker
                 return
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, int(asked))
 
     def _guard(self, connection: socket.socket, variables: int, files: ProcessFiles) -> int:
-        """Be the guard of a worker, and return its status."""
+        """Act as the guard of a worker, and return the exit code of the worker."""
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         for one in (self._connection, connection, *(other for _, other in self._guards.values())):
@@ -276,13 +279,13 @@ class _Forker:
 
 
 def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int) -> int:
-    """Do the work as a program of its own would, and return its status."""
+    """Run the work like a new program, and return the exit code."""
     os.close(watched)
     os.environ.clear()
     os.environ.update(environ)
     _reset_signals()
     _open_streams()
-    atexit._clear()  # those of the process that called run()
+    atexit._clear()  # the exit handlers of the process that called run()
     np.random.seed()
     status = _call(work)
     _end_threads()
@@ -294,7 +297,7 @@ def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int
 
 
 def _call(work: Callable[[], int]) -> int:
-    """Return the status of a program that does this work."""
+    """Run the work, and return the exit code that a program with this work would have."""
     try:
         return work()
     except SystemExit as exc:
@@ -315,14 +318,14 @@ def _end_threads() -> None:
     """End thread pools, and wait for all threads but daemons, as Python does at its end."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
-    except RuntimeError:  # run() was called by a thread of a pool, which is this one, and cannot wait for itself
+    except RuntimeError:  # this thread of a pool called run(), and cannot join itself
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
 
 
 def _reset_signals() -> None:
-    """Let signals do what they do in a new process; what is ignored stays so."""
+    """Reset the signal handlers as in a new process; ignored signals stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) and signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL):
@@ -332,7 +335,7 @@ def _reset_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Read nothing, and write to the descriptors; the streams may be those of a notebook, or of a test."""
+    """Open new standard streams on the descriptors, because the streams may belong to a notebook or a test."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -1,8 +1,8 @@
-"""Function mode: a function as the work of every worker of a job, in place of a command.
+"""Function mode: every worker of a job runs a function in place of a command.
 
-Workers on this machine are forked, and have the function and its arguments in their memory: it may be any function, as
-in a notebook. A worker of an agent, or of another `executable`, gets the function by its name (`references`). Results
-travel as JSON and arrays, through a store of the job with its secret.
+Workers on this machine are forked and have the function and its arguments in memory, so that any function is allowed,
+e.g. a function of a notebook. A worker of an agent, or of another `executable`, imports the function by name
+(`references`). Results are sent as JSON and arrays through a store that requires the secret of the job.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class FunctionStore:
-    """Gives workers that have no copy of it their function, and takes the results of all."""
+    """Sends the function to workers without a copy, and receives the results of all workers."""
 
     def __init__(self, call: FunctionCall, secret: str) -> None:
         self._call = call
@@ -50,13 +50,14 @@ class FunctionStore:
         self._client = RendezvousClient(LOOPBACK, self._port, secret, ASK_S)
 
     def list_variables(self, address: str) -> dict[str, str]:
-        """Return what a worker is told that reaches this machine by an address, and has a copy of the function."""
+        """Return the variables of a worker that has a copy of the function and reaches this machine at an address."""
         return {VARIABLE: f"{address}:{self._port}"}
 
     def offer(self, address: str) -> dict[str, str]:
-        """Return the same for a worker that gets the function here.
+        """Return the variables of a worker that fetches the function from this store.
 
-        Raises: UsageError: it has no name; or an argument is neither data nor an array, or they are too large.
+        Raises: UsageError: the function has no name, an argument is neither plain data nor an array, or the arguments
+            are too large.
         """
         reference = name_function(self._call.function)
         given = {"reference": reference, "args": self._call.args, "kwargs": dict(self._call.kwargs)}
@@ -64,9 +65,9 @@ class FunctionStore:
         return self.list_variables(address)
 
     def results(self) -> list[Any]:
-        """Return what the function has returned, by rank.
+        """Return the results of the function by rank.
 
-        Raises: JobFailedError: a rank has returned nothing.  DataError: or something that is no object.
+        Raises: JobFailedError: a rank has sent no result.  DataError: the result of a rank cannot be parsed.
         """
         found: list[Any] = []
         size = 1
@@ -81,16 +82,16 @@ class FunctionStore:
         return found
 
     def close(self) -> None:
-        """End it."""
+        """Stop the store."""
         self._server.shutdown_server()
 
 
 def run_function(call: FunctionCall, executable: str | None, launch: Callable[[WorkerProgram], None]) -> list[Any]:
-    """Return what a function returns on the workers of a job, by rank.
+    """Run a function on the workers of a job, and return the results by rank.
 
     Args: executable: another Python, which imports the function.  launch: runs a job of this program to its end.
-    Raises: UsageError: the function, or an argument, cannot be given to another program.
-        JobFailedError: a rank has returned nothing.
+    Raises: UsageError: the function, or an argument, cannot be sent to another program.
+        JobFailedError: a rank has sent no result.
     """
     environ = os.environ
     if environ.get(VARIABLE):
@@ -101,7 +102,7 @@ def run_function(call: FunctionCall, executable: str | None, launch: Callable[[W
     secret = read_environment(environ).secret or secrets.token_hex(32)
     command = [executable or sys.executable, "-m", "elastic.launching.call"]
     with ExitStack() as stack:
-        if executable is None:  # before anything here has threads
+        if executable is None:  # the fork must come before this process starts threads
             forks = ForkServer(partial(work_forked, call))
             stack.callback(forks.close)
             start: StartProcess = forks.start

@@ -1,13 +1,14 @@
-"""Stands between the driver and a worker: it ends the worker when the driver is gone, however that came.
+"""The guard of a worker: a process that ends the worker when the driver is gone for any reason.
 
     python -I -S guard.py pipe FD COMMAND...              FD is a pipe whose other end the driver holds
-    python -I -S guard.py directory DIR GRACE COMMAND...  another driver may go on with the worker
+    python -I -S guard.py directory DIR GRACE COMMAND...  the next driver may take over the worker
 
-In a directory of the worker the guard writes `pid` (its own and the time of its start), and at the end `exit`. A driver
-holds the lock of `DIR/../driver.lock` as long as it lives; without one for GRACE seconds the worker is ended.
+In the directory of the worker the guard writes `pid` (its own pid and start time), and at the end `exit`. A running
+driver holds the lock of `DIR/../driver.lock`. The guard ends the worker after GRACE seconds without a driver.
 
-The guard leads a process group, so that a signal to the group reaches the worker and its children. It ends with the
-worker's status, 128 + n after signal n. It imports nothing of ours, because every worker waits for it.
+The guard leads a process group, so that a signal to the group reaches the worker and its children. The guard exits with
+the exit code of the worker, 128 + n after signal n. The guard imports no module of the project, because every worker
+waits for the start of its guard.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # every worker waits for the imports of its guard
     from collections.abc import Callable
 
-GRACE_S = 5.0  # between SIGTERM and SIGKILL
-LOOK_S = 0.5  # between two looks whether a driver lives
+GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
+LOOK_S = 0.5  # seconds between two checks for a running driver
 NO_PROGRAM = 127
-BEGUN = 126  # another guard has this worker
+BEGUN = 126  # exit code: another guard has this worker
 PID, EXIT, LOCK = "pid", "exit", "driver.lock"
-CAME: list[int] = []  # signals to the group; the worker has them, too, if it was there
+CAME: list[int] = []  # received signals to the group; a running worker receives the same signals
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command to its end, and return its status."""
+    """Run a command to its end, and return its exit code."""
     leave_signals()
     if arguments[0] == "pipe":
         return run_with_pipe(int(arguments[1]), lambda: start(arguments[2:]))
@@ -40,13 +41,13 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Do nothing about signals that are for the worker, but remember them until it is there."""
+    """Do not react to signals for the worker; record the signals until the worker has started."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: CAME.append(number))  # not inherited by programs, as SIG_IGN would be
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
-    """Run a process as long as somebody holds the other end of a pipe; `begin` starts it and returns it, or 0."""
+    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid, or 0."""
     child = begin()
     if not child:
         return NO_PROGRAM
@@ -61,7 +62,7 @@ def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
 
 
 def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
-    """Run a command as long as a driver lives, or one comes within `grace_s` seconds."""
+    """Run a command while a driver runs; end the command after `grace_s` seconds without a driver."""
     try:
         file = os.open(f"{directory}/{PID}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -89,7 +90,7 @@ def run_in_directory(directory: str, grace_s: float, command: list[str]) -> int:
 
 
 def start(command: list[str]) -> int:
-    """Start a command, and return its process; 0 if it cannot be run."""
+    """Start a command, and return its pid, or 0 if the command cannot be run."""
     try:
         return os.posix_spawnp(command[0], command, os.environ)
     except OSError as error:
@@ -98,13 +99,13 @@ def start(command: list[str]) -> int:
 
 
 def pass_on(child: int) -> None:
-    """Give a new worker the signal that came to its group before it was there."""
+    """Send a new worker the signals that its group received before the worker started."""
     for number in CAME[:1]:
         os.kill(child, number)
 
 
 def finish(child: int) -> int:
-    """Return the status of a worker that has ended, and end what it has left behind."""
+    """Return the exit code of a worker that has ended, and end its remaining children."""
     _, status = os.waitpid(child, 0)
     os.killpg(0, signal.SIGTERM)
     code = os.waitstatus_to_exitcode(status)
@@ -124,14 +125,14 @@ def end_group(ended: int) -> None:
 
 
 def kill_left(pid: int) -> None:
-    """Kill the worker of a guard that has ended, is not waited for yet, and was killed itself."""
+    """Kill the worker of a guard that was killed and has not been waited for yet."""
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if ended is not None and ended.si_code != os.CLD_EXITED:
         os.killpg(pid, signal.SIGKILL)
 
 
 def has_driver(directory: str) -> bool:
-    """Return whether a driver holds its lock."""
+    """Return whether a driver holds the lock."""
     file = os.open(f"{directory}/../{LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -143,7 +144,7 @@ def has_driver(directory: str) -> bool:
 
 
 def read_start(pid: int) -> str:
-    """Return when a process began, in ticks of the clock; no other process of this number has the same."""
+    """Return the start time of a process in clock ticks; pid and start time together identify a process."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
         return file.read().rpartition(")")[2].split()[19]
 

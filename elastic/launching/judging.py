@@ -1,4 +1,4 @@
-"""Whether a job has succeeded (pure)."""
+"""The verdict about a finished job (pure)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from runtime.errors import LostPeerError
 class JobFailedError(RuntimeError):
     """A job has failed.
 
-    Attributes: exit_code: of the command that ran it: that of the worker that failed first, 75 where it was ended by a
-        signal or where no worker is to blame.
+    Attributes: exit_code: exit code of the command that ran the job. The value is the exit code of the worker that
+        failed first, or 75 if a signal ended that worker or no worker is to blame.
     """
 
     def __init__(self, text: str, exit_code: int = LostPeerError.exit_code) -> None:
@@ -21,8 +21,8 @@ class JobFailedError(RuntimeError):
 def judge(results: Results) -> None:
     """Return if a job has succeeded.
 
-    Raises: JobFailedError: it was stopped with an error; or a worker has failed: the first one by time is named; or no
-        worker has come to the end of its work.
+    Raises: JobFailedError: the job was stopped with an error, a worker has failed (the message names the first failure
+        by time), or no worker has finished its work.
     """
     if results.error_message is not None:
         raise JobFailedError(results.error_message)

@@ -1,9 +1,9 @@
-"""The workers' output: each line on the driver's own with the worker's rank, and in a file of each rank.
+"""The output of the workers: the driver prints each line with the rank, and copies the line to a file of the rank.
 
     [0]<stdout>:a line of rank 0
     [1]<stderr>:a line of rank 1
 
-The rank is the one that the worker began with.
+The rank is the first rank of the worker.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ KINDS = ("stdout", "stderr")
 
 
 class OutputSink(Protocol):
-    """Where the output of a worker goes."""
+    """A destination for the output of a worker."""
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
         """Return the files of a rank, by stream."""
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Take what a worker writes until its end; close both files."""
+        """Process the output of a worker to its end; close both files."""
 
 
 class OutputWriter:
-    """Writes lines of all workers.
+    """Writes the lines of all workers.
 
     Args: directory: for `rank.<number>/stdout` and `stderr`; None: no files.  width: digits of the number.
-        has_time: whether a line begins with the time.  is_continued: the files are those of an earlier driver.
+        has_time: whether a line begins with the time.  is_continued: continue the files of an earlier driver.
 
     Thread safety: every method may be called from any thread.
     """
@@ -57,9 +57,9 @@ class OutputWriter:
         self._begun: set[int] = set()  # ranks whose files this job has begun
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Return the files of a rank: new ones at first, then the same, as a later worker may have the same rank.
+        """Return the files of a rank: new files for the first worker, and the same files for later workers of the rank.
 
-        Raises: VolumeError: they cannot be written.
+        Raises: VolumeError: the files cannot be written.
         """
         if self._directory is None:
             return dict.fromkeys(KINDS)
@@ -74,7 +74,7 @@ class OutputWriter:
             raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Copy what a worker writes until its end; close both files."""
+        """Copy the output of a worker to its end; close both files."""
         prefix = f"[{rank}]<{kind}>:".encode()
         rest = b""
         with contextlib.closing(source), contextlib.closing(file) if file else contextlib.nullcontext():
@@ -101,9 +101,9 @@ class OutputWriter:
         stamp = time.ctime(self._now()).encode() if self._has_time else b""
         text = b"".join(stamp + prefix + line + b"\n" for line in lines)
         stream = sys.stdout if kind == "stdout" else sys.stderr
-        with self._lock, contextlib.suppress(OSError, ValueError):  # a reader that is gone does not end the worker
+        with self._lock, contextlib.suppress(OSError, ValueError):  # a reader that has gone does not end the worker
             if hasattr(stream, "buffer"):
                 stream.buffer.write(text)
-            else:  # of a notebook
+            else:  # a notebook's stream has no buffer
                 stream.write(text.decode(errors="replace"))
             stream.flush()

@@ -26,8 +26,8 @@ from elastic.membership.results import WorkerExit
 from runtime.errors import ConfigError
 from runtime.interfaces import list_nics
 
-LOOK_S = 0.1  # between two looks whether the worker has to end
-DRAIN_S = 5.0  # for the output that is left after the end
+LOOK_S = 0.1  # seconds between two checks of the events that end the worker
+DRAIN_S = 5.0  # seconds for the remaining output after the end
 NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
 
 
@@ -36,7 +36,7 @@ def make_environment(
 ) -> dict[str, str]:
     """Return the variables of a worker (pure).
 
-    Args: base: those of the driver, of which some are not given on.  more: those that all workers have.
+    Args: base: variables of the driver; some are not passed on.  more: variables that all workers have.
     """
     numbers = {
         names.HOROVOD_RANK: slot.rank,
@@ -60,7 +60,7 @@ def make_environment(
 
 
 def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a worker has from the program that starts it (pure)."""
+    """Return the variables that a worker inherits from the program that starts the worker (pure)."""
     return {
         name: value
         for name, value in environ.items()
@@ -71,7 +71,7 @@ def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
 def check_local(host: str) -> None:
     """Return if a host is this machine.
 
-    Raises: ConfigError: it is another one, or none.
+    Raises: ConfigError: the host is another machine, or unknown.
     """
     if host == socket.gethostname():
         return
@@ -88,7 +88,7 @@ def check_local(host: str) -> None:
 
 
 class ProcessFiles(NamedTuple):
-    """Descriptors that a worker begins with. `watched`: a pipe whose other end the driver holds as long as it lives."""
+    """The descriptors of a new worker. `watched`: a pipe whose other end stays open while the driver runs."""
 
     stdout: int
     stderr: int
@@ -96,26 +96,26 @@ class ProcessFiles(NamedTuple):
 
 
 class WorkerProcess(Protocol):
-    """A worker that has begun. It leads a process group."""
+    """A started worker, which leads a process group."""
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when the worker has ended."""
 
     def signal(self, number: int) -> None:
-        """Send a signal to its group; do nothing if it has ended."""
+        """Send a signal to the process group; do nothing after the end of the worker."""
 
     def wait(self) -> int:
-        """Wait for its end; return its exit code, -n after signal n."""
+        """Wait for the end of the worker; return its exit code, -n after signal n."""
 
     def close(self) -> None:
-        """Let its descriptors go."""
+        """Close the descriptors."""
 
 
 StartProcess = Callable[[Mapping[str, str], ProcessFiles], WorkerProcess]
 
 
 class CommandProcess:
-    """A command, with a guard of its own."""
+    """A command under a guard."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: ProcessFiles) -> None:
         self._process = subprocess.Popen(
@@ -134,33 +134,33 @@ class CommandProcess:
         return self._ended
 
     def signal(self, number: int) -> None:
-        """Send a signal to its group; do nothing if it has ended."""
+        """Send a signal to the process group; do nothing after the end of the worker."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def wait(self) -> int:
-        """Wait for its end; return its exit code, -n after signal n."""
+        """Wait for the end of the worker; return its exit code, -n after signal n."""
         with contextlib.suppress(OSError):
             guard.kill_left(self._process.pid)
         return self._process.wait()
 
     def close(self) -> None:
-        """Let its descriptor go."""
+        """Close the descriptor."""
         os.close(self._ended)
 
 
 def start_command(command: Sequence[str]) -> StartProcess:
-    """Return what starts a command as a worker."""
+    """Return a function that starts a command as a worker."""
     return lambda environ, files: CommandProcess(command, environ, files)
 
 
 def run_process(
     start: StartProcess, environ: Mapping[str, str], rank: int, writer: OutputSink, ends: Sequence[threading.Event]
 ) -> WorkerExit:
-    """Run a worker to its end, or end it when one of the events is set; copy its output meanwhile.
+    """Run a worker to its end, or end the worker when an event is set; copy its output.
 
-    Raises: VolumeError: its files cannot be written.  OSError: it cannot be started.
-        LostPeerError: it is gone, and how it has ended is not known.
+    Raises: VolumeError: the output files cannot be written.  OSError: the worker cannot be started.
+        LostPeerError: the worker is gone, and its exit code is unknown.
     """
     files = writer.open(rank)
     (stdout, its_stdout), (stderr, its_stderr), (watched, held) = os.pipe(), os.pipe(), os.pipe()
@@ -192,7 +192,7 @@ def run_process(
 
 
 def _wait(process: WorkerProcess, ends: Sequence[threading.Event]) -> bool:
-    """Wait for the end of a worker; return whether it was told to end."""
+    """Wait for the end of a worker; return whether an event has ended the worker."""
     poll = select.poll()
     poll.register(process, select.POLLIN)
     while not poll.poll(LOOK_S * 1000):

@@ -1,4 +1,4 @@
-"""What every worker of a job runs."""
+"""The program that every worker of a job runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from elastic.launching.processes import StartProcess
 class WorkerProgram(NamedTuple):
     """A command, or a function.
 
-    Attributes: command: of a worker of another machine, or one that outlives its driver.  environ: the variables of a
-        worker of this machine beside those of its slot.  start: begins it on this machine.  offer: returns further
-        variables of a worker that reaches this machine by an address; raises UsageError where it cannot run there.
-        secret: of a job for which the user has given none; "": it may be any.
+    Attributes: command: command of a worker on another machine, or of a worker that outlives its driver.  environ:
+        variables of a worker on this machine, without the variables of its slot.  start: starts a worker on this
+        machine.  offer: returns further variables of a worker that reaches this machine at an address; raises
+        UsageError if the program cannot run on another machine.  secret: secret of the job if the user gives none; "":
+        no preference.
     """
 
     command: Sequence[str]

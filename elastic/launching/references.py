@@ -1,6 +1,6 @@
-"""How a function and what it returns travel between processes: by a name, `module:qualname`, and as JSON and arrays.
+"""The exchange of functions and results between processes: a function by its name `module:qualname`, data as JSON.
 
-A worker that an agent starts, or another Python, imports its function. No object of another process is unpickled.
+A worker of an agent, or of another Python, imports its function. No object of another process is unpickled.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from elastic.keyvalue.store import MOST_VALUE_BYTES
 from elastic.process.objects import dump_object
 from runtime.errors import UsageError
 
-VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # the store of the function, address:port; a worker has it
+VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # variable of a worker: address:port of the store of the function
 SCOPE, KEY, RESULTS = "runfunc", "func", "runfunc_result"
 ASK_S = 30.0  # seconds for the store to answer
 
 
 def describe_function(func: object) -> str:
-    """Return `module:qualname` of a function, whether that is a name by which it is found or not."""
+    """Return `module:qualname` of a function, even if the function cannot be imported by this name."""
     return f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', '') or type(func).__name__}"
 
 
 def name_function(func: Callable[..., Any]) -> str:
-    """Return the reference of a function, by which another process finds it.
+    """Return the reference by which another process imports a function.
 
-    Raises: UsageError: it has none: it is a lambda, an inner function, or something that is no function of a module.
+    Raises: UsageError: there is no reference, because the function is a lambda, an inner function or not part of a
+        module.
     """
     name, shown = getattr(func, "__qualname__", ""), describe_function(func)
     if not isinstance(func, FunctionType) or "<" in name:
@@ -47,7 +48,7 @@ def name_function(func: Callable[..., Any]) -> str:
 
 
 def _name_main(shown: str) -> str:
-    """Return the name by which other processes import the script of this one."""
+    """Return the name by which other processes import the main script of this process."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
@@ -68,7 +69,7 @@ def _find(module: object, name: str) -> object:
 def find_function(reference: str) -> Callable[..., Any]:
     """Return the function of a reference.
 
-    Raises: ImportError: there is no such module.  UsageError: or no such function in it.
+    Raises: ImportError: there is no such module.  UsageError: the module has no such function.
     """
     module, _, name = reference.partition(":")
     found = _find(importlib.import_module(module), name)
@@ -78,14 +79,14 @@ def find_function(reference: str) -> Callable[..., Any]:
 
 
 def dump_bounded_object(value: object, what: str) -> bytes:
-    """Return arguments or results as bytes.
+    """Encode arguments or results as bytes.
 
-    Raises: UsageError: they are neither data nor arrays, or too large.
+    Raises: UsageError: the value is neither plain data nor arrays, or is too large.
     """
     try:
         content = dump_object(value)
     except TypeError as exc:
-        why = str(exc).partition("; unsafe_pickle")[0]  # which is for ranks among each other
+        why = str(exc).partition("; unsafe_pickle")[0]  # this advice is only for exchanges between ranks
         raise UsageError(f"{what} cannot be sent to another process: {why}") from exc
     if len(content) > MOST_VALUE_BYTES:
         raise UsageError(
@@ -96,7 +97,7 @@ def dump_bounded_object(value: object, what: str) -> bytes:
 
 
 def make_path(environ: Mapping[str, str]) -> str:
-    """Return PYTHONPATH for workers that import what this process can import."""
+    """Return a PYTHONPATH with which workers can import the same modules as this process."""
     root = str(Path(__file__).resolve().parents[2])
     entries = [one or str(Path.cwd()) for one in sys.path] + [root]
     given = [one for one in environ.get("PYTHONPATH", "").split(os.pathsep) if one]
