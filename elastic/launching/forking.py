@@ -181,7 +181,7 @@ class _Forker:
 
     def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
         self._connection, self._work = connection, work
-        self._guards: dict[int, tuple[int, socket.socket]] = {}  # pid and connection of a guard, by the descriptor of its process
+        self._guards: dict[int, tuple[int, socket.socket]] = {}  # guard pid, connection; by process descriptor
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 

@@ -1,4 +1,4 @@
-"""What a training loop calls at its batches and epochs, so that a state follows it; as Horovod's Keras callbacks."""
+"""Callbacks that update a state at the batches and epochs of a training loop, as Horovod's Keras callbacks do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class CommitStateCallback:
-    """Commits a state every so many batches, and at the end of an epoch.
+    """Commits a state after every `batches_per_commit` batches, and at the end of an epoch.
 
-    Args: state: an `elastic.state.State`.  batches_per_commit: 0: at the end of an epoch only.
+    Args: state: an `elastic.state.State`.  batches_per_commit: 0: commit only at the end of an epoch.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -16,7 +16,7 @@ class CommitStateCallback:
         self.batches_remaining = batches_per_commit
 
     def on_batch_end(self, batch: int, logs: object = None) -> None:
-        """Count a batch, and commit when it is time."""
+        """Count a batch, and commit if the batch is the last one before a commit."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.commit()
@@ -26,22 +26,22 @@ class CommitStateCallback:
         self.commit()
 
     def commit(self) -> None:
-        """Commit, and count anew."""
+        """Commit, and reset the count of batches."""
         self.batches_remaining = self.batches_per_commit
         self.state.commit()
 
 
 class UpdateBatchStateCallback:
-    """Keeps `state.batch`, and shortens the first epoch after a reset by the batches that were committed.
+    """Updates `state.batch`, and shortens the first epoch after a reset by the committed batches.
 
-    Attributes: steps_per_epoch: of a whole epoch; None: not known.
+    Attributes: steps_per_epoch: batches of a whole epoch; None: unknown.
     """
 
     def __init__(self, state: Any, steps_per_epoch: int | None = None) -> None:
         self.state, self.steps_per_epoch = state, steps_per_epoch
 
     def steps_of_epoch(self) -> int | None:
-        """Return how many batches the present epoch still has."""
+        """Return the number of remaining batches of the present epoch."""
         return None if self.steps_per_epoch is None else max(0, self.steps_per_epoch - self.state.batch)
 
     def on_batch_end(self, batch: int, logs: object = None) -> None:
@@ -49,19 +49,19 @@ class UpdateBatchStateCallback:
         self.state.batch += 1
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Begin to count anew."""
+        """Reset the count of batches."""
         self.state.batch = 0
 
 
 class UpdateEpochStateCallback:
-    """Keeps `state.epoch` over resets, after which the loop counts its epochs from 0."""
+    """Updates `state.epoch` across resets, although the loop counts its epochs from 0 after a reset."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
         self.initial_epoch = int(state.epoch)
 
     def on_train_begin(self, logs: object = None) -> None:
-        """Take note of the epoch that training goes on with."""
+        """Record the epoch from which training continues."""
         self.initial_epoch = int(self.state.epoch)
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:

@@ -1,12 +1,12 @@
-"""The loop around what the user trains: sync, train, and after a failure or a change of hosts again with the others.
+"""The loop around the user's training function: sync, train, and repeat after a failure or a change of hosts.
 
-    once           listen to the driver
-    then           state.sync()      every rank gets the state of rank 0
-                   func(state)       ends the loop when it returns
+    once           start to receive notices of the driver
+    repeat         state.sync()      every rank gets the state of rank 0
+                   func(state)       a return ends the loop
                    on HorovodInternalError:   state.restore()
-                   on HostsUpdatedInterrupt:  go on with the state as it is
+                   on HostsUpdatedInterrupt:  keep the present state
                    leave the group, join the next generation, state.on_reset()
-    at the end     tell the driver that the work is done
+    at the end     report to the driver that the work is done
 
 Source: spec/elastic.md 1.6; the order is that of Horovod's `run_fn`.
 """
@@ -26,29 +26,29 @@ R = TypeVar("R")
 
 
 class ElasticState(Protocol):
-    """What the loop needs of a state."""
+    """The part of a state that the loop uses."""
 
     def sync(self) -> None:
-        """Give every rank the state of rank 0."""
+        """Send the state of rank 0 to every rank."""
 
     def restore(self) -> None:
-        """Go back to the last commit."""
+        """Return to the last commit."""
 
     def on_reset(self) -> None:
-        """Take note that the ranks have changed."""
+        """Adapt the state to changed ranks."""
 
 
 class HostNotices(Protocol):
-    """What tells a state of changes: `elastic.worker.WorkerNotificationManager`."""
+    """The source of notices for a state: `elastic.worker.WorkerNotificationManager`."""
 
     def init(self) -> None:
-        """Begin to listen."""
+        """Start to receive notices."""
 
     def register_listener(self, listener: Any) -> None:
-        """Tell this listener, too."""
+        """Add a listener."""
 
     def remove_listener(self, listener: Any) -> None:
-        """Tell this listener no more."""
+        """Remove a listener."""
 
 
 def run_fn(
@@ -57,10 +57,10 @@ def run_fn(
     notices: HostNotices | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return the function with the loop around it.
+    """Return a function that runs the loop around `func`.
 
-    Args: reset: leaves the group and joins the next generation.  notices: of the driver.  finish: is called when the
-        function has returned.
+    Args: reset: leaves the group and joins the next generation.  notices: source of the driver's notices.  finish:
+        called after the function has returned.
     """
 
     @functools.wraps(func)
@@ -100,6 +100,6 @@ def run_fn(
 
 
 def reset_worker(state: Any) -> None:
-    """Leave the group and join the next generation; what the driver said before it gave the rank is of the past."""
+    """Leave the group and join the next generation; drop the notices from before the new rank."""
     WORKER.shutdown()
     WORKER.init(on_placed=getattr(state, "forget_host_updates", lambda: None))

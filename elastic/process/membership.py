@@ -1,7 +1,7 @@
-"""This worker in its job: it forms the group of its generation, tells the driver that it lives, and joins the next one.
+"""The membership of this worker: it forms the group of a generation, sends heartbeats, and joins the next generation.
 
-WORKER.init()         the first generation, from the environment; after `shutdown` the next one, from the driver
-WORKER.group          the collectives
+WORKER.init()         joins the first generation from the environment, and after `shutdown` the next one of the driver
+WORKER.group          runs the collectives
 WORKER.shutdown()     leaves the group
 """
 
@@ -26,16 +26,16 @@ from runtime.environment import read_environment
 from runtime.errors import ConfigError, PaddleError
 from runtime.interfaces import resolve_nics
 
-HEARTBEAT_S = 2.0  # seconds between two signs of life
+HEARTBEAT_S = 2.0  # seconds between two heartbeats
 
 
 class WorkerMembership:
     """The place of this process in its job.
 
-    Attributes: has_state: whether this process has had the state of the job, which rank 0 gives to the others; None: it
-        does not say, as it has a loop of its own.
+    Attributes: has_state: whether this process has had the state of the job, which rank 0 sends to the others; None:
+        unknown, because the program does not use `hvd.elastic.run`.
 
-    Thread safety: `init` and `shutdown` are called by one thread.
+    Thread safety: a single thread calls `init` and `shutdown`.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class WorkerMembership:
 
     @property
     def is_initialised(self) -> bool:
-        """Whether there is a group now."""
+        """Whether this process is in a group now."""
         return self._group is not None
 
     @property
@@ -65,13 +65,13 @@ class WorkerMembership:
         return self._group
 
     def init(self, on_placed: Callable[[], None] = lambda: None) -> None:
-        """Form the group of this generation; blocks until all its ranks are there.
+        """Form the group of this generation; block until all ranks have connected.
 
-        A rank that is lost meanwhile leads to another generation, as often as the driver makes one.
+        If a rank is lost during the call, the worker joins the next generation, as often as the driver begins one.
 
-        Args: on_placed: is called when the driver has said which slot this worker has.
+        Args: on_placed: called when the driver has assigned a slot to this worker.
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
-            HorovodInternalError: of a job that is not elastic: a rank is not there.
+            HorovodInternalError: the job is not elastic, and a rank is missing.
             ConfigError: the environment is wrong.  PeerUnreachableError: the driver does not answer.
         """
         if self._group is not None:
@@ -100,24 +100,24 @@ class WorkerMembership:
             group.leave()
 
     def finish(self) -> None:
-        """Tell the driver that this worker has done its work, so that its exit status 0 means success."""
+        """Report to the driver that this worker has finished its work, so that its exit code 0 means success."""
         if self.client is not None:
             place = self.placement
             self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
 
     def end(self) -> None:
-        """Leave the group and stop the signs of life: the process ends."""
+        """Leave the group and stop the heartbeats before the end of the process."""
         self.shutdown()
         self._stop.set()
 
     def forget(self) -> None:
-        """Be as in a new process: this one was forked from one that may have a place of its own."""
+        """Reset the membership as in a new process, because the parent of a forked process may have a membership."""
         vars(self).update(vars(WorkerMembership()))
 
     # ----- With the driver -----
 
     def _begin(self) -> None:
-        """Read the environment, once in the life of the process."""
+        """Read the environment once per process."""
         self.placement = read_placement(os.environ)
         settings = read_settings(os.environ)
         self.settings = settings._replace(incarnation=settings.incarnation or uuid.uuid4().hex)
@@ -176,7 +176,7 @@ class WorkerMembership:
         )
 
     def _own_address(self) -> str:
-        """Return the address that other workers reach this one by: that of its way to the driver."""
+        """Return the address at which other workers reach this worker: the local address on the route to the driver."""
         if self.settings.nic:
             return resolve_nics(self.settings.nic)[0]
         if self.settings.own_address:
@@ -189,7 +189,7 @@ class WorkerMembership:
     def _beat(self) -> None:
         is_heard = True
         client = RendezvousClient(self.settings.address, self.settings.port, self._secret, HEARTBEAT_S)
-        while True:  # the first one at once: the driver leaves a worker alone that has never said anything
+        while True:  # send the first heartbeat at once: the driver ignores the silence of a worker before it
             place = self.placement
             try:
                 client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)
@@ -203,4 +203,4 @@ class WorkerMembership:
                 return
 
 
-WORKER = WorkerMembership()  # of this process, as in Horovod
+WORKER = WorkerMembership()  # the only membership of this process, as in Horovod

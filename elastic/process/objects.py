@@ -1,7 +1,7 @@
-"""Objects as bytes without pickle: JSON, with the bytes of arrays behind it.
+"""Objects as bytes without pickle: JSON, followed by the bytes of arrays.
 
-None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars come back as they
-were. Whatever comes from another process is bounded in size and depth, and reading it runs nothing.
+None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars keep their type and
+value. The bytes of another process are bounded in size and depth, and decoding runs no code from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from elastic.collectives.requests import DTYPES
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from runtime.errors import DataError
 
-MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three
+MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three JSON levels
 MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
@@ -28,10 +28,10 @@ _WHAT = (
 
 
 def dump_object(value: object, *, unsafe_pickle: bool = False) -> bytes:
-    """Return an object as bytes.
+    """Encode an object as bytes.
 
-    Args: unsafe_pickle: write it by pickle: whoever reads it runs what the writer chose.
-    Raises: TypeError: it holds what cannot be sent, and where.
+    Args: unsafe_pickle: use pickle: the reader then runs any code that the writer chooses.
+    Raises: TypeError: the object has a part that cannot be sent; the message names the place.
     """
     if unsafe_pickle:
         return pickle.dumps(value)
@@ -46,10 +46,10 @@ def dump_object(value: object, *, unsafe_pickle: bool = False) -> bytes:
 
 
 def load_object(data: bytes, *, unsafe_pickle: bool = False) -> Any:
-    """Return the object of such bytes.
+    """Decode an object from the bytes of `dump_object`.
 
-    Args: unsafe_pickle: read it by pickle, which runs what the writer chose.
-    Raises: DataError: the bytes are no such object.
+    Args: unsafe_pickle: use pickle, which runs any code that the writer chooses.
+    Raises: DataError: the bytes are no encoded object.
     """
     if unsafe_pickle:
         return pickle.loads(data)
@@ -62,7 +62,7 @@ def load_object(data: bytes, *, unsafe_pickle: bool = False) -> Any:
 
 
 def _pack(value: object, blobs: list[bytes], where: str) -> Any:
-    """Return a value as JSON; `blobs` gets the bytes that belong behind it."""
+    """Return a value as JSON; append the bytes that follow the JSON to `blobs`."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -97,7 +97,7 @@ def _refuse(value: object, where: str) -> Any:
 
 
 class _Unpacker:
-    """Reads a value, and the bytes behind it in their order."""
+    """Decodes a value, and takes the bytes that follow the JSON in order."""
 
     def __init__(self, blobs: memoryview) -> None:
         self._blobs = blobs

@@ -1,8 +1,8 @@
-"""The collectives as a training script calls them; names and meaning are those of Horovod's `hvd`.
+"""The collectives that a training script calls; names and meaning are those of Horovod's `hvd`.
 
-Arrays are numpy's. Every rank calls the same operations; one without a name has the next number, so that such calls
-come in the same order on all ranks. Each raises HorovodInternalError when a rank is lost, CollectiveMismatchError when
-the ranks call different things, and ConfigError before `init`.
+Arrays are numpy arrays. Every rank calls the same operations. An operation without a name gets the next number, so that
+all ranks must call operations without a name in the same order. Each operation raises HorovodInternalError when a rank
+is lost, CollectiveMismatchError when the ranks call different operations, and ConfigError before `init`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PendingResult:
 
 
 def init() -> None:
-    """Join the job: in a process that no launcher has started, a job of one worker."""
+    """Join the job; in a process without a launcher, begin a job with a single worker."""
     WORKER.init()
 
 
@@ -73,12 +73,12 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return this host's number among those that have a worker of this local rank."""
+    """Return this host's number among the hosts that have a worker with this local rank."""
     return _placement().cross_rank
 
 
 def cross_size() -> int:
-    """Return the number of hosts that have a worker of this local rank."""
+    """Return the number of hosts that have a worker with this local rank."""
     return _placement().cross_size
 
 
@@ -101,8 +101,8 @@ def allreduce(
     """Return the average, or another reduction, of the arrays of all ranks.
 
     Shapes: equal on all ranks.
-    Args: average: False for the sum; an older form of `op`.  op: Average, Sum, Min or Max.  prescale_factor,
-        postscale_factor: what the arrays, and the result, are multiplied by.
+    Args: average: False for the sum; an older form of `op`.  op: Average, Sum, Min or Max.  prescale_factor: factor of
+        the arrays.  postscale_factor: factor of the result.
     """
     return synchronize(allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor))
 
@@ -148,7 +148,7 @@ def grouped_allreduce(
     name: str | None = None,
     op: Reduction | None = None,
 ) -> list[AnyArray]:
-    """Return the reductions of several arrays, which travel together."""
+    """Return the reductions of several arrays, which are sent together."""
     handles = [
         allreduce_async(tensor, average, name and f"{name}.{number}", op) for number, tensor in enumerate(tensors)
     ]
@@ -159,7 +159,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: npt.ArrayLike, name: str | None = None) -> AnyArray:
-    """Return the arrays of all ranks one after the other. Shapes: equal but for the first dimension."""
+    """Return the arrays of all ranks, concatenated by rank. Shapes: equal except for the first dimension."""
     return synchronize(allgather_async(tensor, name))
 
 
@@ -195,7 +195,7 @@ def broadcast_async_(tensor: AnyArray, root_rank: int, name: str | None = None) 
 
 
 def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> None:
-    """Give every rank the arrays of one, in place."""
+    """Write the arrays of the root into the arrays of every rank."""
     handles = [broadcast_async_(params[name], root_rank, f"broadcast.{name}") for name in sorted(params)]
     for handle in handles:
         synchronize(handle)
@@ -204,11 +204,11 @@ def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> 
 def broadcast_object(
     obj: object = None, root_rank: int = 0, name: str | None = None, *, unsafe_pickle: bool = False
 ) -> Any:
-    """Return an object of one rank: data and numpy arrays.
+    """Return an object of the root: plain data and numpy arrays.
 
-    Args: obj: what the others pass does not matter.  unsafe_pickle: send any object by pickle: the root then runs
-        what it likes on every rank. All ranks pass the same.
-    Raises: TypeError: the object holds something else.  DataError: what came is no object.
+    Args: obj: only the object of the root counts.  unsafe_pickle: send any object by pickle; the root can then run any
+        code on every rank. All ranks pass the same value.
+    Raises: TypeError: the object has a part that cannot be sent.  DataError: the received bytes are no object.
     """
     data = dump_object(obj, unsafe_pickle=unsafe_pickle) if rank() == root_rank else b""
     length = broadcast(np.array([len(data)], np.int64), root_rank, name and f"{name}.length")
@@ -230,7 +230,7 @@ def allgather_object(obj: object, name: str | None = None, *, unsafe_pickle: boo
 
 
 def barrier() -> None:
-    """Return when all ranks have called it."""
+    """Wait until all ranks have called `barrier`."""
     group = WORKER.group
     group.wait(group.submit(CollectiveKind.BARRIER, np.empty(0, np.uint8)))
 
@@ -248,7 +248,7 @@ def synchronize(handle: PendingResult) -> AnyArray:
 
 
 def poll(handle: PendingResult) -> bool:
-    """Return whether a collective is done; never waits."""
+    """Return at once whether a collective is done."""
     if not handle.handle.is_done:
         handle.group.start()
     return handle.handle.is_done

@@ -1,14 +1,14 @@
-"""Where a worker stands in its job: what the environment or the driver says (pure).
+"""The slot and the settings of a worker, from the environment or from the driver (pure).
 
 HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK,
-HOROVOD_CROSS_SIZE        this worker's slot; without them it is alone
+HOROVOD_CROSS_SIZE        this worker's slot; without these variables the job has a single worker
 HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
-HOROVOD_ELASTIC=1         the job goes on in further generations
-HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   until a generation is complete
+HOROVOD_ELASTIC=1         the job continues in further generations
+HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   limits until a generation is complete
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
-PADDLE_ELASTIC_SILENCE_SECONDS (4)         until a rank that says nothing is lost to those that wait for it
+PADDLE_ELASTIC_SILENCE_SECONDS (4)         silence after which a waiting rank counts another rank as lost
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
-PADDLE_ELASTIC_ADDRESS    by which other workers reach this one, of a worker that an agent has started
+PADDLE_ELASTIC_ADDRESS    address at which other workers reach a worker of an agent
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class ProcessPlacement(NamedTuple):
     generation: int = 0
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that say the same."""
+        """Return the environment variables of this slot."""
         values = dict(zip(_SLOT, self[1:7], strict=True))
         return {"HOROVOD_HOSTNAME": self.hostname} | {f"HOROVOD_{name}": str(value) for name, value in values.items()}
 
 
 class WorkerSettings(NamedTuple):
-    """What a worker is told for its whole life.
+    """The settings of a worker for the whole life of the process.
 
-    Attributes: address, port: of the driver; "" without one.  nic: the interface that others reach it by, or "".
-        is_elastic: whether further generations come.  timeout: seconds until the ranks of a generation are there.
-        elastic_timeout: seconds until the driver has made the next generation.  own_address: by which others reach
-        it, or "".
+    Attributes: address, port: address of the driver; "": no driver.  nic: network interface at which other workers
+        reach this worker, or "".  is_elastic: whether further generations follow.  timeout: seconds until the ranks of
+        a generation have connected.  elastic_timeout: seconds until the driver has begun the next generation.
+        own_address: address at which other workers reach this worker, or "".
     """
 
     address: str = ""
@@ -61,9 +61,9 @@ class WorkerSettings(NamedTuple):
 
 
 def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
-    """Return the slot of the environment.
+    """Read the slot from the environment.
 
-    Raises: ConfigError: a variable of it is missing, or no number, or they do not go together.
+    Raises: ConfigError: a variable is missing or is no number, or the variables contradict each other.
     """
     if not environ.get("HOROVOD_RANK"):
         return ProcessPlacement()
@@ -77,7 +77,7 @@ def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
 
 
 def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
-    """Return the settings of the environment.
+    """Read the settings from the environment.
 
     Raises: ConfigError: a variable is no number.
     """
@@ -114,4 +114,4 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> floa
         seconds = -1.0
     if not 0 <= seconds <= 1e6:
         raise ConfigError(f"{name} is '{text}'; set it to seconds, e.g. {default:.0f}")
-    return seconds or default  # as in the original 0 is the default
+    return seconds or default  # 0 means the default, as in the original
