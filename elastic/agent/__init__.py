@@ -1,1 +1,1 @@
-"""Workers on other machines: the agent that runs there, and what the driver says to it."""
+"""Workers on other machines: the agent of a machine, and the requests of the driver to the agent."""

@@ -1,4 +1,4 @@
-"""How the driver speaks with an agent: signed requests, and answers that are read only if they are signed, too."""
+"""The client of an agent in the driver: it signs requests, and accepts only signed answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_S = 5.0  # to connect, and again for an answer beyond the time that the request may wait
+REQUEST_S = 5.0  # seconds to connect, and seconds for an answer in addition to the wait of the request
 
 
 class _TimedConnection(http.client.HTTPConnection):
@@ -34,13 +34,14 @@ class _TimedConnection(http.client.HTTPConnection):
 
 
 class AgentClient:
-    """The agent at an address.
+    """The client of the agent at an address.
 
-    Args: hearing: of the driver; it is told of every answer.  on_loss: see `report_loss`.
+    Args: hearing: heartbeat times of the driver; records every answer.  on_loss: see `report_loss`.
 
-    Thread safety: every method may be called from any thread; each request has a connection of its own.
-    Each method raises PeerUnreachableError if no agent of this job answers, ConfigError if it refuses the secret, and
-    LostPeerError if it is another agent than the one that is asked for, does not have the worker, or starts no more.
+    Thread safety: every method may be called from any thread; each request opens a new connection.
+    Each method raises PeerUnreachableError if no agent of this job answers, and ConfigError if the agent rejects the
+    secret. Each method raises LostPeerError if a different agent answers, if the agent does not have the worker, or if
+    the agent starts no more workers.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class AgentClient:
         return f"AgentClient({self.address!r}, {self.port})"
 
     def read_state(self) -> AgentState:
-        """Return which agent it is."""
+        """Return the state of the agent."""
         body = self._ask("GET", "/agent/state", "")
         try:
             return read_state(body)
@@ -66,17 +67,17 @@ class AgentClient:
             raise PeerUnreachableError(f"{self._name} answers with {exc}") from exc
 
     def start(self, agent: str, name: str, launch: WorkerLaunch) -> None:
-        """Start a worker, if it was not started before."""
+        """Start a worker; do nothing if the worker was started before."""
         self._ask("PUT", f"/workers/{name}", agent, launch.encode())
 
     def end(self, agent: str, name: str) -> None:
-        """End a worker; return at once."""
+        """End a worker, without a wait for its end."""
         self._ask("PUT", f"/ends/{name}", agent, b"{}")
 
     def read_output(
         self, agent: str, name: str, marks: Mapping[str, StreamMark], most: int = MOST_CHUNK, wait: float = 0.0
     ) -> WorkerNews:
-        """Return what a worker has written, as soon as there is something new, or after `wait` seconds."""
+        """Return the output of a worker as soon as there is new output, or after `wait` seconds."""
         query = "".join(f"&{kind}={write_mark(mark)}" for kind, mark in marks.items())
         body = self._ask("GET", f"/output/{name}", agent, wait=wait, query=f"{query}&most={most}&wait={wait:.3f}")
         try:
@@ -89,7 +90,7 @@ class AgentClient:
         return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
 
     def report_loss(self) -> None:
-        """Take that the agent has lost a worker; return when its host is used no more until it answers again."""
+        """Record that the agent has lost a worker; return when the host is excluded until the agent answers again."""
         self._on_loss(self)
 
     def _note_answer(self) -> None:
@@ -101,12 +102,12 @@ class AgentClient:
         return f"the agent at {self.address}:{self.port}"
 
     def _ask(self, method: str, path: str, agent: str, body: bytes = b"", wait: float = 0.0, query: str = "") -> bytes:
-        """Return the body of an answer that the agent has signed."""
+        """Send a request; return the body of the signed answer."""
         path = self._once(f"{path}?agent={agent}{query}")
         try:
             status, signature, found = self._ask_once(method, path, body, wait)
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            if isinstance(exc, ConnectionError):  # its machine answers
+            if isinstance(exc, ConnectionError):  # the machine of the agent answers
                 self._note_answer()
             reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
             raise PeerUnreachableError(

@@ -1,4 +1,4 @@
-"""Which of the hosts that a discovery finds can have workers: this machine, and others on which an agent answers."""
+"""The hosts of a discovery that can run workers: this machine, and machines on which an agent answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from elastic.membership.heartbeats import Hearing
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PaddleError
 
-PROBES = 64  # agents that are asked at the same time
-ANSWER_S = 1.0  # for which one look waits; an agent that is lost answers after seconds, and must not hide others
-MOST_KNOWN = 100_000  # names whose agents are remembered
-DEAF_S = 60.0  # without any answer, after which agents have ended the workers of a driver that is cut off
-SETTLE_S = 0.1  # between two questions of the first look
-LOOKS_S = 5.0  # for which two looks are waited for
-LONGEST_WAIT_S = 600.0  # for any host
+PROBES = 64  # requests to agents at the same time
+ANSWER_S = 1.0  # seconds that a discovery waits for agents; a lost agent must not hide other agents
+MOST_KNOWN = 100_000  # names whose agents are kept
+DEAF_S = 60.0  # seconds without any answer, after which agents have ended the workers of a driver that is cut off
+SETTLE_S = 0.1  # seconds between two requests of the first discovery
+LOOKS_S = 5.0  # seconds that a thread waits for two discoveries
+LONGEST_WAIT_S = 600.0  # seconds that a thread waits for a host at most
 
 
 class AgentPolicy(NamedTuple):
-    """How agents are used.
+    """The use of agents.
 
-    Attributes: port: of all agents.  timeout: seconds of silence after which an agent and its workers are lost.
-        is_everywhere: also on this machine.
+    Attributes: port: port of all agents.  timeout: seconds of silence after which an agent and its workers are lost.
+        is_everywhere: an agent also runs the workers of this machine.
     """
 
     port: int = AGENT_PORT
@@ -39,10 +39,10 @@ class AgentPolicy(NamedTuple):
 
 
 class _KnownAgent:
-    """An agent that was asked.
+    """An agent that was asked for its state.
 
-    Attributes: state: its last answer.  heard: when that was, in seconds of `time.monotonic`.  problem: since then.
-        is_lost: it has lost a worker, and has not answered since.
+    Attributes: state: the last answer.  heard: time of the last answer in seconds of `time.monotonic`.  problem:
+        failure of the requests since the last answer.  is_lost: the agent has lost a worker and has not answered since.
     """
 
     def __init__(self, client: AgentClient) -> None:
@@ -55,11 +55,11 @@ class _KnownAgent:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a question is on its way."""
+        """Whether a request is in progress."""
         return self.asked is not None and not self.asked.done()
 
     def ask(self) -> None:
-        """Take what it answers now."""
+        """Ask the agent and store the answer."""
         try:
             state = self.client.read_state()
         except PaddleError as exc:
@@ -68,21 +68,21 @@ class _KnownAgent:
         self.state, self.heard, self.problem, self.is_lost = state, time.monotonic(), "", False
 
     def has_room(self, now: float, timeout: float) -> bool:
-        """Return whether it may have workers: it has answered, not too long ago, and is not about to end."""
+        """Return whether the agent can run workers: its last answer is recent, and the agent is not about to end."""
         if self.state is None or self.state.is_leaving or self.is_lost:
             return False
         return not self.problem or self.client.measure_silence(self.heard, now) < timeout
 
 
 class AgentHosts(HostDiscovery):
-    """The hosts of another discovery that can have workers now; each with the name of its agent as uid.
+    """The hosts of another discovery that can run workers now; the unique id of a host is the name of its agent.
 
-    Args: secret: of the job; without one there are no agents.  settle_s: seconds that the first look waits for agents
-        that do not answer: a driver that goes on with workers has to see all of their hosts at once.
+    Args: secret: secret of the job; without a secret there are no agents.  settle_s: seconds that the first discovery
+        waits for silent agents, because a driver that takes over workers has to find all their hosts at once.
 
-    Attributes: hearing: whether this driver is cut off from all agents.
+    Attributes: hearing: the times at which any agent has answered; shows whether this driver is cut off.
 
-    Thread safety: `find` may be called from any thread, the look from one.
+    Thread safety: `find` may be called from any thread, the discovery from a single thread.
     """
 
     def __init__(self, inner: HostDiscovery, secret: str, policy: AgentPolicy, settle_s: float = 0.0) -> None:
@@ -92,13 +92,14 @@ class AgentHosts(HostDiscovery):
         self._changed = threading.Condition()
         self._local: set[str] = set()
         self._agents: dict[str, _KnownAgent] = {}
-        self._noted: dict[str, str] = {}  # by host: what was said of its agent
-        self._looks = 0  # that have begun
+        self._noted: dict[str, str] = {}  # by host: the logged problem of its agent
+        self._looks = 0  # number of begun discoveries
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
-        """Ask the other discovery, then every agent.
+        """Run the other discovery, then ask every agent.
 
-        Raises: whatever the other discovery does.  RuntimeError: a host is another machine, and there is no secret.
+        Raises: every exception of the other discovery.  RuntimeError: a host is another machine, and there is no
+            secret.
         """
         with self._changed:
             self._looks += 1
@@ -118,11 +119,11 @@ class AgentHosts(HostDiscovery):
         return FoundHosts(slots, uids, addresses)
 
     def find(self, host: str, seconds: float) -> AgentClient | None:
-        """Return the agent of a host, None for this machine; wait so long for it when another host is known.
+        """Return the agent of a host, or None for this machine; wait `seconds` for the host if another host is known.
 
-        A driver that goes on with workers may begin while the discovery finds nothing, as the API server is away.
+        A driver that takes over workers may begin while the discovery finds nothing, e.g. without the API server.
 
-        Raises: LostPeerError: the discovery does not find it.
+        Raises: LostPeerError: the discovery does not find the host.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._local or self._agents, LONGEST_WAIT_S)
@@ -132,7 +133,7 @@ class AgentHosts(HostDiscovery):
             return None if agent is None else agent.client
 
     def _lose(self, client: AgentClient) -> None:
-        """Leave out an agent until it answers; wait for a look without it, which is taken in when the next begins."""
+        """Exclude an agent until it answers; wait for a discovery without the agent, and for the begin of the next."""
         with self._changed:
             for agent in self._agents.values():
                 if agent.client is client:
@@ -141,7 +142,7 @@ class AgentHosts(HostDiscovery):
             self._changed.wait_for(lambda: self._looks >= wanted, LOOKS_S)
 
     def _find_agent(self, host: str, address: str) -> _KnownAgent | None:
-        """Return the agent of a host; None: it is this machine."""
+        """Return the agent of a host, or None for this machine."""
         known = self._agents.get(host)
         if host in self._local or (known is not None and known.client.address == address):
             return known
@@ -165,7 +166,7 @@ class AgentHosts(HostDiscovery):
         return agent
 
     def _ask(self, agents: dict[str, _KnownAgent]) -> None:
-        """Ask the agents that no question is on its way to, and wait a moment for the answers."""
+        """Ask all agents without a request in progress, and wait a moment for the answers."""
         until = time.monotonic() + self._settle_s
         self._settle_s = 0.0
         while agents:
@@ -173,7 +174,7 @@ class AgentHosts(HostDiscovery):
                 if agent.is_asked:
                     continue
                 if agent.asked is not None:
-                    agent.asked.result()  # raises what no agent can be the reason of
+                    agent.asked.result()  # raises an exception that no agent can cause
                 agent.asked = self._pool.submit(agent.ask)
             wait([agent.asked for agent in agents.values() if agent.asked is not None], ANSWER_S)
             if time.monotonic() >= until or not any(one.problem or one.is_asked for one in agents.values()):
@@ -181,7 +182,7 @@ class AgentHosts(HostDiscovery):
             time.sleep(SETTLE_S)
 
     def _note(self, host: str, agent: _KnownAgent | None) -> None:
-        """Say once of each host that its agent does not answer, and once that it does again."""
+        """Log once per host that its agent does not answer, and once that the agent answers again."""
         problem = "" if agent is None else agent.problem
         before = self._noted.get(host, "")
         if problem and not before:
@@ -193,7 +194,7 @@ class AgentHosts(HostDiscovery):
 
 
 def find_way(address: str) -> str:
-    """Return the address of this machine by which it reaches another one, and is reached from there."""
+    """Return the address of this machine on the route to another machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
         return str(probe.getsockname()[0])

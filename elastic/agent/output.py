@@ -1,4 +1,4 @@
-"""What a worker writes, kept until the driver has shown it; a worker that writes faster than that waits."""
+"""The output of a worker, kept until the driver has shown the output; a worker that writes too fast has to wait."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO
 
 from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 
-MOST_KEPT = 256 << 10  # bytes of a stream; then the worker waits
+MOST_KEPT = 256 << 10  # bytes of a stream; a worker that has written more waits
 
 
 @dataclass
 class _KeptStream:
-    """The bytes from `first` on."""
+    """The bytes of a stream from the offset `first`."""
 
     data: bytearray = field(default_factory=bytearray)
     first: int = 0
@@ -34,7 +34,7 @@ class _KeptStream:
 
 
 class WorkerOutput:
-    """Both streams of one worker, and its end.
+    """Both streams of a worker, and the exit code.
 
     Thread safety: every method may be called from any thread.
     """
@@ -46,14 +46,14 @@ class WorkerOutput:
         self._is_unwanted = False
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Return no files: the driver has them."""
+        """Return no files: the driver writes the files."""
         with self._changed:
             for stream in self._streams.values():
                 stream.is_open = True
         return dict.fromkeys(KINDS)
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Keep what a worker writes to its end; wait where there is no room."""
+        """Keep the output of a worker to its end; wait while there is no room."""
         stream = self._streams[kind]
         try:
             with contextlib.closing(source):
@@ -70,7 +70,7 @@ class WorkerOutput:
                 self._changed.notify_all()
 
     def finish(self, exit_code: int) -> None:
-        """Take how the worker has ended, as soon as no reader of its streams waits for room."""
+        """Store the exit code of the worker, after both readers of its streams have found room."""
         with self._changed:
             streams = self._streams.values()
             self._changed.wait_for(lambda: all(not one.is_open or len(one.data) < MOST_KEPT for one in streams))
@@ -78,7 +78,7 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def discard(self) -> None:
-        """Forget everything, and all that follows: nobody asks for it."""
+        """Drop all present and further output, because no driver asks for the output."""
         with self._changed:
             self._is_unwanted = True
             for stream in self._streams.values():
@@ -86,9 +86,9 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def read(self, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
-        """Return what the driver does not have yet; within `wait` seconds as soon as there is something.
+        """Return the output that the driver does not have yet; wait for new output at most `wait` seconds.
 
-        Args: most: bytes of each stream.
+        Args: most: bytes of each stream at most.
         """
 
         def is_news() -> bool:
@@ -107,6 +107,6 @@ class WorkerOutput:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the driver has shown everything."""
+        """Whether the driver has shown all output."""
         with self._changed:
             return not any(one.data for one in self._streams.values())

@@ -1,15 +1,15 @@
-"""What the driver says to an agent, and what the agent answers (pure).
+"""The requests of the driver to an agent, and the answers of the agent (pure).
 
 GET  /agent/state                                     {"agent": ID, "workers": 2, "is_leaving": false}
-PUT  /workers/<incarnation>?agent=ID                  {"argv": [...], "environ": {...}, "rank": 0}: starts it
-PUT  /ends/<incarnation>?agent=ID                     ends it: SIGTERM, and SIGKILL after a grace
-GET  /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S    what it has written, and how it has ended
+PUT  /workers/<incarnation>?agent=ID                  {"argv": [...], "environ": {...}, "rank": 0}: start
+PUT  /ends/<incarnation>?agent=ID                     end: SIGTERM, and SIGKILL after a grace
+GET  /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S    output and exit code of the worker
 
-All are signed with the job's secret, and so are the answers. ID is a text that no other agent has, so that a request
-which somebody repeats to a later agent of the same address does nothing; a repetition to the same agent changes
-nothing, because a worker is started and ended once. A.B: the bytes before A have been shown and may be forgotten, the
-driver has those before B; A is -1 for a driver that does not know. The answer to /output is a line of JSON and the
-bytes of both streams:
+All requests and answers are signed with the job's secret. ID is a unique text for each agent, so that a replayed
+request to a later agent at the same address has no effect. A replay to the same agent has no effect either, because a
+worker is started once and ended once. A.B is a mark: the bytes before A have been shown and may be dropped, and the
+driver has the bytes before B. A is -1 if the driver does not know the shown bytes. The answer to /output is a line of
+JSON and the bytes of both streams:
 
     {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
 """
@@ -35,13 +35,13 @@ _MARK = re.compile(r"(-1|[0-9]{1,18})\.([0-9]{1,18})")
 
 
 class AgentProtocolError(ValueError):
-    """A request or an answer that is not as it has to be."""
+    """A malformed request or answer."""
 
 
 class WorkerLaunch(NamedTuple):
     """A worker that an agent is to start.
 
-    Attributes: environ: variables beside those of the agent.
+    Attributes: environ: variables in addition to the variables of the agent.
     """
 
     argv: tuple[str, ...]
@@ -54,10 +54,10 @@ class WorkerLaunch(NamedTuple):
 
 
 class AgentState(NamedTuple):
-    """An agent.
+    """The state of an agent.
 
-    Attributes: agent: its name; the next agent at its address has another one.  workers: that live.
-        is_leaving: it starts no workers any more.
+    Attributes: agent: unique name of the agent; the next agent at the same address has another name.  workers: number
+        of running workers.  is_leaving: the agent starts no more workers.
     """
 
     agent: str
@@ -70,9 +70,9 @@ class AgentState(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """How far the driver is with a stream.
+    """The position of the driver in a stream.
 
-    Attributes: shown: bytes that it wants no more; -1: it does not know.  seen: bytes that it has.
+    Attributes: shown: number of shown bytes, which the agent may drop; -1: unknown.  seen: number of received bytes.
     """
 
     shown: int = -1
@@ -80,9 +80,9 @@ class StreamMark(NamedTuple):
 
 
 class StreamPart(NamedTuple):
-    """A part of what a worker writes.
+    """A part of the output of a worker.
 
-    Attributes: first: where it begins, in bytes from the start.  total: bytes that the worker has written so far.
+    Attributes: first: offset of the part in bytes.  total: number of bytes that the worker has written so far.
     """
 
     first: int
@@ -91,7 +91,7 @@ class StreamPart(NamedTuple):
 
 
 class WorkerNews(NamedTuple):
-    """What a worker has written, by stream, and its exit status; None: it runs."""
+    """The output of a worker by stream, and its exit code; None: the worker runs."""
 
     parts: Mapping[str, StreamPart]
     exit_code: int | None
@@ -104,9 +104,9 @@ class WorkerNews(NamedTuple):
 
 
 def read_launch(body: bytes) -> WorkerLaunch:
-    """Return the worker that a request describes.
+    """Parse the worker of a request.
 
-    Raises: AgentProtocolError.
+    Raises: AgentProtocolError: the body is malformed.
     """
     fields = _parse(body)
     argv, environ, rank = (fields.get(name) for name in WorkerLaunch._fields)
@@ -122,9 +122,9 @@ def read_launch(body: bytes) -> WorkerLaunch:
 
 
 def read_state(body: bytes) -> AgentState:
-    """Return the agent that an answer describes.
+    """Parse the state of an agent from an answer.
 
-    Raises: AgentProtocolError.
+    Raises: AgentProtocolError: the body is malformed.
     """
     fields = _parse(body)
     agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
@@ -134,9 +134,9 @@ def read_state(body: bytes) -> AgentState:
 
 
 def read_news(body: bytes) -> WorkerNews:
-    """Return what an answer says of a worker.
+    """Parse the output and the exit code of a worker from an answer.
 
-    Raises: AgentProtocolError.
+    Raises: AgentProtocolError: the body is malformed.
     """
     line, newline, data = body.partition(b"\n")
     fields = _parse(line)
@@ -159,14 +159,14 @@ def read_news(body: bytes) -> WorkerNews:
 
 
 def write_mark(mark: StreamMark) -> str:
-    """Return a mark as a request has it."""
+    """Return a mark in the form of a request."""
     return f"{mark.shown}.{mark.seen}"
 
 
 def read_mark(text: str) -> StreamMark:
-    """Return the mark of a request.
+    """Parse the mark of a request.
 
-    Raises: AgentProtocolError.
+    Raises: AgentProtocolError: the mark is malformed.
     """
     found = _MARK.fullmatch(text)
     if not found:

@@ -1,4 +1,4 @@
-"""A worker that runs under an agent, from its start to its end, as the driver sees it."""
+"""A worker under an agent: its start, output and end in the driver."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from elastic.membership.results import WorkerEvents, WorkerExit
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
-POLL_S = 0.5  # of one question for output; between two of them the driver looks whether the worker has to end
+POLL_S = 0.5  # seconds of a request for output; between requests the driver checks the events that end the worker
 RETRY_S = 0.2
-LOST = 75  # counts as the exit status of a worker whose agent is gone
-STOPPED = 143  # the same of a worker that was to end before it was started
+LOST = 75  # exit code for a worker whose agent is gone
+STOPPED = 143  # exit code for a worker that had to end before its start
 
 _T = TypeVar("_T")
-_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # which an agent has, and which never travel
+_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # an agent has its own values; the driver never sends these
 
 
 def describe_launch(
     command: Sequence[str], slot: SlotInfo, events: WorkerEvents, variables: Mapping[str, str]
 ) -> WorkerLaunch:
-    """Return the worker of a slot (pure). It has the variables of its agent, too; the secret is not among these."""
+    """Return the launch of the worker of a slot (pure); the result has no secret. The agent adds its variables."""
     environ = make_environment({}, slot, events.incarnation, events.generation, variables)
     return WorkerLaunch(tuple(command), {name: value for name, value in environ.items() if name not in _OWN}, slot.rank)
 
@@ -37,7 +37,7 @@ def describe_launch(
 class RemoteWorker:
     """A worker of an agent.
 
-    Args: agent: the name of the agent that has the worker, or is to start it.  name: of the process.
+    Args: agent: name of the agent that has, or is to start, the worker.  name: name of the process.
         timeout: seconds of silence after which the agent and its workers are lost.
     """
 
@@ -47,9 +47,9 @@ class RemoteWorker:
         self._heard = time.monotonic()
 
     def run(self, writer: OutputWriter, ends: Sequence[threading.Event]) -> WorkerExit:
-        """Start the worker, unless it was started before; show its output to its end, or end it when an event is set.
+        """Start the worker if needed; show its output to the end, or end the worker when an event is set.
 
-        Raises: VolumeError: its files cannot be written.
+        Raises: VolumeError: the output files cannot be written.
         """
         with OutputShower(writer, self._launch.rank) as shower:
             try:
@@ -57,7 +57,7 @@ class RemoteWorker:
             except (PeerUnreachableError, LostPeerError, ConfigError) as exc:
                 glog.error(f"the process {self._name} of rank {self._launch.rank} is lost: {exc}")
                 end, is_to_end = time.time(), any(event.is_set() for event in ends)
-                if not is_to_end:  # the next generation must not begin on its host
+                if not is_to_end:  # the next generation must not use this host
                     self._client.report_loss()
                 return WorkerExit(LOST, end, is_to_end, is_known=False)
 
@@ -85,7 +85,7 @@ class RemoteWorker:
         return True
 
     def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
-        """Ask for output; where the last one is not shown yet, only let the agent hear that there is a driver."""
+        """Ask for output; while earlier output is not shown yet, only signal to the agent that a driver runs."""
         is_idle = shower.wait(POLL_S)
         most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)
         news = self._ask(lambda: self._client.read_output(self._agent, self._name, shower.marks, most, wait), is_to_end)
@@ -95,10 +95,10 @@ class RemoteWorker:
         return news
 
     def _ask(self, request: Callable[[], _T], is_to_end: bool = False) -> _T | None:
-        """Return an answer, or None where there is none now.
+        """Return an answer, or None if there is no answer now.
 
-        Args: is_to_end: nothing is lost with the worker any more.
-        Raises: the error, when there is no answer for too long.
+        Args: is_to_end: the loss of the worker does not matter any more.
+        Raises: the error of the request, if there is no answer for too long.
         """
         try:
             found = request()

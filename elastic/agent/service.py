@@ -1,9 +1,9 @@
-"""`paddle elastic agent`: starts the workers of this machine that the driver of a job wants.
+"""`paddle elastic agent`: starts workers on this machine at the request of the driver of a job.
 
     PADDLE_SECRET_FILE=/etc/paddle-secret/secret paddle elastic agent --port 7171
 
-Whoever knows the job's secret may start any program here; nobody else may do anything. SIGTERM lets the workers leave
-at their next commit, as the driver hears of it; those that have not done so in time are ended.
+A caller with the job's secret may start any program on this machine; every other caller is refused. After SIGTERM the
+driver excludes this host, and the workers leave at their next commit. The agent ends workers that do not leave in time.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
 
-LOOK_S = 0.5  # between two looks whether a driver has asked after every worker
-LAST_S = 5.0  # for the driver to fetch the last output
+LOOK_S = 0.5  # seconds between two checks for workers without requests of a driver
+LAST_S = 5.0  # seconds for the driver to fetch the last output
 
 
 class AgentOptions(NamedTuple):
-    """What the command line says.
+    """The options of the command line.
 
-    Attributes: driver_timeout: seconds after which a worker is ended that no driver asks after.  leave_timeout: seconds
-        that workers have after SIGTERM to leave by themselves.
+    Attributes: driver_timeout: seconds without a request of a driver after which a worker is ended.  leave_timeout:
+        seconds after SIGTERM for the workers to leave on their own.
     """
 
     port: int = AGENT_PORT
@@ -59,9 +59,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
-    """Return what a command line says.
+    """Parse a command line.
 
-    Raises: UsageError: it is wrong.
+    Raises: UsageError: the command line is wrong.
     """
     parser = _Parser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
     add, default = parser.add_argument, AgentOptions()
@@ -86,7 +86,7 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
 class WorkerAgent:
     """The agent of this machine.
 
-    Args: environ: names the secret; its variables are given on to the workers.
+    Args: environ: variables that name the secret, and variables for the workers.
     Raises: ConfigError: there is no secret.  PortInUseError: another process has the port.
     """
 
@@ -107,7 +107,7 @@ class WorkerAgent:
             raise PortInUseError(f"{where}, where the agent listens: {HELD_PORT} ({exc.strerror})") from exc
 
     def run(self, is_stopped: threading.Event) -> None:
-        """Serve until an event is set; then let the workers leave, and end those that do not."""
+        """Serve until an event is set; then let the workers leave, and end the workers that do not leave."""
         glog.info(f"the agent {self.name} listens on port {self.port}")
         while not is_stopped.wait(LOOK_S):
             self._workers.check(time.monotonic())
@@ -123,7 +123,7 @@ class WorkerAgent:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """End every worker, and let go of the port."""
+        """End every worker, and close the port."""
         self._workers.leave()
         self._workers.end_all()
         self._workers.wait_for_none(2 * GRACE_S)
@@ -167,14 +167,14 @@ class WorkerAgent:
         agent = self
 
         class AgentHandler(KVStoreHandler):
-            """The requests of a driver."""
+            """Answers the requests of a driver."""
 
             most_body = MOST_LAUNCH_BYTES
 
             def answer(self, request: HttpRequest) -> HttpAnswer:
                 try:
                     return agent.answer(request)
-                except Exception as exc:  # one request ends no agent
+                except Exception as exc:  # a single request must not end the agent
                     glog.error(f"{request.method} /{request.scope}: {type(exc).__name__}: {exc}")
                     return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the agent could not answer\n")
 
@@ -192,7 +192,7 @@ def run_agent(argv: Sequence[str]) -> None:
     def stop(number: int, _frame: Any) -> None:
         came.append(number)
         is_stopped.set()
-        if len(came) > 1:  # it was not quick enough
+        if len(came) > 1:  # a second signal ends the agent at once
             raise stopped_by(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

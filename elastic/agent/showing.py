@@ -1,4 +1,4 @@
-"""Shows what a worker of an agent writes, line by line, in a thread: a slow reader holds up nothing but the worker."""
+"""Shows the output of a worker of an agent line by line in a thread, so that a slow reader delays only the worker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from elastic.launching.output import OutputWriter
 
 
 class OutputShower:
-    """The output of one worker; a context manager.
+    """Shows the output of a worker; a context manager.
 
-    Attributes: marks: how far it is with each stream.
+    Attributes: marks: position in each stream.
 
-    Raises, at the begin: VolumeError: the files of the rank cannot be written.
+    Raises: VolumeError: on entry, the files of the rank cannot be written.
     """
 
     def __init__(self, writer: OutputWriter, rank: int) -> None:
@@ -41,18 +41,18 @@ class OutputShower:
         self._thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether everything that was given is shown, as soon as it is."""
+        """Wait at most `seconds` until all given output is shown; return whether all of the output is shown."""
         with self._changed:
             return self._changed.wait_for(lambda: self._news is None, seconds)
 
     def give(self, news: WorkerNews) -> None:
-        """Show the parts of an answer; those before must be shown."""
+        """Show the parts of an answer; all earlier parts must be shown already."""
         with self._changed:
             self._news = news
             self._changed.notify_all()
 
     def has_all(self, news: WorkerNews) -> bool:
-        """Return whether an answer, which has been given, is the last one; wait until it is shown."""
+        """Return whether a given answer is the last answer; wait until the last answer is shown."""
         with self._changed:
             self._changed.wait_for(lambda: self._news is None)
             return all(self.marks[kind].shown >= part.total for kind, part in news.parts.items())
@@ -77,7 +77,7 @@ class OutputShower:
                     self._changed.notify_all()
 
     def _show(self, kind: str, part: StreamPart, file: FileIO | None, is_last: bool) -> StreamMark:
-        """Show the whole lines of a part; a longer line than an answer has, and the last one, as they are."""
+        """Show the whole lines of a part; show a line that is longer than an answer, and the last line, unchanged."""
         data = part.data
         end = part.first + len(data)
         lines = data[: data.rfind(b"\n") + 1] or (data if len(data) >= MOST_CHUNK else b"")

@@ -1,4 +1,4 @@
-"""The workers of an agent: each one runs as long as a driver asks after it."""
+"""The workers of an agent; a worker runs as long as a driver sends requests for the worker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from runtime import glog
 from runtime.errors import LostPeerError
 
 MOST_LIVE = 256  # workers at the same time
-MOST_ENDED = 1024  # whose exit status is kept
-NO_START = 126  # counts as the exit status of a worker that could not be started
+MOST_ENDED = 1024  # ended workers whose exit code is kept
+NO_START = 126  # exit code for a worker that could not be started
 
 
 class AgentBusyError(Exception):
@@ -24,9 +24,9 @@ class AgentBusyError(Exception):
 
 @dataclass
 class AgentWorker:
-    """A process that the driver has asked for.
+    """A process that the driver has requested.
 
-    Attributes: asked: when the driver asked after it last, in seconds of `time.monotonic`.  askers: requests that wait.
+    Attributes: asked: time of the driver's last request in seconds of `time.monotonic`.  askers: waiting requests.
     """
 
     name: str
@@ -39,10 +39,10 @@ class AgentWorker:
 
 
 class AgentWorkers:
-    """All workers of an agent, by the name of their process.
+    """All workers of an agent by the name of the process.
 
-    Args: environ: the variables of each worker beside those that the driver gives it.  patience_s: seconds after which
-        a worker is ended that no driver has asked after.
+    Args: environ: variables of each worker in addition to the variables from the driver.  patience_s: seconds without
+        a request of a driver after which a worker is ended.
 
     Thread safety: every method may be called from any thread.
     """
@@ -55,18 +55,18 @@ class AgentWorkers:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether no worker is started any more."""
+        """Whether the agent starts no more workers."""
         return self._is_leaving
 
     def count(self) -> int:
-        """Return how many workers live."""
+        """Return the number of running workers."""
         with self._changed:
             return sum(not one.is_over for one in self._workers.values())
 
     def start(self, name: str, launch: WorkerLaunch) -> None:
-        """Start a worker; do nothing if it was started before.
+        """Start a worker; do nothing if the worker was started before.
 
-        Raises: AgentBusyError: there are too many, or the agent is about to end.
+        Raises: AgentBusyError: there are too many workers, or the agent is about to end.
         """
         with self._changed:
             if name in self._workers:
@@ -85,14 +85,14 @@ class AgentWorkers:
     def end(self, name: str) -> None:
         """End a worker: SIGTERM, and SIGKILL after a grace.
 
-        Raises: LostPeerError: there is none of this name.
+        Raises: LostPeerError: there is no worker with this name.
         """
         self._find(name).end.set()
 
     def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
-        """Return what the driver does not have yet of a worker; see `WorkerOutput.read`.
+        """Return the output of a worker that the driver does not have yet; see `WorkerOutput.read`.
 
-        Raises: LostPeerError: there is none of this name.
+        Raises: LostPeerError: there is no worker with this name.
         """
         worker = self._find(name)
         with self._changed:
@@ -105,7 +105,7 @@ class AgentWorkers:
                 worker.asked = time.monotonic()
 
     def check(self, now: float) -> None:
-        """End every worker that no driver has asked after for too long; `now` is in seconds of `time.monotonic`."""
+        """End every worker without a recent request of a driver; `now` is in seconds of `time.monotonic`."""
         with self._changed:
             lonely = [one for one in self._workers.values() if not one.askers and now - one.asked > self._patience]
         for worker in lonely:
@@ -115,7 +115,7 @@ class AgentWorkers:
             worker.output.discard()
 
     def leave(self) -> None:
-        """Start no worker any more."""
+        """Refuse to start further workers."""
         with self._changed:
             self._is_leaving = True
 
@@ -126,12 +126,12 @@ class AgentWorkers:
                 worker.end.set()
 
     def wait_for_none(self, seconds: float) -> bool:
-        """Return whether no worker lives, as soon as that is so, or after so many seconds."""
+        """Wait at most `seconds` until no worker runs; return whether no worker runs."""
         with self._changed:
             return self._changed.wait_for(lambda: all(one.is_over for one in self._workers.values()), seconds)
 
     def is_all_shown(self) -> bool:
-        """Return whether the driver has shown all that the workers have written."""
+        """Return whether the driver has shown all output of the workers."""
         with self._changed:
             return all(one.output.is_empty for one in self._workers.values())
 

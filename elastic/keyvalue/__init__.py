@@ -1,1 +1,1 @@
-"""What the rendezvous server stores: keys and values, notices of changed hosts, and the signature of a request."""
+"""The data of the rendezvous server: keys and values, notices of changed hosts, and signatures of requests."""

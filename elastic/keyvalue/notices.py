@@ -1,4 +1,4 @@
-"""Notices of changed hosts, each with a revision: a worker that asks late still hears of what came before it asked."""
+"""Notices of changed hosts; each notice has a revision, so that a worker that asks late still gets earlier notices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class HostsNotice(NamedTuple):
-    """That the hosts have changed.
+    """A notice of changed hosts.
 
-    Attributes: revision: the number of changes so far.  timestamp: of the newest change, in seconds since 1970; a
-        later change has a larger one.  result: how, as flags of `HostUpdateResult`.
+    Attributes: revision: number of changes so far.  timestamp: time of the newest change in seconds since 1970; a later
+        change has a larger timestamp.  result: flags of `HostUpdateResult`.
     """
 
     revision: int
@@ -37,7 +37,7 @@ class NoticeBoard:
     def post(self, timestamp: float, result: int) -> HostsNotice:
         """Add a notice and return it."""
         with self._changed:
-            if self._notices:  # two changes within one tick of the clock are two changes
+            if self._notices:  # two changes within a clock tick need different timestamps
                 timestamp = max(timestamp, self._notices[-1].timestamp + 1e-6)
             notice = HostsNotice(len(self._notices) + 1, timestamp, result)
             self._notices.append(notice)
@@ -45,7 +45,10 @@ class NoticeBoard:
             return notice
 
     def find_after(self, revision: int, wait: float = 0.0) -> HostsNotice | None:
-        """Return all notices after a revision as one: the newest, with the flags of all. None if none comes in time."""
+        """Return the notices after a revision as one notice, or None after `wait` seconds.
+
+        The result has the time of the newest notice and the flags of all notices after the revision.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._notices) > revision, wait)
             newer = self._notices[revision:]
@@ -57,7 +60,7 @@ class NoticeBoard:
         return newer[-1]._replace(result=result)
 
     def close(self) -> None:
-        """Let every waiting reader go."""
+        """Wake every waiting reader."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

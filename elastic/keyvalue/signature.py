@@ -1,12 +1,13 @@
-"""The signature of a request to the rendezvous server: whoever makes it knows the job's secret (pure).
+"""The signatures of requests and answers of the rendezvous server, which prove the job's secret (pure).
 
     X-Paddle-Signature: hex of HMAC-SHA256(secret, method + "\\n" + path + "\\n" + body)
 
-The path is that of the request line, with its query.
+The path is the path of the request line with its query.
 
-Of an answer: hex of HMAC-SHA256(secret, "answer " + method + " " + path + "\\n" + texts + "\\n" + body). The texts are
-the status and the values of the headers of our own, with blanks between them. A caller puts a text into the path that
-it has not used before (`elastic.keyvalue.once`), so that nobody can give it an earlier answer.
+The signature of an answer is the hex of
+HMAC-SHA256(secret, "answer " + method + " " + path + "\\n" + texts + "\\n" + body). The texts are the status and the
+values of the project's own headers, separated by blanks. A caller puts a new text into every path
+(`elastic.keyvalue.once`), so that a replayed answer is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def sign(secret: str, method: str, path: str, body: bytes) -> str:
 
 
 def is_signed(signature: str, secret: str, method: str, path: str, body: bytes) -> bool:
-    """Return whether a signature is right; without a secret every request is."""
+    """Return whether the signature of a request is right; without a secret every signature is right."""
     return not secret or hmac.compare_digest(signature.encode(), sign(secret, method, path, body).encode())
 
 

@@ -1,4 +1,4 @@
-"""Values by scope and key, in memory, within bounds; a reader may wait for a key that is not there yet."""
+"""A bounded store in memory of values by scope and key; a reader may wait for a key that is not stored yet."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 from collections.abc import Mapping
 
 MOST_VALUE_BYTES = 16 << 20
-MOST_BYTES = 256 << 20  # of all values
+MOST_BYTES = 256 << 20  # bytes of all values
 MOST_KEYS = 1 << 16
 
 
 class FullStoreError(Exception):
-    """The store takes no more values, or not one of this size."""
+    """The store has no room for a value, or the value is too large."""
 
 
 class KeyValueStore:
@@ -23,19 +23,19 @@ class KeyValueStore:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._scopes: dict[str, dict[str, bytes]] = {}
-        self._sizes: dict[str, int] = {}  # of the planned scopes: how many members end each of them
+        self._sizes: dict[str, int] = {}  # by planned scope: number of deleted keys that ends the scope
         self._finished: dict[str, set[str]] = {}
         self._bytes = self._keys = 0
         self._is_closed = False
 
     def plan(self, sizes: Mapping[str, int]) -> None:
-        """Remove every value, and name the scopes that are removed as soon as so many of their keys are deleted."""
+        """Remove every value, and plan scopes; a planned scope ends when `sizes` of its keys are deleted."""
         with self._changed:
             self._scopes, self._sizes, self._finished = {}, dict(sizes), {}
             self._bytes = self._keys = 0
 
     def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
-        """Return a value, or None if it does not come within `wait` seconds."""
+        """Return a value as soon as the value is stored, or None after `wait` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or key in self._scopes.get(scope, {}), wait)
             return self._scopes.get(scope, {}).get(key)
@@ -43,7 +43,7 @@ class KeyValueStore:
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value.
 
-        Raises: FullStoreError: there is no room for it.
+        Raises: FullStoreError: there is no room for the value.
         """
         with self._changed:
             before = self._scopes.get(scope, {}).get(key)
@@ -56,7 +56,7 @@ class KeyValueStore:
             self._changed.notify_all()
 
     def delete(self, scope: str, key: str) -> None:
-        """Remove a value, which need not be there; the last member of a planned scope removes the scope."""
+        """Remove a value; a missing value is no error. The last member of a planned scope removes the scope."""
         with self._changed:
             if scope in self._sizes:
                 finished = self._finished.setdefault(scope, set())
@@ -83,7 +83,7 @@ class KeyValueStore:
             self._scopes.pop(scope, None)
 
     def close(self) -> None:
-        """Let every waiting reader go."""
+        """Wake every waiting reader."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

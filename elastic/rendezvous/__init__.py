@@ -1,4 +1,4 @@
-"""What the workers ask the driver for over HTTP: the handler on the driver's side, and the client of a worker."""
+"""The requests of workers to the driver over HTTP: the handler in the driver, and the client in a worker."""
 
 from elastic.rendezvous.handler import create_rendezvous_handler
 

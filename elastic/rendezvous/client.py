@@ -1,10 +1,10 @@
-"""How a worker speaks with the driver over HTTP.
+"""The client by which a worker sends requests to the driver over HTTP.
 
     client = RendezvousClient("10.0.0.2", 7000, secret, timeout=30.0)
     slot, generation = client.query_rank("host-1", 0, incarnation, generation)
 
-A request is repeated while the driver does not answer, for a driver that was killed comes back; each may be repeated
-without harm.
+The client repeats a request while the driver does not answer, because a killed driver may be restarted. Every request
+may be repeated without harm.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
-# seconds after which a host that acknowledges nothing has gone: the driver of a job may come back with its address
+# seconds without an acknowledgement after which a host is lost: the driver may be restarted with the same address
 GONE_S = 6
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2))
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
-LONGEST_POLL_S = 25.0  # of one request; a longer wait is several of them
+LONGEST_POLL_S = 25.0  # seconds that a single request waits; a longer wait uses several requests
 
 
 class WatchedConnection(http.client.HTTPConnection):
-    """A connection that breaks when the host of the driver is lost, also while nothing is sent."""
+    """A connection that fails when the host of the driver is lost, even while no data is sent."""
 
     def connect(self) -> None:
-        """Connect, and let the system look whether the other host is there."""
+        """Connect, and let the operating system probe the other host."""
         super().connect()
         stream: socket.socket = self.sock
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -49,16 +49,16 @@ class WatchedConnection(http.client.HTTPConnection):
 
 
 class RendezvousClient:
-    """The driver of a job, as its workers see it.
+    """The client of the driver of a job.
 
-    Args: timeout: seconds for which a request is repeated that nobody answers.
+    Args: timeout: seconds for which the client repeats an unanswered request.
 
-    Attributes: known_revision: of the newest notice that the generation of the last `query_rank` knows of; later ones
-        are news to its workers.
+    Attributes: known_revision: revision of the newest notice before the generation of the last `query_rank`; only later
+        notices are new to the workers of that generation.
 
-    Thread safety: every method may be called from any thread; each request has a connection of its own.
-    Each method raises PeerUnreachableError if the driver does not answer until the timeout, ConfigError if it refuses
-    the secret, and BugError if it refuses the request.
+    Thread safety: every method may be called from any thread; each request opens a new connection.
+    Each method raises PeerUnreachableError if the driver does not answer within the timeout, ConfigError if the driver
+    rejects the secret, and BugError if the driver rejects the request.
     """
 
     def __init__(self, address: str, port: int, secret: str = "", timeout: float = 30.0) -> None:
@@ -74,7 +74,7 @@ class RendezvousClient:
         self._ask("PUT", _path(scope, key), value)
 
     def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
-        """Return a value as soon as it is there, or None if it does not come within `wait` seconds."""
+        """Return a value as soon as the value is stored, or None after `wait` seconds."""
         until = time.monotonic() + wait
         while True:
             left = max(0.0, until - time.monotonic())
@@ -85,7 +85,7 @@ class RendezvousClient:
                 return None
 
     def delete(self, scope: str, key: str) -> None:
-        """Remove a value, which need not be there."""
+        """Remove a value; a missing value is no error."""
         self._ask("DELETE", _path(scope, key))
 
     def query_rank(
@@ -97,13 +97,13 @@ class RendezvousClient:
         wait: float = 600.0,
         has_state: bool = True,
     ) -> tuple[SlotInfo, int]:
-        """Say that this worker is ready for the next generation; return its slot in it, and the generation.
+        """Report that this worker is ready; return its slot in the next generation, and the number of that generation.
 
-        Blocking: until all members of the generation have said so or have ended. A slot with rank -1: this worker is
-        no member any more.
+        Blocking: until all members of the generation are ready or have ended. A slot with rank -1 means that this
+        worker is no member any more.
 
-        Args: generation: the last one that this worker took part in.  wait: seconds.  has_state: whether this worker
-            has ever had the state of the job.
+        Args: generation: the last generation of this worker.  wait: seconds.  has_state: whether this worker has ever
+            had the state of the job.
         Raises: see the class; PeerUnreachableError: also if the others are not ready within `wait` seconds.
         """
         until = time.monotonic() + wait
@@ -125,19 +125,19 @@ class RendezvousClient:
     def register_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
     ) -> None:
-        """Say where this worker hears of changes."""
+        """Register the addresses at which this worker receives notices."""
         self._put_json("worker_addresses", host, local_rank, incarnation=incarnation, addresses=addresses)
 
     def heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Say that this worker lives."""
+        """Send a heartbeat of this worker."""
         self._put_json("heartbeat", host, local_rank, incarnation=incarnation, generation=generation)
 
     def done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Say that this worker has come to the end of its work: its exit status 0 then means success."""
+        """Report that this worker has finished its work, so that its exit code 0 means success."""
         self._put_json("done", host, local_rank, incarnation=incarnation)
 
     def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
-        """Return all notices after a revision as one, or None if none comes within `wait` seconds (at most 30)."""
+        """Return all notices after a revision as one notice, or None after `wait` seconds (at most 30)."""
         status, _, body = self._ask("GET", _path("notices", str(after)), poll=min(wait, LONGEST_POLL_S))
         if status == HTTPStatus.NO_CONTENT:
             return None
@@ -167,7 +167,7 @@ class RendezvousClient:
         self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())
 
     def _ask(self, method: str, path: str, body: bytes = b"", poll: float = 0.0) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers (in small letters) and body of an answer that is one of a driver's."""
+        """Return status, headers (names in lower case) and body of a valid answer of the driver."""
         if method == "GET":
             path += f"{'&' if '?' in path else '?'}wait={poll:.3f}"
         until = time.monotonic() + self.timeout
@@ -218,7 +218,7 @@ class RendezvousClient:
 def _path(scope: str, key: str) -> str:
     """Return the path of a key.
 
-    Raises: BugError: it has characters that no path has.
+    Raises: BugError: the key has characters that are not allowed in a path.
     """
     for part in (scope, key):
         if not part or "/" in part or not part.isascii() or not part.isprintable() or set(part) & set(" ?&#%"):

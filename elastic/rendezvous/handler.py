@@ -1,4 +1,4 @@
-"""The requests of workers beyond plain values; each is answered by the driver.
+"""The handler of the workers' requests other than plain values; the driver answers these requests.
 
 GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S    six integers, or 204: ask again
 PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
@@ -19,10 +19,10 @@ from elastic.keyvalue.notices import NoticeBoard
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
-GROUP_SCOPE = "group_"  # before a generation: where its workers say by which address others reach them
+GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
-OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which they are signed
+OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order of the signature
 MOST_TEXT = 200  # characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10
@@ -30,51 +30,51 @@ _MOST_NUMBER = (1 << 31) - 1
 
 
 class Desk(Protocol):
-    """What the driver answers to workers.
+    """The part of the driver that answers workers.
 
-    Attributes: is_open: whether it knows them; they have to ask again otherwise.
+    Attributes: is_open: whether the driver knows its workers; otherwise a worker has to ask again.
     """
 
     is_open: bool
 
     @property
     def notices(self) -> NoticeBoard:
-        """All changes of the hosts."""
+        """The notices of all changes of hosts."""
 
     @property
     def known_revision(self) -> int:
-        """The newest notice that the workers of this generation know of, because it began after that."""
+        """The revision of the newest notice before this generation; its workers need no earlier notice."""
 
     def query_rank(
         self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool
     ) -> tuple[SlotInfo, int] | None:
-        """Take that a worker is ready for the next generation; return its slot in it, or None after `wait` seconds."""
+        """Record that a worker is ready; return its slot in the next generation, or None after `wait` seconds."""
 
     def register_worker_addresses(
         self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
     ) -> None:
-        """Take where a worker hears of changes."""
+        """Store the addresses at which a worker receives notices."""
 
     def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Take that a worker lives."""
+        """Record a heartbeat of a worker."""
 
     def record_joined(self, generation: int, rank: int) -> None:
-        """Take that the worker of a rank wants to connect to the others of a generation."""
+        """Record that the worker of a rank is about to connect to its generation."""
 
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Take that a worker has come to the end of its work."""
+        """Record that a worker has finished its work."""
 
 
 class _FaultyRequestError(ValueError):
-    """A request that is not as it has to be."""
+    """A malformed request."""
 
 
 def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
-    """Return the handler of a `RendezvousServer` that asks this driver."""
+    """Return a handler for a `RendezvousServer` that passes requests to a driver."""
     desk: Desk = driver
 
     class ElasticRendezvousHandler(RendezvousHandler):
-        """The requests of elastic workers."""
+        """Answers the requests of elastic workers."""
 
         def answer(self, request: HttpRequest) -> HttpAnswer:
             if not desk.is_open:
@@ -83,7 +83,7 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
                 given = answer_worker(desk, request)
             except _FaultyRequestError as exc:
                 return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
-            except Exception as exc:  # one request ends neither the driver nor the server
+            except Exception as exc:  # a single request must end neither the driver nor the server
                 glog.error(f"{request.method} /{request.scope}/{glog.clean(request.key)}: {type(exc).__name__}: {exc}")
                 return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the driver could not answer\n")
             return super().answer(request) if given is None else given
@@ -92,9 +92,9 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
 
 
 def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
-    """Return the answer to a worker's request; None: the store answers it.
+    """Return the answer to a worker's request, or None if the store has to answer the request.
 
-    Raises: _FaultyRequestError.
+    Raises: _FaultyRequestError: the request is malformed.
     """
     match request.method, request.scope:
         case "GET", "rank_and_size":
