@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastic.collectives.requests import Reduction
 
 Flat = npt.NDArray[Any]
-BLOCK_BYTES = 1 << 17  # of the result; it and the sources stay in the processor's cache
+BLOCK_BYTES = 1 << 17  # bytes of the result, so that result and sources stay in the processor's cache
 _FLOAT16 = np.dtype(np.float16)
 _UFUNCS = {
     Reduction.SUM: np.add,
@@ -25,7 +25,7 @@ _UFUNCS = {
 
 
 def working_dtype(dtype: np.dtype[Any], reduction: int) -> np.dtype[Any]:
-    """Return the type that partial results have."""
+    """Return the type of partial results."""
     is_sum = reduction in (Reduction.SUM, Reduction.AVERAGE)
     return np.dtype(np.float32) if dtype == _FLOAT16 and is_sum else dtype
 
@@ -33,7 +33,7 @@ def working_dtype(dtype: np.dtype[Any], reduction: int) -> np.dtype[Any]:
 def combine(out: Flat, sources: Sequence[Flat], reduction: int, size: int) -> None:
     """Write the reduction of the sources, in their order, to `out`; `out` may be one of the first two sources.
 
-    Shapes: all (n,). Args: size: what an average is divided by.
+    Shapes: all (n,). Args: size: divisor of an average.
     """
     ufunc = _UFUNCS[Reduction(reduction)]
     work = working_dtype(out.dtype, reduction)
@@ -55,12 +55,12 @@ def combine(out: Flat, sources: Sequence[Flat], reduction: int, size: int) -> No
 
 
 def fold(out: Flat, first: Flat, second: Flat, reduction: int) -> None:
-    """Write the reduction of two partial results to `out`, which may be one of them; the type is the working one."""
+    """Write the reduction of two partial results of the working type to `out`; `out` may be `first` or `second`."""
     _UFUNCS[Reduction(reduction)](first, second, out=out)
 
 
 def divide(total: Flat, size: int) -> None:
-    """Make a sum of `size` arrays an average, in place."""
+    """Turn a sum of `size` arrays into an average in place."""
     if total.dtype.kind == "f":
         np.divide(total, size, out=total)
     else:

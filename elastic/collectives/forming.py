@@ -1,4 +1,4 @@
-"""From a plan to a group: the connections, and the way that its arrays take."""
+"""The forming of a group from a plan: its connections, and the path of its arrays."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from runtime.bounded_json import BoundedJsonError, parse_bounded
 
 
 class AlonePath:
-    """The way of a group of one rank: nothing goes anywhere."""
+    """The path of a group with a single rank, which sends nothing."""
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Tell nobody."""
+        """Announce nothing."""
         return 0
 
     def take_announcements(self) -> list[Frame]:
-        """Return none."""
+        """Return an empty list."""
         return []
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
@@ -42,10 +42,11 @@ class AlonePath:
 def form(
     plan: GroupPlan, store: AddressStore | None, patience: Patience | None = None, *, with_memory: bool = True
 ) -> RankGroup:
-    """Return the group when all ranks are there.
+    """Wait until all ranks have connected, and return the group.
 
-    Args: store: where ranks find each other; a group of one needs none.  with_memory: False: over connections only.
-    Raises: HorovodInternalError: a rank was not there in time, or was lost.
+    Args: store: store of the ranks' addresses; a group with a single rank needs no store.  with_memory: False: use only
+        connections, and no shared memory.
+    Raises: HorovodInternalError: a rank has not connected in time, or is lost.
     """
     if plan.size == 1 or store is None:
         return RankGroup(Mesh(0, {}), AlonePath(), patience)
@@ -75,7 +76,7 @@ def _share(mesh: Mesh, with_memory: bool, deadline: float) -> Mapping[int, Share
     has_all = len(memories) == mesh.size
     answers = _exchange(mesh, 1, {"opened": has_all}, deadline)
     if own is not None:
-        own.close()  # every rank has opened it by now, or never will
+        own.close()  # every rank has opened the memory by now, or never will
     return memories if has_all and all(one.get("opened") is True for one in answers.values()) else None
 
 

@@ -7,9 +7,9 @@ bytes, a note and a payload:
     offset  8  u32  length of the note                             offset 12  u32  piece
     offset 16  u64  sequence           offset 24  u64  length of the payload                  offset 32  8s   tag
 
-`sequence` counts the exchanges of the group, so that ranks that are not at the same place notice it; `piece` counts
-the messages with data of one exchange from one rank. `tag` is made
-from the header before it and the note with the key that the handshake gave; without a secret it is zeros.
+`sequence` counts the exchanges of the group, so that ranks at different exchanges detect the difference. `piece` counts
+the messages with data of a single exchange from a single rank. `tag` authenticates the preceding header fields and the
+note with the key of the handshake; without a secret `tag` is zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 MAGIC = b"PDLC"
 VERSION = 1
 MAX_NOTE_BYTES = 1 << 20  # bytes; the announcement of some thousand arrays
-PIECE_BYTES = 1 << 20  # bytes; the cost of a message is small beside it, and a ring's ranks work at once
+PIECE_BYTES = 1 << 20  # bytes; large against the cost of a message, and small enough for a ring
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size
@@ -35,22 +35,22 @@ _NO_TAG = bytes(_TAG_BYTES)
 
 
 class FrameKind(enum.IntEnum):
-    """What a message of a group is."""
+    """The kinds of messages in a group."""
 
-    HELLO = 1  # the note: where this rank's shared memory is; then, whether it could open that of all others
-    ANNOUNCE = 2  # the note: the collectives that this rank is asked for
-    STEP = 3  # data lie in the shared memory of the sender
-    DATA = 4  # the payload: a piece of an array
-    ABORT = 5  # the note: why this rank gives the group up
-    GOODBYE = 6  # this rank leaves in peace
-    ALIVE = 7  # nothing but that this rank lives
+    HELLO = 1  # note: this rank's shared memory; then, whether all other memories could be opened
+    ANNOUNCE = 2  # note: the collectives that wait on this rank
+    STEP = 3  # the data are in the shared memory of the sender
+    DATA = 4  # payload: a piece of an array
+    ABORT = 5  # note: the reason why this rank ends the group
+    GOODBYE = 6  # this rank leaves without an error
+    ALIVE = 7  # heartbeat of this rank
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}
 
 
 class Frame(NamedTuple):
-    """A message that was received."""
+    """A received message."""
 
     kind: FrameKind
     sequence: int
@@ -67,7 +67,7 @@ def encode(
 ) -> list[Buffer]:
     """Return the header, the note and the payload of a message; the payload is not copied.
 
-    Raises: ProtocolError: if it is over the limits that the other side applies.
+    Raises: ProtocolError: the message exceeds the limits of the receiver.
     """
     length = sum(part.nbytes for part in payload)
     _check_limits(len(note), length)
@@ -78,7 +78,7 @@ def encode(
 
 
 def decode(frames: Sequence[Buffer], key: bytes) -> Frame:
-    """Return the message of a header that `measure` has accepted, its note and its payload.
+    """Return the message from its note, its payload, and a header that `measure` has accepted.
 
     Raises: ProtocolError: the tag is wrong, or the kind unknown.
     """
@@ -99,9 +99,9 @@ def peek(header: Buffer) -> tuple[int, int]:
 
 
 def measure(head: bytes) -> tuple[int, int] | None:
-    """Return the lengths of the note and of the payload behind a header, or None if more of it has to come first.
+    """Return the lengths of the note and of the payload after a header, or None if the header is incomplete.
 
-    Raises: ProtocolError: as soon as it can be no header of ours, or if it is over the limits.
+    Raises: ProtocolError: the bytes cannot be a valid header, or the lengths exceed the limits.
     """
     if head[:4] != MAGIC[: len(head)]:
         raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")

@@ -1,7 +1,7 @@
-"""Which requests travel together, and their arrays as one (no sockets).
+"""The fusion of requests into batches, and the arrays of a batch as a single array (no sockets).
 
-Small arrays cost mostly the messages about them, so requests of one kind, type and reduction become one batch of up to
-`FUSION_BYTES`: to the rest of the room its arrays are one array, the concatenation.
+The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
+form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUSION_BYTES = 64 << 20
 
 
 class FusedArray(NamedTuple):
-    """A request with its arrays: `source` of this rank and `target` for the result, both flat; they may be one."""
+    """A request with its flat arrays: `source` of this rank and `target` for the result may be the same array."""
 
     request: Request
     source: Flat
@@ -27,7 +27,7 @@ class FusedArray(NamedTuple):
 
 
 class Batch:
-    """Requests that run as one. `counts`: by rank, the elements of each rank's array; equal but for an all-gather."""
+    """Requests that run together. `counts`: elements by rank; the counts differ only in an all-gather."""
 
     def __init__(self, entries: Sequence[FusedArray], counts: Sequence[int]) -> None:
         first = entries[0].request
@@ -42,7 +42,7 @@ class Batch:
         return self.count * self.dtype.itemsize
 
     def _cuts(self, begin: int, end: int) -> Iterator[tuple[FusedArray, slice, slice]]:
-        """Yield each array with its part of [begin, end) of the whole, and the place of that part."""
+        """Yield each array with its part of the range [begin, end) of the batch, and the place of the part."""
         start = 0
         for entry in self.entries:
             stop = start + entry.request.elements
@@ -69,9 +69,9 @@ class Batch:
             arithmetic.combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
 
     def whole_target(self) -> Flat:
-        """Return memory for the whole result, in the type of partial sums, which holds this rank's arrays.
+        """Return memory of the working type for the whole result, filled with this rank's arrays.
 
-        Of a single array it is the result itself.
+        For a single array the memory may be the result itself.
         """
         dtype = arithmetic.working_dtype(self.dtype, self.argument)
         if len(self.entries) == 1 and dtype == self.dtype:
@@ -85,9 +85,9 @@ class Batch:
 
 
 def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -> list[Batch]:
-    """Return the batches of some requests; the same on every rank.
+    """Return the batches of the requests; every rank gets the same batches.
 
-    Args: requests: for each entry those of all ranks.
+    Args: requests: for each entry the requests of all ranks.
     """
     groups: list[list[int]] = []
     open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}

@@ -1,8 +1,9 @@
-"""A group of ranks that run collectives together: who wants which, in which order, over which way.
+"""A group of ranks that run collectives together, in an agreed order, over connections or shared memory.
 
-It goes in rounds. In each, every rank announces the requests that wait on it to all others; what all have announced,
-runs. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no round goes by time.
-Whoever waits drives the rounds; there is a thread of the group's own only for what nobody waits for.
+A group works in rounds. In each round every rank announces its waiting requests to all other ranks. A request that all
+ranks have announced runs. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no
+timer begins a round. The waiting thread drives the rounds. The group starts its own thread only for requests without a
+waiting thread.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 from runtime import glog
 
-CYCLE_BYTES = 8 << 20  # of requests that nobody waits for yet: the arithmetic behind them may go on meanwhile
+CYCLE_BYTES = 8 << 20  # bytes of requests without a waiting thread; the caller may compute during their round
 STALL_S = 60.0  # seconds. Source: Horovod's HOROVOD_STALL_CHECK_TIME_SECONDS
-STALL_END_S = 1800.0  # seconds; the time after which the programs of this project take a program for stuck
+STALL_END_S = 1800.0  # seconds; the time after which the programs of this project count a program as stuck
 
 
 class ArrayPath(Protocol):
-    """A way that arrays take: `memory.MemoryPath`, `sockets.SocketPath`."""
+    """A path of arrays between ranks: `memory.MemoryPath`, `sockets.SocketPath`."""
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Tell the others the waiting requests, the first of which are a batch."""
+        """Announce the waiting requests to the other ranks; the first requests form the batch."""
 
     def take_announcements(self) -> list[Frame]:
-        """Return what the others have told."""
+        """Return the announcements of the other ranks."""
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if it was the first one of all of them; else None."""
+        """Run a batch. `frames`: the announcements, if the batch was first in all announcements; else None."""
 
 
 class CollectiveHandle:
-    """A request that was made. Attributes: output: the result.  error: why there is none."""
+    """A submitted request. Attributes: output: the result.  error: the reason why there is no result."""
 
     def __init__(self, request: Request, source: Flat, output: np.ndarray[Any, Any] | None) -> None:
         self.request = request
@@ -65,8 +66,8 @@ class CollectiveHandle:
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds. Attributes: stall: until a warning says for whom a collective waits.  end: until the group ends.
-    silence: until a rank that says nothing, not even that it lives, is lost.
+    """Limits in seconds. Attributes: stall: until a warning names the missing ranks.  end: until the group ends.
+    silence: time without any message, even a heartbeat, until a rank is lost.
     """
 
     stall: float = STALL_S
@@ -75,9 +76,9 @@ class Patience:
 
 
 class HeartbeatThread:
-    """Says for a rank that it lives while nobody drives its rounds; whoever drives them says so meanwhile.
+    """Sends the heartbeats of a rank while no thread drives its rounds; a driving thread sends its own heartbeats.
 
-    Args: driving: who has it may use the mesh.  changed: is told that nobody has it any more.
+    Args: driving: lock of the thread that uses the mesh.  changed: notified after the release of the lock.
     """
 
     def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
@@ -88,7 +89,7 @@ class HeartbeatThread:
             self._thread.start()
 
     def stop(self) -> None:
-        """End it, and wait for that."""
+        """Stop the thread, and wait for its end."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -107,8 +108,8 @@ class HeartbeatThread:
 class RankGroup:
     """The collectives of one rank. Thread safety: all methods may be called by any thread.
 
-    Raises (wait): HorovodInternalError: a rank is lost or has left: the group has ended.
-        CollectiveMismatchError: the ranks disagree about this collective; the group goes on.
+    Raises (wait): HorovodInternalError: a rank is lost or has left, and the group has ended.
+        CollectiveMismatchError: the ranks disagree about this collective; the group continues.
     """
 
     def __init__(self, mesh: Mesh, path: ArrayPath, patience: Patience | None = None) -> None:
@@ -118,9 +119,9 @@ class RankGroup:
         self._waiting: dict[str, CollectiveHandle] = {}
         self._number = 0
         self._driving = threading.Lock()
-        self._changed = threading.Condition()  # of `_waiting`, and of handles that are done
+        self._changed = threading.Condition()  # for changes of `_waiting`, and for finished handles
         self._thread: threading.Thread | None = None
-        # what the last round gave, if nothing ran
+        # the announcements of the last round, if nothing ran
         self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None
         mesh.silence = self._patience.silence
         self._heart = HeartbeatThread(mesh, self._driving, self._changed)
@@ -129,7 +130,7 @@ class RankGroup:
     def _others(self) -> list[int]:
         return list(self._mesh.peers)
 
-    # ----- What callers want -----
+    # ----- Requests of callers -----
 
     def submit(
         self,
@@ -140,11 +141,11 @@ class RankGroup:
         argument: int = 0,
         output: np.ndarray[Any, Any] | None = None,
     ) -> CollectiveHandle:
-        """Ask for a collective, and return at once.
+        """Submit a collective, and return at once.
 
-        Args: array: must not change until the collective is done.  output: contiguous, of the array's type and shape,
-            perhaps the array itself; by default a new one.
-        Raises: ValueError: a collective of that name waits already.
+        Args: array: must not change until the collective is done.  output: contiguous array of the same type and shape,
+            possibly the array itself; the default is a new array.
+        Raises: ValueError: a collective with this name waits already.
         """
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
@@ -167,7 +168,7 @@ class RankGroup:
         return handle
 
     def wait(self, handle: CollectiveHandle) -> np.ndarray[Any, Any]:
-        """Return the result of a collective."""
+        """Wait for a collective, and return its result."""
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
                 try:
@@ -187,14 +188,14 @@ class RankGroup:
         return handle.output
 
     def start(self) -> None:
-        """Have what waits now done by the group's own thread."""
+        """Run the waiting requests in the group's own thread."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._drive, name="collectives", daemon=True)
                 self._thread.start()
 
     def leave(self) -> None:
-        """Leave the group; what still waits fails."""
+        """Leave the group; waiting requests fail."""
         self._heart.stop()
         with self._changed:
             thread = self._thread
@@ -203,7 +204,7 @@ class RankGroup:
                 self._mesh.leave()
             finally:
                 self._driving.release()
-        else:  # another thread waits for ranks that may not come any more
+        else:  # another thread waits for ranks that may never answer
             self._mesh.abandon("this rank has left the group")
         if thread is not None and thread is not threading.current_thread():
             thread.join(self._patience.stall)
@@ -212,7 +213,7 @@ class RankGroup:
     # ----- Rounds -----
 
     def _drive(self) -> None:
-        """The group's own thread: rounds until nothing waits."""
+        """Run rounds in the group's own thread until no request waits."""
         while True:
             with self._changed:
                 if not self._waiting:
@@ -227,7 +228,7 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
-        except BaseException as exc:  # also Ctrl-C: the ranks are not at the same place any more
+        except BaseException as exc:  # even Ctrl-C: the ranks are at different exchanges now
             with contextlib.suppress(HorovodInternalError):
                 self._mesh.fail(f"its collective was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
@@ -254,7 +255,7 @@ class RankGroup:
         self._run_agreed(handles, note, frames)
 
     def _choose(self) -> tuple[list[CollectiveHandle], bytes]:
-        """Return the requests for this round, and the announcement of them."""
+        """Return the requests for this round, and their announcement."""
         with self._changed:
             handles = list(self._waiting.values())[:MAX_REQUESTS]
         if len(handles) == 1:
@@ -268,7 +269,7 @@ class RankGroup:
         return handles, b"".join(handle.note for handle in handles)
 
     def _run_agreed(self, handles: Sequence[CollectiveHandle], note: bytes, frames: Sequence[Frame]) -> None:
-        """Run what all ranks have announced, and fail what they disagree about."""
+        """Run the requests that all ranks have announced, and fail the requests with a mismatch."""
         announced: list[Sequence[Request]] = []
         own = [handle.request for handle in handles]
         theirs = dict(zip(self._others, frames, strict=True))
@@ -304,7 +305,7 @@ class RankGroup:
             self._changed.notify_all()
 
     def _end(self, error: HorovodInternalError) -> None:
-        """Fail everything that waits."""
+        """Fail every waiting request."""
         with self._changed:
             for handle in self._waiting.values():
                 handle.error, handle.is_done = error, True
@@ -321,9 +322,9 @@ class RankGroup:
             until = self._complain(announced, began)
 
     def _wait_for_news(self, note: bytes) -> bool:
-        """After a round in which nothing ran: wait for another request here, or another round of another rank.
+        """Wait, after a round in which nothing ran, for a new request of this rank or a new round of another rank.
 
-        Returns: False: there may be another announcement to make now.
+        Returns: False: this rank may have a new announcement now.
         """
         assert self._idle is not None
         began = time.monotonic()
@@ -337,7 +338,7 @@ class RankGroup:
         return True
 
     def _complain(self, announced: Sequence[Sequence[Request] | None], began: float) -> float:
-        """Say for whom this rank waits; return when to do so again."""
+        """Log the ranks for which this rank waits; return the time of the next such log line."""
         now = time.monotonic()
         text = describe_stall(announced, self.rank, now - began)
         if now - began >= self._patience.end:
@@ -347,7 +348,7 @@ class RankGroup:
 
 
 def _flat(handle: CollectiveHandle, size: int) -> Flat:
-    """Return the memory of the result; by default for ranks that all ask for the same."""
+    """Return the memory of the result; the default is for ranks with equal arrays."""
     if handle.output is None:
         _prepare(handle, [handle.request] * size)
     assert handle.output is not None
@@ -355,7 +356,7 @@ def _flat(handle: CollectiveHandle, size: int) -> Flat:
 
 
 def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
-    """Make the result's memory, whose length depends on all ranks in an all-gather."""
+    """Allocate the memory of the result; in an all-gather its length depends on all ranks."""
     request = handle.request
     if request.kind == CollectiveKind.ALLGATHER:
         shape = (sum(one.shape[0] for one in same), *request.shape[1:])

@@ -1,4 +1,4 @@
-"""How a group is made: every rank publishes its address, calls the ranks below it and is called by those above.
+"""The connections of a new group: every rank publishes its address, calls lower ranks and is called by higher ranks.
 
 The store only carries addresses. Both sides of every connection prove that they know the job's secret, and which rank
 of which group they are, before anything else is read (`pserver.wire.authentication`).
@@ -27,28 +27,28 @@ from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 
 HANDSHAKE_S = 5.0  # seconds that a caller has for its four records
-MAX_UNPROVEN = 128  # connections whose handshake is under way
+MAX_UNPROVEN = 128  # connections with an unfinished handshake
 _NAME = struct.Struct("<8sII")  # the group, the rank, the size: the token of a connection's name
 MAX_ADDRESS_BYTES = 1 << 12
 
 
 class AddressStore(Protocol):
-    """What a group needs of the rendezvous: `elastic.rendezvous.client.RendezvousClient`."""
+    """The part of the rendezvous that a group uses: `elastic.rendezvous.client.RendezvousClient`."""
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value."""
 
     def get(self, scope: str, key: str, wait: float = 0.0) -> bytes | None:
-        """Return a value, or None if there is none after `wait` seconds."""
+        """Return a value, or None after `wait` seconds without a value."""
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """Which group, and which rank of it this process is.
+    """The plan of a group, and the rank of this process.
 
-    Attributes: scope: of the store; another one for every generation.  host: the address others reach this rank by.
-        secret: of the job, or empty.  timeout: seconds until all ranks have to be there.  port: 0: any free one.
-        incarnation: of this process.
+    Attributes: scope: scope of the store; every generation has another scope.  host: address at which other ranks reach
+        this rank.  secret: secret of the job, or empty.  timeout: seconds until all ranks have to be connected.  port:
+        0: any free port.  incarnation: incarnation of this process.
     """
 
     rank: int
@@ -62,9 +62,9 @@ class GroupPlan:
 
 
 def join(plan: GroupPlan, store: AddressStore) -> Mesh:
-    """Return the connections to all other ranks.
+    """Connect to all other ranks, and return the connections.
 
-    Raises: HorovodInternalError: a rank was not there in time.
+    Raises: HorovodInternalError: a rank has not connected in time.
     """
     deadline = time.monotonic() + plan.timeout
     pool = Pool()
@@ -84,7 +84,7 @@ def _token(plan: GroupPlan, rank: int) -> bytes:
 
 
 def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> PeerRank:
-    """Return the connection to a lower rank; it is tried until the deadline."""
+    """Connect to a lower rank with repeated attempts until the deadline; return the connection."""
     why = "it has not published its address"
     for delay in exponential_backoff(0.05, 1.0):
         left = deadline - time.monotonic()
@@ -98,7 +98,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             return _shake(plan, socket.create_connection((host, port), min(left, HANDSHAKE_S)), pool)
         except (OSError, _RefusedError) as exc:
             why = f"{host}:{port}: {exc}"
-        time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # between two trials of one address
+        time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # between two attempts at the same address
     raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
 
 
@@ -125,9 +125,9 @@ def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
 
 
 def read_address(value: bytes, number: int) -> tuple[str, int]:
-    """Return host and port of what a rank has published.
+    """Parse the host and the port that a rank has published.
 
-    Raises: HorovodInternalError: it is no address.
+    Raises: HorovodInternalError: the value is no address.
     """
     try:
         if len(value) > MAX_ADDRESS_BYTES:
@@ -145,7 +145,7 @@ def read_address(value: bytes, number: int) -> tuple[str, int]:
 
 
 class Acceptor:
-    """Takes the connections of the higher ranks, in a thread of its own, so that no caller waits for another."""
+    """Accepts the connections of the higher ranks in a thread, so that no caller waits for another caller."""
 
     def __init__(self, plan: GroupPlan, pool: Pool) -> None:
         self._plan, self._pool = plan, pool
@@ -174,9 +174,9 @@ class Acceptor:
             unproven[0].close()
 
     def wait(self, deadline: float) -> dict[int, PeerRank]:
-        """Return the connections to all higher ranks.
+        """Wait for the connections of all higher ranks, and return the connections.
 
-        Raises: HorovodInternalError: one has not called by the deadline.
+        Raises: HorovodInternalError: a rank has not called by the deadline.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, deadline - time.monotonic()))
@@ -239,12 +239,12 @@ class Acceptor:
     def _admit(self, stream: socket.socket, handshake: Handshake) -> None:
         group, rank, size = _NAME.unpack(handshake.name[:-1])
         if _NAME.pack(group, rank, size) != _token(self._plan, rank) or rank not in self._wanted:
-            stream.close()  # of another generation, whose rank finds its own group by the store
+            stream.close()  # a caller of another generation finds its own group by the store
             return
         tune(stream)
         with self._changed:
             earlier = self._peers.pop(rank, None)
             if earlier is not None:
-                earlier.connection.close()  # its caller did not see the end of that handshake
+                earlier.connection.close()  # the caller did not see the end of the earlier handshake
             self._peers[rank] = PeerRank(stream, handshake.key, self._pool)
             self._changed.notify_all()

@@ -1,11 +1,13 @@
-"""Collectives among processes of one host: every rank has memory that all others read.
+"""Collectives among processes of the same host: every rank has memory that all other ranks read.
 
-Everything goes in exchanges. Before exchange e a rank writes into its slot e % 2; then it tells all others, and waits
-until they have told it; then it reads their slots e % 2, until it begins exchange e + 1. So a rank may write into a
-slot again when it has heard of exchange e + 1 from all others, which is before its exchange e + 2.
+All data move in exchanges. Before exchange e a rank writes into its slot e % 2. The rank then sends a message to all
+other ranks, and waits for their messages. Then the rank reads the slots e % 2 of the other ranks, until the rank begins
+exchange e + 1. A rank may write into a slot again after all messages of exchange e + 1 have arrived, which is before
+exchange e + 2 of the rank.
 
-A small array is reduced by every rank for itself: one exchange. A larger one goes in pieces, of which every rank
-reduces one part for all. An exchange carries a piece of the arrays, and the parts of the piece before it.
+For a small array every rank computes the whole reduction, in a single exchange. A larger array is cut into pieces, and
+every rank reduces a part of each piece for all ranks. An exchange carries a piece of the arrays, and the reduced parts
+of the previous piece.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from elastic.collectives.mesh import Mesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
-PIECE_BYTES = 2 << 20  # of an exchange; the slots of some ranks stay in the cache; measured by bench/allreduce.py
-DIRECT_BYTES = 1 << 20  # of all ranks together: up to here every rank reduces all; measured by bench/allreduce.py
-SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the piece before
+PIECE_BYTES = 2 << 20  # bytes of an exchange; slots of a few ranks fit into the cache; measured by bench/allreduce.py
+DIRECT_BYTES = 1 << 20  # bytes of all ranks; up to this size every rank reduces all; measured by bench/allreduce.py
+SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the previous piece
 
 
 class MemoryPath:
-    """The way over shared memory.
+    """The path of arrays over shared memory.
 
-    Args: memories: by rank, this rank's own too; their outbox is slot 0, their inbox slot 1.
-        timeout: seconds that the others have for a step once all are in the collective.
+    Args: memories: memories by rank, including this rank; the outbox is slot 0, the inbox is slot 1.
+        timeout: seconds that the other ranks have for a step after all ranks have begun the collective.
     """
 
     def __init__(self, mesh: Mesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
@@ -47,12 +49,12 @@ class MemoryPath:
     # ----- Exchanges -----
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Tell the others what this rank is asked for, with the begin of the first batch; return the sequence."""
+        """Announce the waiting requests and the begin of the first batch to the other ranks; return the sequence."""
         self._place(batch)
         return self._tell(FrameKind.ANNOUNCE, note)
 
     def take_announcements(self) -> list[Frame]:
-        """Return those of all others, which have come."""
+        """Return the received announcements of all other ranks."""
         return [self._mesh.take(number, FrameKind.ANNOUNCE, self._sequence - 1) for number in self._others]
 
     def _tell(self, kind: FrameKind, note: bytes = b"") -> int:
@@ -67,19 +69,19 @@ class MemoryPath:
         self._mesh.collect(FrameKind.STEP, sequence, self._others, time.monotonic() + self._timeout)
 
     def _own(self, begin: int, batch: Batch, count: int) -> Flat:
-        """Return a part of the slot that this rank writes now. `begin`: in bytes."""
+        """Return a part of the slot that this rank writes now. `begin`: offset in bytes."""
         slot = self._slots[self._mesh.rank][self._sequence % 2]
         return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
 
     def _seen(self, rank: int, begin: int, batch: Batch, count: int) -> Flat:
-        """Return a part of the slot of a rank that may be read now. `begin`: in bytes."""
+        """Return a part of the slot of a rank that may be read now. `begin`: offset in bytes."""
         slot = self._slots[rank][(self._sequence - 1) % 2]
         return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
 
     # ----- Collectives -----
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if its begin was placed with them; else None."""
+        """Run a batch. `frames`: the announcements, if they included the begin of the batch; else None."""
         is_placed = frames is not None
         if batch.kind == CollectiveKind.ALLREDUCE:
             if self._is_direct(batch):

@@ -1,8 +1,8 @@
-"""The connections of a rank to all others: messages out, messages in, and who is lost.
+"""The connections of a rank to all other ranks: sent messages, received messages, and the detection of lost ranks.
 
-A rank that is lost, or that sends what is no message, ends the group for everybody: the one who notices tells all
-others why (ABORT) and closes its connections. Every rank says once a second that it lives, also while it computes, so
-that one that is frozen, or cut off behind a connection that stays open, is noticed by those that wait.
+A lost rank, or a rank that sends an invalid message, ends the group for all ranks. The rank that detects the failure
+sends the reason to all other ranks (ABORT) and closes its connections. Every rank sends a heartbeat once a second, even
+while it computes. Waiting ranks thereby detect a rank that is frozen, or cut off behind an open connection.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from pserver.wire.protocol import Buffer, ProtocolError
 LIMITS = ConnectionLimits(
     frames.MAX_NOTE_BYTES, frames.MAX_PAYLOAD_BYTES, HeaderForm(frames.HEADER_BYTES, frames.measure)
 )
-GOODBYE_S = 1.0  # seconds that the last messages have to leave
-MAX_AHEAD = 1 << 14  # messages of one rank that wait here; the largest arrays of a ring are less
+GOODBYE_S = 1.0  # seconds for sending the last messages
+MAX_AHEAD = 1 << 14  # unread messages of a rank; the largest arrays of a ring need fewer messages
 # seconds without an answer of the other host until its connection is broken: with the next line within 5 s
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
-BEAT_S = 1.0  # seconds between two signs of life
-# seconds of silence after which a rank is lost to one that waits
+BEAT_S = 1.0  # seconds between two heartbeats
+# seconds of silence after which a waiting rank counts another rank as lost
 SILENCE_S = 4.0
 _NO_PAYLOAD: tuple[memoryview, ...] = ()
 
 
 def tune(stream: socket.socket) -> None:
-    """Set what every connection of a group has: no delay, and an end when the other host is out of reach."""
+    """Set the options of a group's connection: no delay, and a time limit for an unreachable host."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * LOST_AFTER_S)
@@ -46,11 +46,11 @@ def tune(stream: socket.socket) -> None:
 
 
 class PeerRank:
-    """Another rank: its connection, what has come from it, and where the next payloads go.
+    """Another rank: its connection, its received messages, and the memory for its next payloads.
 
-    Attributes: expected: memory for payloads by sequence and piece; one that was not used is still there when the
-        message has come.  gone: why no more comes; empty: it is there.  abort: why it has ended the group.
-        left: it said goodbye.  heard: when something came last, in seconds of `time.monotonic`.
+    Attributes: expected: memory for payloads by sequence and piece; an unused entry remains after the arrival of its
+        message.  gone: why the rank is lost; empty: the rank is connected.  abort: why the rank has ended the group.
+        left: the rank has sent GOODBYE.  heard: time of the last receipt in seconds of `time.monotonic`.
     """
 
     def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
@@ -73,9 +73,9 @@ class PeerRank:
         return [self._pool.take(length)]
 
     def read(self) -> None:
-        """Take what has come.
+        """Read the received bytes.
 
-        Raises: ProtocolError: it is no message of a group.
+        Raises: ProtocolError: the bytes are no message of a group.
         """
         try:
             messages = self.connection.receive()
@@ -99,29 +99,29 @@ class PeerRank:
 
 
 class Pulse:
-    """When this rank says that it lives, and since when it listens without a gap; all in seconds of one clock."""
+    """The times of this rank's heartbeats, and the begin of its gapless listening, in seconds of a single clock."""
 
     def __init__(self) -> None:
         self._said = self._looked = self._since = self._checked = -1e9
 
     def is_due(self, now: float) -> bool:
-        """Return whether a sign of life is due, which is then said."""
+        """Return whether a heartbeat is due; if so, count the heartbeat as sent."""
         if now - self._said < BEAT_S:
             return False
         self._said = now
         return True
 
     def is_check_due(self, now: float) -> bool:
-        """Return whether it is time to see who is silent; a look at every rank in every turn would cost more."""
+        """Return whether a check for silent ranks is due; a check in every turn would cost too much."""
         if now - self._checked < BEAT_S / 4:
             return False
         self._checked = now
         return True
 
     def look(self, now: float) -> float:
-        """Take note that this rank has listened up to now; return since when it has.
+        """Record that this rank listens now; return the begin of its listening without a gap.
 
-        A rank that computes, or was frozen itself, has not listened, and the silence of others tells it nothing.
+        A rank that computes, or was frozen itself, has not listened, so that silence in that time counts for nothing.
         """
         if now - self._looked > 2 * BEAT_S:
             self._since = now
@@ -130,10 +130,10 @@ class Pulse:
 
 
 class Mesh:
-    """All connections of one rank. Thread safety: one thread at a time, but for `wake`.
+    """All connections of a rank. Thread safety: one thread at a time, except for `wake` and `abandon`.
 
-    Attributes: failure: why the group has ended; empty: it has not.  silence: seconds after which a silent rank is lost
-        to one that waits; 0: never.
+    Attributes: failure: why the group has ended; empty: the group has not ended.  silence: seconds after which a
+        waiting rank counts a silent rank as lost; 0: never.
     Raises (send, turn, collect): HorovodInternalError: the group has ended.
     """
 
@@ -141,7 +141,7 @@ class Mesh:
         self.rank, self.size = rank, len(peers) + 1
         self.peers = dict(sorted(peers.items()))
         self.failure = self._abandoned = ""
-        self.silence = 0.0  # until all are there: a rank that prepares itself says nothing
+        self.silence = 0.0  # until all ranks have connected: a rank that prepares sends nothing
         self._pulse = Pulse()
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
@@ -152,12 +152,12 @@ class Mesh:
             self._poller.register(file, select.POLLIN)
 
     def wake(self) -> None:
-        """Let a thread that waits in `turn` return; any thread may call it."""
+        """Make a thread that waits in `turn` return; any thread may call `wake`."""
         with contextlib.suppress(OSError):
             os.eventfd_write(self._waker, 1)
 
     def abandon(self, reason: str) -> None:
-        """Let the thread that waits in `turn` end the group; any thread may call it."""
+        """Make the thread that waits in `turn` end the group; any thread may call `abandon`."""
         self._abandoned = reason
         self.wake()
 
@@ -170,12 +170,12 @@ class Mesh:
         payload: Sequence[memoryview] = _NO_PAYLOAD,
         piece: int = 0,
     ) -> None:
-        """Send a message; its payload is not copied, and must not change until it has left."""
+        """Send a message; the payload is not copied, and must not change until the message has been sent."""
         peer = self.peers[number]
         try:
             peer.connection.send(frames.encode(kind, sequence, note, payload, peer.key, piece))
         except OSError as exc:
-            # what it has sent before comes first: it may be why it has gone
+            # handle the earlier messages of the rank first: they may hold the reason for its loss
             peer.gone = peer.gone or f"its connection ended ({exc})"
             return
         if peer.connection.unsent and number not in self._writing:
@@ -183,7 +183,7 @@ class Mesh:
             self._poller.modify(peer.connection.stream, select.POLLIN | select.POLLOUT)
 
     def turn(self, timeout: float) -> bool:
-        """Wait for something to come or to leave, and let it; return whether `wake` was called."""
+        """Wait until data can be received or sent, and transfer the data; return whether `wake` was called."""
         if self.failure:
             raise HorovodInternalError(self.failure)
         if self._abandoned:
@@ -210,7 +210,7 @@ class Mesh:
         return is_woken
 
     def beat(self) -> None:
-        """Say to all others that this rank lives, if it is time to."""
+        """Send a heartbeat to all other ranks, if a heartbeat is due."""
         if self.failure or not self._pulse.is_due(time.monotonic()):
             return
         for number, peer in self.peers.items():
@@ -237,34 +237,34 @@ class Mesh:
             self._poller.modify(peer.connection.stream, select.POLLIN)
 
     def flush(self, deadline: float) -> None:
-        """Wait until every message has left, so that arrays may change."""
+        """Wait until every message has been sent, so that arrays may change."""
         while self._writing and not all(self.peers[number].gone for number in self._writing):
             self._check_time(deadline, sorted(self._writing), "has not taken its messages")
             self.turn(max(0.0, deadline - time.monotonic()))
         self.check()
 
     def check(self) -> None:
-        """Return if nobody is lost.
+        """Return if no rank is lost.
 
-        Raises: HorovodInternalError: naming who is.
+        Raises: HorovodInternalError: a rank is lost; the message names the rank.
         """
         for number, peer in self.peers.items():
-            if peer.abort:  # the cause, and so before those that are gone because of it
+            if peer.abort:  # the cause comes before ranks that are gone as a consequence
                 self.fail(f"rank {number} has ended the group: {peer.abort}")
         for number, peer in self.peers.items():
             if peer.gone and not peer.left:
                 self.fail(f"rank {number} is lost: {peer.gone}")
 
     def missing(self, ranks: Iterable[int]) -> list[int]:
-        """Return from which of these ranks nothing has come that could be taken."""
+        """Return the ranks without a received message that `take` could return."""
         return [number for number in ranks if not self.peers[number].arrived]
 
     def wait(self, ranks: Sequence[int], deadline: float) -> None:
-        """Wait until a message of each of these ranks is there; at the deadline the group ends."""
+        """Wait until a message of each rank has arrived; at the deadline the group ends."""
         self._check_time(deadline, self.wait_until(ranks, deadline), "does not answer")
 
     def wait_until(self, ranks: Sequence[int], until: float) -> list[int]:
-        """Wait until a message of each of these ranks is there, or until a time; return whose is not."""
+        """Wait until a message of each rank has arrived, or until a time; return the ranks without a message."""
         while missing := self.missing(ranks):
             self.check()
             if left := [number for number in missing if self.peers[number].left or self.peers[number].gone]:
@@ -280,9 +280,10 @@ class Mesh:
             self.fail(f"rank{'s' if len(ranks) > 1 else ''} {names}: {what} within the group's timeout")
 
     def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
-        """Return the next message of a rank that has come already.
+        """Return the next received message of a rank.
 
-        Raises: HorovodInternalError: it is not this one: the rank is at another place, has left or has given up.
+        Raises: HorovodInternalError: another message has arrived: the rank is at another exchange, has left or has
+            ended the group.
         """
         frame = self.peers[number].arrived[0]
         if frame.kind == kind and frame.sequence == sequence:
@@ -297,14 +298,14 @@ class Mesh:
         raise AssertionError
 
     def collect(self, kind: FrameKind, sequence: int, ranks: Sequence[int], deadline: float) -> list[Frame]:
-        """Wait for a message of each of these ranks and return them."""
+        """Wait for a message of each rank, and return the messages."""
         self.wait(ranks, deadline)
         return [self.take(number, kind, sequence) for number in ranks]
 
     # ----- The end -----
 
     def fail(self, reason: str) -> None:
-        """End the group: tell all others why, close everything.
+        """End the group: send the reason to all other ranks, and close all connections.
 
         Raises: HorovodInternalError: always.
         """
@@ -314,7 +315,7 @@ class Mesh:
         raise HorovodInternalError(self.failure)
 
     def leave(self) -> None:
-        """Say goodbye and close everything; ranks that still want a collective of this one fail."""
+        """Send GOODBYE and close all connections; ranks that still wait for a collective with this rank fail."""
         if not self.failure:
             self.failure = "this rank has left the group"
             self._end(FrameKind.GOODBYE, b"")
@@ -333,12 +334,12 @@ class Mesh:
 
 
 def _drain(connection: Connection, deadline: float) -> None:
-    """Let what is unsent leave, and tell the other side that no more comes."""
+    """Send the unsent bytes, and shut down the sending side of the connection."""
     while connection.unsent and (left := deadline - time.monotonic()) > 0:
         if not select.select([], [connection.stream], [], left)[1]:
             break
         connection.flush()
     connection.stream.shutdown(socket.SHUT_WR)
-    # a socket that is closed with unread input throws away what the other side has not read yet
+    # closing a socket with unread input discards sent data that the other side has not read yet
     while time.monotonic() < deadline and connection.stream.recv(1 << 16):
         pass

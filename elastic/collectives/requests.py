@@ -1,8 +1,8 @@
-"""Which collective a rank is asked for, and what the ranks agree on (pure).
+"""The requests of collectives, and the agreement of the ranks (pure).
 
-Every rank announces the requests that wait on it, in its own order. A request runs when all ranks have announced one of
-its name and all say the same of it; the order is that of rank 0. Numbered requests, which the caller gave no name, are
-in the order of the program, so that two of one number and different kinds are a mismatch, too.
+Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
+request with the same name. The requests run in the order of rank 0. A request without a name from the caller gets a number in
+the order of the program. Two requests with the same number and different kinds are therefore a mismatch, too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from pserver.wire.protocol import ProtocolError
 
 MAX_NAME_BYTES = 512
-MAX_REQUESTS = 4096  # in one announcement; further ones wait for the next
+MAX_REQUESTS = 4096  # in an announcement; further requests wait for the next announcement
 MAX_DIMENSIONS = 32  # numpy's limit before version 2
 MAX_ELEMENTS = 1 << 40
 
 
 class CollectiveKind(enum.IntEnum):
-    """What a request does with the arrays of all ranks."""
+    """The kinds of collectives."""
 
     ALLREDUCE = 1
     ALLGATHER = 2
@@ -33,7 +33,7 @@ class CollectiveKind(enum.IntEnum):
 
 
 class Reduction(enum.IntEnum):
-    """How arrays become one; the numbers are those of Horovod's Average, Sum, Min, Max."""
+    """The reductions of arrays; the numbers are those of Horovod's Average, Sum, Min, Max."""
 
     AVERAGE = 0
     SUM = 1
@@ -51,7 +51,7 @@ _FIXED = struct.Struct("<BBBBHHI")
 
 
 class Request(NamedTuple):
-    """One collective. `argument`: the reduction, or the root of a broadcast."""
+    """A request for a collective. `argument`: the reduction, or the root of a broadcast."""
 
     kind: CollectiveKind
     name: str
@@ -73,14 +73,14 @@ class Request(NamedTuple):
         return self.elements * self.dtype.itemsize
 
     def describe(self) -> str:
-        """Return what must be equal on all ranks, for a message."""
+        """Return a text of the properties that must be equal on all ranks."""
         what = f"{self.kind.name.lower()} of {self.dtype} {self.shape}"
         if self.kind == CollectiveKind.ALLREDUCE:
             return f"{what} by {Reduction(self.argument).name.lower()}"
         return f"{what} from rank {self.argument}" if self.kind == CollectiveKind.BROADCAST else what
 
     def agrees(self, other: Request) -> bool:
-        """Return whether two ranks mean the same collective; the first dimension of an all-gather may differ."""
+        """Return whether two ranks request the same collective; the first dimension of an all-gather may differ."""
         if self.kind != other.kind or self.dtype != other.dtype or self.argument != other.argument:
             return False
         if self.kind == CollectiveKind.ALLGATHER:
@@ -89,9 +89,10 @@ class Request(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What one round of announcements gives.
+    """The result of a round of announcements.
 
-    run: the requests that run, in order; for each those of all ranks by rank.  mismatches: by name, what is wrong.
+    Attributes: run: the requests that run, in order; each item has the requests of all ranks by rank.  mismatches: a
+        text about each mismatch, by name.
     """
 
     run: list[list[Request]]
@@ -99,16 +100,16 @@ class Agreement(NamedTuple):
 
 
 def encode_request(request: Request) -> bytes:
-    """Return a request as an announcement carries it."""
+    """Encode a request for an announcement."""
     name = request.name.encode()
     fixed = _FIXED.pack(request.kind, _CODES[request.dtype], len(request.shape), 0, len(name), 0, request.argument)
     return b"".join((fixed, struct.pack(f"<{len(request.shape)}q", *request.shape), name))
 
 
 def parse_announcement(note: bytes) -> list[Request]:
-    """Return the requests of an announcement.
+    """Parse the requests of an announcement.
 
-    Raises: ProtocolError: naming what is wrong with it.
+    Raises: ProtocolError: the announcement is malformed; the message names the problem.
     """
     requests: list[Request] = []
     place = 0
@@ -140,9 +141,9 @@ def _check(request: Request, beyond: int) -> None:
 
 
 def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
-    """Return what runs, and what cannot.
+    """Return the requests that run, and the mismatches.
 
-    Args: announced: by rank, the requests of each in its order.
+    Args: announced: by rank, the requests of the rank in its order.
     """
     by_rank = [{request.name: request for request in requests} for requests in announced]
     run: list[list[Request]] = []
@@ -159,9 +160,9 @@ def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
 
 
 def describe_mismatch(requests: Sequence[Request]) -> str:
-    """Return which ranks differ from the most of them, and in what.
+    """Return a text about the ranks that differ from the majority, and about the difference.
 
-    Args: requests: of one name, by rank.
+    Args: requests: requests with the same name, by rank.
     """
     texts = [request.describe() for request in requests]
     usual = Counter(texts).most_common(1)[0][0]
@@ -175,9 +176,10 @@ def describe_mismatch(requests: Sequence[Request]) -> str:
 
 
 def describe_stall(announced: Sequence[Sequence[Request] | None], rank: int, seconds: float) -> str:
-    """Return which collectives wait, and for which ranks.
+    """Return a text about the waiting collectives and the missing ranks.
 
-    Args: announced: by rank, what each has announced; None: nothing since the last collective that ran.  rank: our own.
+    Args: announced: by rank, the announced requests; None: no announcement since the last collective that ran.  rank:
+        this rank.
     """
     names: dict[str, list[int]] = {}
     for number, requests in enumerate(announced):

@@ -1,8 +1,8 @@
-"""Collectives over a ring of ranks: each receives from the rank before it and sends to the one after it.
+"""Collectives over a ring of ranks: each rank receives from the previous rank and sends to the next rank.
 
-All-reduce: the array is cut into as many chunks as there are ranks. A chunk goes once around and is added up, then a
-second time, complete. It is forwarded piece by piece, so that all connections work at once. The order of additions is
-that of the ring, the same in every run, and every rank gets the bits of the one that added last.
+All-reduce: the array is cut into as many chunks as there are ranks. In the first round the ranks add up a chunk. In the
+second round the complete chunk passes every rank. A rank forwards a chunk piece by piece, so that all connections work
+at once. The additions follow the order of the ring in every run, and every rank gets the bits of the last addition.
 
 Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
@@ -23,9 +23,9 @@ from elastic.collectives.requests import Reduction
 
 
 class RingPiece(NamedTuple):
-    """A piece of the array that comes from the rank before: [begin, end), and what is done with it.
+    """A piece of the array from the previous rank: the range [begin, end), and its treatment.
 
-    Attributes: is_final: the values are complete.  forward: whether it goes on to the next rank.
+    Attributes: is_final: the values are complete.  forward: whether this rank sends the piece to the next rank.
     """
 
     begin: int
@@ -41,7 +41,7 @@ def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def bounds_of(counts: Sequence[int]) -> list[int]:
-    """Return where each of some parts that follow each other begins, and the end of the last one."""
+    """Return the begin of each of several consecutive parts, and the end of the last part."""
     bounds = [0]
     for count in counts:
         bounds.append(bounds[-1] + count)
@@ -49,7 +49,7 @@ def bounds_of(counts: Sequence[int]) -> list[int]:
 
 
 def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
-    """Return the pieces that this rank sends first, and those that it receives, in order."""
+    """Return the pieces that this rank sends first, and the pieces that this rank receives, in order."""
     bounds = [count * number // size for number in range(size + 1)]
 
     def pieces(chunk: int) -> list[tuple[int, int]]:
@@ -61,7 +61,7 @@ def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[lis
 
 
 def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
-    """Return the same for an all-gather of parts of these lengths."""
+    """Return the sent and received pieces, as `plan_reduction`, for an all-gather of parts of these lengths."""
     size, bounds = len(counts), bounds_of(counts)
 
     def pieces(part: int) -> list[tuple[int, int]]:
@@ -72,9 +72,9 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
 
 
 def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
-    """Make the array of every rank the reduction of all of them, in place.
+    """Replace the array of every rank by the reduction of all arrays.
 
-    Args: work: of the type of partial sums.  timeout: seconds from one piece to the next.
+    Args: work: array of the working type.  timeout: seconds between two pieces.
     """
     first, come = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
     last_chunk = (mesh.rank + 1) % mesh.size
@@ -90,9 +90,9 @@ def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float
 
 
 def gather(mesh: Mesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
-    """Fill the array with the parts of all ranks; this rank's own is in its place.
+    """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
-    Args: counts: elements of each rank's part.  timeout: seconds from one piece to the next.
+    Args: counts: elements of each rank's part.  timeout: seconds between two pieces.
     """
     _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
 
@@ -126,7 +126,7 @@ def _pass_round(
         if not piece.is_final:
             assert add is not None
             add(piece, np.frombuffer(frame.payload, work.dtype))
-        elif expected.pop((sequence, number), None) is not None:  # it came before this rank was here
+        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before this loop
             part[:] = frame.payload
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)

@@ -1,4 +1,4 @@
-"""Collectives over connections: small arrays with the announcement or by a tree, large ones by a ring."""
+"""Collectives over connections: small arrays use the announcement or a tree, and large arrays use a ring."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from elastic.collectives.fusion import Batch
 from elastic.collectives.mesh import Mesh
 from elastic.collectives.requests import CollectiveKind
 
-TREE_BYTES = 1 << 16  # up to here the number of messages counts, and not their length
-INLINE_BYTES = 1 << 15  # an array up to this length goes to all others with the announcement
-INLINE_SIZE = 8  # in groups of up to this many ranks
+TREE_BYTES = 1 << 16  # bytes; up to this size the number of messages determines the time, and not their length
+INLINE_BYTES = 1 << 15  # bytes; an array up to this size is sent with the announcement
+INLINE_SIZE = 8  # ranks; larger groups send no arrays with the announcement
 
 
 class SocketPath:
-    """The way over connections. `timeout`: seconds from one piece to the next once all are in the collective."""
+    """The path of arrays over connections. `timeout`: seconds between two pieces after all ranks have begun."""
 
     def __init__(self, mesh: Mesh, timeout: float) -> None:
         self._mesh, self._timeout = mesh, timeout
@@ -25,7 +25,7 @@ class SocketPath:
         self._sequence = 0
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Tell the others what this rank is asked for, with a small first batch; return the sequence."""
+        """Announce the waiting requests and a small first batch to the other ranks; return the sequence."""
         payload: list[memoryview] = []
         if self._is_inline(batch):
             whole: Flat = np.empty(batch.count, batch.dtype)
@@ -37,7 +37,7 @@ class SocketPath:
         return sequence
 
     def take_announcements(self) -> list[Frame]:
-        """Return those of all others, which have come."""
+        """Return the received announcements of all other ranks."""
         return [self._mesh.take(number, FrameKind.ANNOUNCE, self._sequence - 1) for number in self._others]
 
     def _is_inline(self, batch: Batch) -> bool:
@@ -49,7 +49,7 @@ class SocketPath:
         return self._sequence - 1
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if it was the first one of all; else None."""
+        """Run a batch. `frames`: the announcements, if the batch was first in all announcements; else None."""
         mesh, timeout = self._mesh, self._timeout
         if batch.kind == CollectiveKind.ALLREDUCE:
             if frames is not None and self._is_inline(batch):

@@ -1,4 +1,4 @@
-"""Collectives in about log2(size) steps, for small arrays, and broadcasts of any.
+"""Collectives in about log2(size) steps: reductions of small arrays, and broadcasts of arrays of any size.
 
 All-reduce: recursive doubling. In every step two ranks exchange their partial results, and both reduce them in the
 order of the ranks, so that both have the same bits. Ranks beyond a power of two hand their array to a neighbour first.
@@ -21,7 +21,7 @@ from elastic.collectives.ring import cut
 
 
 def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
-    """Make the array of every rank the reduction of all of them, in place; it fits into one message."""
+    """Replace the array of every rank by the reduction of all arrays; an array fits into a single message."""
     rank, size = mesh.rank, mesh.size
     power = 1 << (size.bit_length() - 1)
     extra = size - power
@@ -40,7 +40,7 @@ def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float
         _send(mesh, partner, sequence, work)
         theirs = _receive(mesh, partner, sequence, work, timeout)
         first, second = (work, theirs) if rank < partner else (theirs, work)
-        mesh.flush(time.monotonic() + timeout)  # what was sent is this array, which changes now
+        mesh.flush(time.monotonic() + timeout)  # the sent message refers to this array, which changes now
         arithmetic.fold(work, first, second, reduction)
         distance *= 2
     if reduction == Reduction.AVERAGE:
@@ -51,7 +51,7 @@ def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float
 
 
 def broadcast(mesh: Mesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
-    """Give every rank the array of the root, by a binomial tree, piece by piece."""
+    """Send the array of the root to every rank by a binomial tree, piece by piece."""
     size = mesh.size
     place = (mesh.rank - root) % size
     lowest = place & -place if place else 1 << size.bit_length()
