@@ -178,8 +178,7 @@ class ElasticDriver(WorkerReports):
     def wait_for_available_slots(self, min_num_proc: int, min_hosts: int = 1) -> DiscoveredHosts:
         """Wait for enough slots and hosts, and return the hosts.
 
-        Raises: TimeoutException: there are too few slots or hosts within the timeout.  RuntimeError: the job has been
-            stopped.
+        Raises: TimeoutException: there are too few slots within the timeout.  RuntimeError: the job has been stopped.
         """
         self.history.wait_for(min_num_proc)
         return self._watch.wait(min_num_proc, min_hosts, self._bounds.timeout)

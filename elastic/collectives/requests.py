@@ -1,8 +1,8 @@
 """The requests of collectives, and the agreement of the ranks (pure).
 
 Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
-request with the same name. The requests run in the order of rank 0. A request without a name from the caller gets a number in
-the order of the program. Two requests with the same number and different kinds are therefore a mismatch, too.
+request with the same name. The requests run in the order of rank 0. A request without a name from the caller gets a
+number in the order of the program. Two requests with the same number and different kinds are therefore a mismatch, too.
 """
 
 from __future__ import annotations
