@@ -7,8 +7,8 @@
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. There are three differences. A slot
 gets a new process exactly when its old process has ended, regardless of changes of its host. A report counts for the
-process that made the report. A process that has joined the job and exits with 0 succeeds only if the process has
-reported that its work is done.
+process that made the report. A worker process that exits with 0 succeeds only if the process has reported that its
+work is done.
 """
 
 from __future__ import annotations

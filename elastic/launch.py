@@ -115,7 +115,7 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
         raise UsageError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
     if args.discovery is not None:
-        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # imports requests; other jobs need none
+        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # only this discovery needs requests
         found: HostDiscovery = kubernetes.PodDiscovery(os.environ, args.namespace, args.pod_selector, args.slots or 1)
         return found
     if args.host_discovery_script is not None:
