@@ -11,7 +11,7 @@ Its peer, bench/numpy_baseline/, runs in alternation with it, so that noise hits
 Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
 costs must agree, or the baseline is not the same work.
 
-With --processor, the rates are samples per second of processor time, of all threads: what so many passes more take.
+With --processor, a rate is samples per second of processor time of all threads, over the passes after the first.
 Other programs on the machine change them less; they need --passes of some seconds.
 
 With --nodes N, the script measures distributed training instead: N trainers and N servers on this machine train in

@@ -52,7 +52,9 @@ def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) 
     if is_before:
         glog.info(f"{sentence}, from pass {number} on")
     else:
-        glog.warning(f"{sentence}, and pass {number} begins again: its samples of before the checkpoint come once more")
+        glog.warning(
+            f"{sentence}, and pass {number} begins again: samples trained before the checkpoint are trained again"
+        )
     return replace(restored, trainers=[{**(told[one] or first), **begins} for one in origins], origins=origins)
 
 

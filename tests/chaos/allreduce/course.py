@@ -147,7 +147,7 @@ class AllReduceCourse:
     # ----- what -----
 
     def _scale(self, count: int) -> bool:
-        """Have so many hosts, if those that stay have the state."""
+        """Scale the hosts to `count`, if a remaining host has a worker with the state; return whether it was done."""
         hosts = self._job.pods("host")
         if not self._holders([pod.address for pod in hosts[:count]]):
             return False

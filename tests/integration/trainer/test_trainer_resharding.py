@@ -147,7 +147,7 @@ def test_a_checkpoint_inside_a_pass_begins_the_pass_again_with_its_state(job):
     inside = state / "pass-00001-002"
     again, log = job.run(2, 3, "--config_args=kind=averages", f"--resume_from={inside}")
     warning = re.search(r"^W.*made by 3 trainers, this job has 2 trainers.*", log, re.MULTILINE)
-    assert warning and "pass 1 begins again: its samples of before the checkpoint come once more" in warning[0]
+    assert warning and "pass 1 begins again: samples trained before the checkpoint are trained again" in warning[0]
     assert "going on before pass 1, of which 0 batches are done" in log
     trained_before = 6 * 3 * 4  # batches, trainers, samples
     assert counters(again, "pass-00002") == {(3 * LINES + trained_before, 8 + 6 + 2 * 12, 3)}

@@ -65,7 +65,9 @@ def test_inside_a_pass_it_begins_again_and_a_warning_says_so(capsys: pytest.Capt
     assert [one["stream"] for one in found.trainers if one] == [0, 1, 0]
     assert all(one and one["place"] == {"number": 4, "stage": "before"} for one in found.trainers)
     said = capsys.readouterr().err
-    assert said.startswith("W") and "pass 4 begins again: its samples of before the checkpoint come once more" in said
+    assert (
+        said.startswith("W") and "pass 4 begins again: samples trained before the checkpoint are trained again" in said
+    )
 
 
 def test_as_many_trainers_of_other_pods_have_other_samples() -> None:
