@@ -62,7 +62,9 @@ class Packing:
         self._shapes: dict[tuple[Amounts, Sites], _Shape] = {}
         self._own = []
         for request, nodes in zip(requests, placed, strict=True):
-            self._own.append(_Own([node for node, count in nodes.items() for _ in range(count)]))
+            # the trainers on the nodes with least room count first: the other nodes may have room for a larger trainer
+            ascending = sorted(nodes, key=lambda node: self._rooms[node], reverse=True)
+            self._own.append(_Own([node for node in ascending for _ in range(nodes[node])]))
             for node, count in nodes.items():
                 self._free[node] = tuple(
                     have - count * amount for have, amount in zip(self._free[node], request, strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -151,6 +150,13 @@ def test_two_jobs_of_large_and_small_trainers_share_nodes() -> None:
     assert min(got) >= 2
 
 
+def test_the_least_of_a_small_trainer_counts_where_no_large_one_has_room() -> None:
+    """Otherwise small trainers were lowered for a large one and raised again every 30 s."""
+    small = job("a", 5, most=8, placed=dict.fromkeys(range(5), 1))
+    large = job("b", 1, request=(5,), most=1, placed={}, waiting=1)
+    assert after(ClusterRoom([(1,)] * 4 + [(5,)]), small, large) == [4, 1]
+
+
 def test_ten_thousand_nodes_and_a_thousand_jobs() -> None:
     """bench/autoscaler.py measures the time of it."""
     from autoscale.large import make_large
@@ -170,11 +176,15 @@ BOUNDS = st.tuples(st.integers(1, 4), st.integers(0, 20)).map(lambda pair: (pair
 def test_bounds_fairness_and_calm_hold_whatever_happens(
     sizes: list[int], bounds: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Also that 30 s after the last thing that happened no job is more than one trainer from its fair share."""
+    """Also that 30 s after the last thing that happened no job is more than one trainer from its fair share.
+
+    That counts for trainers of one size: beside smaller ones, large ones may find only pieces of room.
+    """
     cluster = ModelCluster([size * 1000 for size in sizes], 0)
     service = cluster.add(Owner("service", 3000, 100, 0))
-    size = data.draw(st.sampled_from([2000, 5000]))  # small trainers may stand in the way of large ones
+    trainers = data.draw(st.sampled_from([[2000], [5000], [1000, 2000, 5000]]))
     for number, (least, most) in enumerate(bounds):
+        size = data.draw(st.sampled_from(trainers))
         cluster.add(Owner(f"job-{number}", size, TRAINER, least, least, most))
         service.wanted = data.draw(st.integers(0, sum(sizes) // 4))
         for _ in range(data.draw(st.integers(1, 80))):
@@ -189,6 +199,7 @@ def test_bounds_fairness_and_calm_hold_whatever_happens(
         latest[name] = (moment, rose)
     for _ in range(round((HOLD_S + 5) / TICK_S)):  # at most 5 s until pods are where they will be
         cluster.tick()
-    shares = make_plan(cluster.room(), cluster.jobs(), cluster.now).shares
-    differences = Counter(abs(one.parallelism - share) for one, share in zip(cluster.jobs(), shares, strict=True))
-    assert max(differences) <= 1
+    jobs = cluster.jobs()
+    shares = make_plan(cluster.room(), jobs, cluster.now).shares
+    if len(trainers) == 1:
+        assert max(abs(one.parallelism - share) for one, share in zip(jobs, shares, strict=True)) <= 1
