@@ -42,8 +42,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the data job and return its exit status."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     os.umask(0o002)
     try:
         prepare(read_settings(sys.argv[1:] if argv is None else argv, os.environ))
@@ -53,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
         return PrepareError.exit_code
+    finally:  # the handler must not raise while the interpreter ends
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0
 
 
