@@ -12,7 +12,7 @@ COUNT ?= 300
 SEED ?= 1
 MINUTES ?= 10
 GOLDEN ?= ../shared/golden
-.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden bench proto format clean
+.PHONY: help setup demo demo-elastic test test-newest lint check chaos chaos-elastic chaos-elastic-short chaos-endurance chaos-short docs e2e e2e-autoscale e2e-elastic e2e-faults e2e-faults-short e2e-kueue e2e-observability fuzz golden golden-arm64 bench proto format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,7 +48,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, codespell, shellcheck
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
 	$(BIN)/codespell
-	$(BIN)/shellcheck start.sh tests/etcd/build .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
+	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
@@ -98,6 +98,9 @@ golden: setup  ## every recorded run of the legacy program again (../shared/gold
 	@test -d $(GOLDEN) || { echo "golden: $(GOLDEN) is not there: the recorded runs stand beside this repository"; exit 1; }
 	$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2
 	$(BIN)/python $(GOLDEN)/run_cases.py $(BIN)/paddle --jobs 2 --cases $(GOLDEN)/layers
+
+golden-arm64: setup  ## two of these runs on arm64, which qemu plays, and whether their bits are equal (root; about two minutes)
+	tests/arm64/run
 
 bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/launch.py
