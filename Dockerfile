@@ -11,17 +11,21 @@ FROM ${BUILD_BASE} AS build
 ARG PIP_CERT
 # the compiler makes the hot loops of kernels/; it stays in this stage
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev tini \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv tini \
     && rm -rf /var/lib/apt/lists/*
 # pip lives in an environment of its own, so that the one which is shipped never had it
 # of the packages pyzmq is the control plane (messages/); gradients travel over plain sockets. setuptools comes with a package of
 # etcd3gw's, which needs it to be built alone
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
-RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --only-binary :all: --constraint /src/constraints.txt \
+# what only tests of packages, type checkers and builds against numpy need goes away again
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: --constraint /src/constraints.txt \
         cramjam etcd3gw numpy prometheus-client protobuf pyzmq requests \
     && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
-    && find /opt/venv -type d -name tests -path '*/site-packages/*' -prune -exec rm -r {} +
+    && cd /opt/venv/lib/python3*/site-packages \
+    && find . -type d -name tests -prune -exec rm -r {} + \
+    && find . -type f \( -name '*.pyi' -o -name '*.a' \) -delete \
+    && rm -rf numpy/f2py numpy/distutils numpy/_core/include numpy/_core/_simd.*
 COPY setup.py pyproject.toml start.sh start_paddle.py /src/
 COPY elastic/ /src/elastic/
 COPY kernels/ /src/kernels/
@@ -38,8 +42,10 @@ COPY registry/ /src/registry/
 COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
-# everything under /image with its final modes: a chmod in the last stage would store each file twice
-RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-deps /src \
+# everything under /image with its final modes: a chmod in the last stage would store each file twice. The compiled modules name a
+# digest of their source and not its time, so that another build makes the same bytes
+RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps /src \
+    && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
     && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
     && cp /usr/bin/tini-static /image/usr/bin/tini \
     && cp -R /src/examples /image/opt/paddle/ \

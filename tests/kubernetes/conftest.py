@@ -126,7 +126,8 @@ def image(cluster: Cluster, once: Once) -> Image:
         cluster.run("docker", "push", "-q", reference)
 
     once(f"image-of-{cluster.registry.replace(':', '-')}", build)
-    return Image(reference, size_of(cluster, reference) - size_of(cluster, BASE))
+    base = size_of(cluster, BASE)
+    return Image(reference, base, size_of(cluster, reference) - base)
 
 
 @pytest.fixture(scope="session")

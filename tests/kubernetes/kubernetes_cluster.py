@@ -35,9 +35,10 @@ def run(*command: str | Path, check: bool = True, stdin: str | None = None, env:
 
 
 class Image(NamedTuple):
-    """The image as a user pushes it, and the bytes it adds to its base."""
+    """The image as a user pushes it, the bytes of its base, and those that it adds to them."""
 
     reference: str
+    base_bytes: int
     added_bytes: int
 
 
