@@ -112,6 +112,7 @@ bench: setup  ## the timed scripts of bench/, with ratios
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/networks.py
 	$(BIN)/python bench/threads.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)

@@ -1,0 +1,186 @@
+"""How fast `paddle train` trains networks of images and of sequences, against the same networks in torch.
+
+usage: bench/networks.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N] [--torch PYTHON]
+       [--processor]
+
+The networks are those of bench/network_configs, on synthetic data. Each is the command as users run it, in a process
+of its own, with the log at its defaults. A pass takes from one line of the log to the next; the first, in which the
+provider reads, does not count. Its peer, bench/torch_networks, has layers of the same sizes, the same optimiser and
+the same batches, and runs in alternation with it. `--torch` names the Python of an environment that has torch; without
+torch only ours is measured.
+
+The parameters of the two differ a little in number: torch's LSTM and GRU have two biases, and its LSTM no peepholes.
+Before anything is timed, both train a pass from first values of their own: the costs must be alike, not equal.
+
+With --processor, a rate is samples per second of processor time of all threads, over the passes after the first.
+Other programs on the machine change them less; with two threads it hides what the second one gains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from allreduce import has_torch
+from machine import describe_machine, spread
+from train import (
+    HERE,
+    TimedRun,
+    bare_environment,
+    measure_products,
+    run_process,
+    run_trainer,
+    time_by_processor,
+    time_trainer,
+)
+
+HEADER = """
+| network | threads | samples/s | torch | ratio | peak | its peak |
+|---|---|---|---|---|---|---|"""
+SHORTEST, LONGEST = 10, 30  # of the sequences
+
+
+@dataclass(frozen=True)
+class Network:
+    """A timed training. Slots: kind, size, and the group of those whose sequences have the same lengths."""
+
+    name: str
+    batch_size: int
+    batches: int  # of a pass
+    slots: Mapping[str, tuple[str, int, str]]
+
+    @property
+    def config(self) -> str:
+        return f"{self.name}.py"
+
+
+WORDS = ("sequence", 10000)
+NETWORKS = (
+    Network("attention", 32, 10, {"source": (*WORDS, "a"), "target": (*WORDS, "b"), "next": (*WORDS, "b")}),
+    Network("crf", 64, 60, {"word": (*WORDS, "a"), "tag": ("sequence", 9, "a")}),
+)
+
+
+def prepare(network: Network, directory: Path, batches: int) -> Path:
+    """Copies the configuration and draws the samples of a pass; returns the directory."""
+    directory.mkdir()
+    for name in ("provider.py", network.config):
+        shutil.copy(HERE / "network_configs" / name, directory)
+    (directory / "slots.json").write_text(json.dumps(network.slots), encoding="utf-8")
+    (directory / "data").mkdir()
+    (directory / "data/train.list").write_text("data/train.npz\n", encoding="utf-8")
+    np.savez(directory / "data/train.npz", **draw_samples(network, batches * network.batch_size))
+    return directory
+
+
+def draw_samples(network: Network, samples: int) -> dict[str, np.ndarray]:
+    """Returns an array for each slot, and the lengths of each group of sequences."""
+    draw, arrays = np.random.default_rng(7), {"samples": np.array(samples)}
+    for name, (kind, size, group) in network.slots.items():
+        if kind == "vector":
+            arrays[name] = draw.random((samples, size), np.float32)
+        elif kind == "index":
+            arrays[name] = draw.integers(size, size=samples)
+        else:
+            if f"lengths of {group}" not in arrays:
+                arrays[f"lengths of {group}"] = draw.integers(SHORTEST, LONGEST + 1, size=samples)
+            arrays[name] = draw.integers(size, size=arrays[f"lengths of {group}"].sum())
+    return arrays
+
+
+def run_torch(network: Network, directory: Path, threads: int, passes: int, python: str) -> tuple[list[str], TimedRun]:
+    """Returns the number of parameters and the cost of the first pass, and the rates of the passes after it."""
+    command = [python, "-m", "torch_networks", network.name, str(directory), f"--threads={threads}"]
+    command += [f"--passes={passes + 1}", f"--batch-size={network.batch_size}"]
+    text, usage = run_process(command, directory, bare_environment(PYTHONPATH=str(HERE)))
+    count, first, *others = text.splitlines()
+    samples = count_samples(directory)
+    rates = [samples / float(line.split()[0]) for line in others]
+    return [count, first.split()[1]], TimedRun.of(rates, usage)
+
+
+def count_samples(directory: Path) -> int:
+    """Returns how many samples were drawn."""
+    with np.load(directory / "data/train.npz") as arrays:
+        return int(arrays["samples"])
+
+
+def start(network: Network, directory: Path, python: str | None) -> Path:
+    """Trains a pass; prints the parameters and costs of both; returns the model to start from."""
+    lines, _ = run_trainer(network, directory, "--num_passes=1", "--save_dir=start")
+    model = directory / "start/pass-00000"
+    count = sum(path.stat().st_size // 4 - 4 for path in model.iterdir() if path.name.startswith("_"))
+    line = f"{network.name}: {count:,} parameters, cost of the first pass {lines[0][2]}"
+    if python:
+        (its_count, its_cost), _ = run_torch(network, directory, 1, 0, python)
+        line += f"; torch: {int(its_count):,}, {its_cost}"
+    print(line, flush=True)
+    return model
+
+
+def bench(network: Network, threads: int, model: Path, python: str | None, options: argparse.Namespace) -> str:
+    """Returns a row of the table."""
+    directory = model.parents[1]
+
+    def run_ours(passes: int) -> TimedRun:
+        return time_trainer(network, directory, model, threads, passes)
+
+    def run_peer(passes: int) -> TimedRun:
+        return run_torch(network, directory, threads, passes, python or "")[1]
+
+    contestants = [run_ours, run_peer] if python else [run_ours]
+    runs: list[list[TimedRun]] = []
+    for _ in range(options.rounds):
+        if options.processor:
+            samples = count_samples(directory)
+            runs.append([time_by_processor(run, options.passes, samples) for run in contestants])
+        else:
+            runs.append([run(options.passes) for run in contestants])
+    rates = [spread([rate for one in column for rate in one.rates]) for column in zip(*runs, strict=True)]
+    peaks = [f"{max(one.peak_mb for one in column):.0f} MB" for column in zip(*runs, strict=True)]
+    if not python:
+        return f"| {' | '.join([network.name, str(threads), rates[0], '', '', peaks[0], ''])} |"
+    ratios = [statistics.median(ours.rates) / statistics.median(its.rates) for ours, its in runs]
+    return f"| {' | '.join([network.name, str(threads), *rates, spread(ratios), *peaks])} |"
+
+
+def main() -> None:
+    """Prints what is compared, then a row for each network and number of threads."""
+    names = [network.name for network in NETWORKS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--passes", type=int, default=2, help="that count, in each of the rounds")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--batches", type=int, help="of a pass; default: so many that a pass takes some seconds")
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--processor", action="store_true", help="rates by the processor's time")
+    options = parser.parse_args()
+    print(describe_machine())
+    for threads in options.threads:
+        print(f"products of (1600, 256) by (256, 256), {threads} threads: {measure_products(threads)} GFLOP/s")
+    python = options.torch if has_torch(options.torch) else None
+    if python is None:
+        print("torch is not there, so only ours is measured; --torch names a Python that has it")
+    with tempfile.TemporaryDirectory() as scratch:
+        chosen = [network for network in NETWORKS if network.name in options.only]
+        directories = [prepare(one, Path(scratch, one.name), options.batches or one.batches) for one in chosen]
+        models = [start(one, directory, python) for one, directory in zip(chosen, directories, strict=True)]
+        print(HEADER)
+        for network, model in zip(chosen, models, strict=True):
+            for threads in options.threads:
+                print(bench(network, threads, model, python, options), flush=True)
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

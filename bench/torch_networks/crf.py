@@ -1,0 +1,55 @@
+"""bench/network_configs/crf.py in torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torch_networks.data import Sequences
+from torch_networks.recurrent import run_packed
+
+WORDS, SIZE, TAGS = 10000, 64, 9
+
+
+class Crf(nn.Module):
+    """An LSTM in each direction and a linear chain of tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, SIZE)
+        self.read = nn.LSTM(SIZE, SIZE, bidirectional=True)
+        self.scores = nn.Linear(2 * SIZE, TAGS)
+        self.chain = Chain()
+
+    def forward(self, slots: dict[str, Sequences]) -> Tensor:
+        """Returns the sum of the costs of all sequences."""
+        words, tags = slots["word"], slots["tag"]
+        scores = self.scores(run_packed(self.read, self.words(words.ids), words.lengths))
+        return self.chain(scores, tags.ids, tags.mask)
+
+
+class Chain(nn.Module):
+    """A conditional random field: scores of the first tag, of the last, and of each pair of neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(TAGS))
+        self.last = nn.Parameter(torch.zeros(TAGS))
+        self.pairs = nn.Parameter(torch.zeros(TAGS, TAGS))
+
+    def forward(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """Returns the negated log likelihood of tags (longest, samples) with scores (longest, samples, tags)."""
+        return (self._normalizer(scores, mask) - self._likelihood(scores, tags, mask)).sum()
+
+    def _normalizer(self, scores: Tensor, mask: Tensor) -> Tensor:
+        total = self.first + scores[0]
+        for here, inside in zip(scores[1:], mask[1:], strict=True):
+            after = torch.logsumexp(total[:, :, None] + self.pairs, 1) + here
+            total = torch.where(inside[:, None], after, total)
+        return torch.logsumexp(total + self.last, 1)
+
+    def _likelihood(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        of_tags = (scores.gather(2, tags[:, :, None]).squeeze(2) * mask).sum(0)
+        of_pairs = (self.pairs[tags[:-1], tags[1:]] * mask[1:]).sum(0)
+        last = tags.gather(0, mask.sum(0, keepdim=True) - 1).squeeze(0)
+        return of_tags + of_pairs + self.first[tags[0]] + self.last[last]
