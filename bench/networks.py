@@ -64,13 +64,17 @@ class Network:
 
 
 WORDS = ("sequence", 10000)
+CONTEXTS = ("word", "ctx_n2", "ctx_n1", "ctx_0", "ctx_p1", "ctx_p2")
+ROLES = {"verb": ("sequence", 3162, "a"), "mark": ("sequence", 2, "a"), "role": ("sequence", 59, "a")}
 NETWORKS = (
+    Network("vgg", 128, 3, {"image": ("vector", 3 * 32 * 32, ""), "label": ("index", 10, "")}),
     Network("attention", 32, 10, {"source": (*WORDS, "a"), "target": (*WORDS, "b"), "next": (*WORDS, "b")}),
+    Network("db_lstm", 128, 6, {**{name: ("sequence", 44068, "a") for name in CONTEXTS}, **ROLES}),
     Network("crf", 64, 60, {"word": (*WORDS, "a"), "tag": ("sequence", 9, "a")}),
 )
 
 
-def prepare(network: Network, directory: Path, batches: int) -> Path:
+def prepare(network: Network, directory: Path, samples: int) -> Path:
     """Copies the configuration and draws the samples of a pass; returns the directory."""
     directory.mkdir()
     for name in ("provider.py", network.config):
@@ -78,7 +82,7 @@ def prepare(network: Network, directory: Path, batches: int) -> Path:
     (directory / "slots.json").write_text(json.dumps(network.slots), encoding="utf-8")
     (directory / "data").mkdir()
     (directory / "data/train.list").write_text("data/train.npz\n", encoding="utf-8")
-    np.savez(directory / "data/train.npz", **draw_samples(network, batches * network.batch_size))
+    np.savez(directory / "data/train.npz", **draw_samples(network, samples))
     return directory
 
 
@@ -173,7 +177,8 @@ def main() -> None:
         print("torch is not there, so only ours is measured; --torch names a Python that has it")
     with tempfile.TemporaryDirectory() as scratch:
         chosen = [network for network in NETWORKS if network.name in options.only]
-        directories = [prepare(one, Path(scratch, one.name), options.batches or one.batches) for one in chosen]
+        sizes = [one.batch_size * (options.batches or one.batches) for one in chosen]
+        directories = [prepare(one, Path(scratch, one.name), size) for one, size in zip(chosen, sizes, strict=True)]
         models = [start(one, directory, python) for one, directory in zip(chosen, directories, strict=True)]
         print(HEADER)
         for network, model in zip(chosen, models, strict=True):

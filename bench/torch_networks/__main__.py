@@ -19,11 +19,15 @@ import torch
 from torch_networks.attention import Attention
 from torch_networks.crf import Crf
 from torch_networks.data import Data
+from torch_networks.db_lstm import DbLstm
+from torch_networks.vgg import Vgg
 
 Networks = Mapping[str, tuple[type[torch.nn.Module], Callable[..., torch.optim.Optimizer]]]
 NETWORKS: Networks = {
     "attention": (Attention, lambda values: torch.optim.Adam(values, 5e-4, fused=True)),
     "crf": (Crf, lambda values: torch.optim.Adam(values, 1e-3, fused=True)),
+    "db_lstm": (DbLstm, lambda values: torch.optim.SGD(values, 1e-4, weight_decay=8e-4, fused=True)),
+    "vgg": (Vgg, lambda values: torch.optim.SGD(values, 0.1 / 128, 0.9, weight_decay=0.0005 * 128, fused=True)),
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_networks.data import Sequences
-from torch_networks.recurrent import run_packed
+from torch_networks.recurrent import turn
 
 WORDS, SIZE, TAGS = 10000, 64, 9
 
@@ -17,25 +17,27 @@ class Crf(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, SIZE)
-        self.read = nn.LSTM(SIZE, SIZE, bidirectional=True)
+        self.forwards, self.backwards = nn.LSTM(SIZE, SIZE), nn.LSTM(SIZE, SIZE)  # faster than one, packed, for both
         self.scores = nn.Linear(2 * SIZE, TAGS)
-        self.chain = Chain()
+        self.chain = Chain(TAGS)
 
     def forward(self, slots: dict[str, Sequences]) -> Tensor:
         """Returns the sum of the costs of all sequences."""
         words, tags = slots["word"], slots["tag"]
-        scores = self.scores(run_packed(self.read, self.words(words.ids), words.lengths))
-        return self.chain(scores, tags.ids, tags.mask)
+        rows = self.words(words.ids)
+        turned, _ = self.backwards(turn(rows, words))
+        read = torch.cat([self.forwards(rows)[0], turn(turned, words)], 2)
+        return self.chain(self.scores(read), tags.ids, tags.mask)
 
 
 class Chain(nn.Module):
     """A conditional random field: scores of the first tag, of the last, and of each pair of neighbours."""
 
-    def __init__(self) -> None:
+    def __init__(self, tags: int) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.zeros(TAGS))
-        self.last = nn.Parameter(torch.zeros(TAGS))
-        self.pairs = nn.Parameter(torch.zeros(TAGS, TAGS))
+        self.first = nn.Parameter(torch.zeros(tags))
+        self.last = nn.Parameter(torch.zeros(tags))
+        self.pairs = nn.Parameter(torch.zeros(tags, tags))
 
     def forward(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """Returns the negated log likelihood of tags (longest, samples) with scores (longest, samples, tags)."""

@@ -1,0 +1,59 @@
+"""bench/network_configs/db_lstm.py in torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torch_networks.crf import Chain
+from torch_networks.data import Sequences
+from torch_networks.recurrent import turn
+
+WORDS, VERBS, ROLES, SIZE, DEPTH = 44068, 3162, 59, 512, 8
+CONTEXTS = ["word", "ctx_n2", "ctx_n1", "ctx_0", "ctx_p1", "ctx_p2"]
+
+
+class DbLstm(nn.Module):
+    """Eight LSTMs in turns; each layer's four gates are a linear mix of the gates and the outputs below it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.verbs, self.marks = nn.Embedding(WORDS, 32), nn.Embedding(VERBS, 32), nn.Embedding(2, 5)
+        below = SIZE + SIZE // 4
+        self.mixes = nn.ModuleList([nn.Linear(7 * 32 + 5, SIZE), *(nn.Linear(below, SIZE) for _ in range(DEPTH - 1))])
+        self.reads = nn.ModuleList(Lstm() for _ in range(DEPTH))
+        self.scores = nn.Linear(below, ROLES)
+        self.chain = Chain(ROLES)
+
+    def forward(self, slots: dict[str, Sequences]) -> Tensor:
+        """Returns the sum of the costs of all sequences."""
+        roles = slots["role"]
+        features = [self.words(slots[name].ids) for name in CONTEXTS]
+        below = torch.cat([*features, self.verbs(slots["verb"].ids), self.marks(slots["mark"].ids)], 2)
+        for depth, (mix, read) in enumerate(zip(self.mixes, self.reads, strict=True)):
+            hidden = mix(below)
+            output = turn(read(turn(hidden, roles)), roles) if depth % 2 else read(hidden)
+            below = torch.cat([hidden, output], 2)
+        return self.chain(self.scores(below), roles.ids, roles.mask)
+
+
+class Lstm(nn.Module):
+    """A long short-term memory whose input (longest, samples, SIZE) is its four gates without the state's part.
+
+    nn.LSTM would multiply its input by one more matrix, and takes three times as long.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = nn.Linear(SIZE // 4, SIZE)
+
+    def forward(self, gates: Tensor) -> Tensor:
+        """Returns the outputs; those behind a sequence's end mean nothing."""
+        output = cell = gates.new_zeros(gates.shape[1], SIZE // 4)
+        outputs = []
+        for of_input in gates:
+            i, f, g, o = torch.chunk(of_input + self.state(output), 4, 1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            output = torch.sigmoid(o) * torch.tanh(cell)
+            outputs.append(output)
+        return torch.stack(outputs)
