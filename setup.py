@@ -26,6 +26,7 @@ KERNELS = Extension(
             "steps",
             "tables",
             "windows",
+            "winograd",
         )
     ],
     depends=["kernels/activations.h", "kernels/kernels.h"],

@@ -13,7 +13,7 @@ from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
-from trainer.layers.image.convolution import Convolution, conv_windows
+from trainer.layers.image.convolution import Convolution, conv_windows, make_convolution
 from trainer.layers.workspace import Buffer
 
 
@@ -83,7 +83,7 @@ class ConvolutionLayer(Layer):
         if not groups or channels % groups or filters % groups or not filters:
             raise ConfigError(f"{self}: {channels} channels and {filters} filters are no multiple of {groups} groups")
         ends = (filters, channels) if self.is_transposed else (channels, filters)
-        product = Convolution(conv_windows(conf, self.dimensions), *ends, groups)
+        product = make_convolution(conv_windows(conf, self.dimensions), *ends, groups)
         if self.config.size and self.config.size != self._output_size(product):
             raise ConfigError(
                 f"{self} has size {self.config.size}, but input {position} gives {self._output_size(product)} values"

@@ -1,5 +1,7 @@
 """Convolution as matrix products: the windows of some images side by side are one operand. Pure except for buffers.
 
+With many filters of 3 x 3, the operands are the points of Winograd's convolution instead (kernels/winograd.py).
+
 The transposed convolution swaps the roles of images and maps, so one class serves both: it computes maps from images,
 images from maps, and the gradient of the filters from both.
 
@@ -9,16 +11,20 @@ channels / groups * elements of a window); group i of the filters reads group i 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 
+from kernels import winograd
 from proto.ModelConfig_pb2 import ConvConfig
 from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 from trainer.layers.workspace import Buffer
 
 CHUNK_BYTES = 1 << 21  # unfolded windows and maps at a time: what the second level of a cache holds
+POINT_BYTES = 1 << 22  # points of images and maps at a time
+LEAST_CHANNELS = 16  # with fewer, the transforms take longer than the multiplications that they save
 
 
 class Convolution:
@@ -111,6 +117,106 @@ class Convolution:
         columns = self._take_columns(len(images), images)
         unfold(images.reshape(-1, self.channels, *self.windows.image), self.windows, columns)
         return columns.reshape(self._column_shape(len(images)))
+
+
+class Scratch(threading.local):
+    """Buffers of all convolutions of a thread; their contents last for one call of one convolution."""
+
+    def __init__(self) -> None:
+        self.images, self.maps, self.filters, self.sum, self.part = Buffer(), Buffer(), Buffer(), Buffer(), Buffer()
+
+
+_scratch = Scratch()
+
+
+class WinogradConvolution(Convolution):
+    """A convolution of stride 1 with filters of 3 x 3: products at points, for contiguous float32."""
+
+    def __init__(self, windows: ImageWindows, channels: int, filters: int) -> None:
+        super().__init__(windows, channels, filters)
+        y, x = windows.axes
+        self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
+        # a chunk has at least as many points as the filters, which are read once for each chunk
+        weights = winograd.POINTS * filters * channels * 4
+        bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
+        self._step = max(1, max(POINT_BYTES, weights) // bytes_each)
+
+    def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
+        """Write to `out` the result of each filter at each place, and return it."""
+        if not winograd.suits(images, w, out, bias):
+            return super().to_maps(images, w, out, bias)
+        filters = self._filter_points(w)
+        for chunk in self._parts(len(images)):
+            products = self._take(_scratch.maps, self.filters, len(images[chunk]))
+            np.matmul(filters, self._image_points(images[chunk]), out=products)
+            winograd.points_to_maps(products, self._tiles, bias, out[chunk])
+        return out
+
+    def to_images(self, maps: Array, w: Array, out: Array) -> Array:
+        """Write to `out` the sums of the filters times the maps' values, and return it."""
+        if not winograd.suits(maps, w, out):
+            return super().to_images(maps, w, out)
+        filters = self._filter_points(w).swapaxes(1, 2)
+        for chunk in self._parts(len(maps)):
+            products = self._take(_scratch.images, self.channels, len(maps[chunk]))
+            np.matmul(filters, self._map_points(maps[chunk]), out=products)
+            winograd.points_to_images(products, self._tiles, out[chunk])
+        return out
+
+    def gradient(self, images: Array, maps: Array) -> Array:
+        """Return the gradient of the filters from the gradient of the maps; the next call reuses the array."""
+        if not len(images) or not winograd.suits(images, maps):
+            return super().gradient(images, maps)
+        shape = (winograd.POINTS, self.filters, self.channels)
+        total = into = _scratch.sum.take(shape, maps.dtype)
+        for chunk in self._parts(len(images)):
+            np.matmul(self._map_points(maps[chunk]), self._image_points(images[chunk]).swapaxes(1, 2), out=into)
+            if into is not total:
+                total += into
+            into = _scratch.part.take(shape, maps.dtype)
+        result = self._sum.take((1, self.filters, self.weights // self.filters), maps.dtype)
+        winograd.points_to_filters(total, result)
+        return result
+
+    def _parts(self, count: int) -> Iterator[slice]:
+        for start in range(0, count, self._step):
+            yield slice(start, start + self._step)
+
+    def _take(self, buffer: Buffer, channels: int, count: int) -> Array:
+        return buffer.take((winograd.POINTS, channels, count * self._tiles.count), np.float32)
+
+    def _filter_points(self, w: Array) -> Array:
+        points = _scratch.filters.take((winograd.POINTS, self.filters, self.channels), w.dtype)
+        winograd.filters_to_points(w, points)
+        return points
+
+    def _image_points(self, images: Array) -> Array:
+        points = self._take(_scratch.images, self.channels, len(images))
+        winograd.images_to_points(images, self._tiles, points)
+        return points
+
+    def _map_points(self, maps: Array) -> Array:
+        points = self._take(_scratch.maps, self.filters, len(maps))
+        winograd.maps_to_points(maps, self._tiles, points)
+        return points
+
+
+def make_convolution(windows: ImageWindows, channels: int, filters: int, groups: int = 1) -> Convolution:
+    """Return the convolution that is computed fastest."""
+    if groups == 1 and min(channels, filters) >= LEAST_CHANNELS and _suits_tiles(windows.axes):
+        return WinogradConvolution(windows, channels, filters)
+    return Convolution(windows, channels, filters, groups)
+
+
+def _suits_tiles(axes: tuple[WindowAxis, ...]) -> bool:
+    """Return whether 3 x 3 elements are next to each other in each window, and the windows fill most of their tiles."""
+    if len(axes) != 2 or axes[0].padding != axes[1].padding:
+        return False
+    if any((axis.size, axis.stride, axis.dilation) != (3, 1, 1) for axis in axes):
+        return False
+    y, x = axes
+    tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
+    return tiles.count * winograd.TILE**2 <= 2 * y.windows * x.windows
 
 
 def conv_windows(conf: ConvConfig, dimensions: int) -> ImageWindows:

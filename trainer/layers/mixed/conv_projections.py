@@ -14,7 +14,7 @@ from proto.ModelConfig_pb2 import ConvConfig, OperatorConfig, ProjectionConfig
 from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument, Array
 from trainer.arrays.parameters import Parameter
-from trainer.layers.image.convolution import Convolution, conv_windows
+from trainer.layers.image.convolution import Convolution, conv_windows, make_convolution
 from trainer.layers.image.windows import fold, unfold
 from trainer.layers.mixed.operators import Operator
 from trainer.layers.mixed.projections import Projection
@@ -22,7 +22,7 @@ from trainer.layers.mixed.projections import Projection
 
 def _make_product(conf: ConvConfig, filters: int, *, is_transposed: bool) -> Convolution:
     ends = (filters, conf.channels) if is_transposed else (conf.channels, filters)
-    return Convolution(conv_windows(conf, 2), *ends, max(1, conf.groups))
+    return make_convolution(conv_windows(conf, 2), *ends, max(1, conf.groups))
 
 
 class ConvolutionProjection(Projection):
