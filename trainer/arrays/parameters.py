@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from trainer.arrays.arguments import Array, Ids, list_distinct
 from trainer.arrays.initializers import NORMAL, UNIFORM, fill_normal, fill_uniform
 from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
+from trainer.arrays.step_products import FEW, StepProducts
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # names of other files in a pass directory
 WIDE = 16  # minimum columns for which storing the rows of a gradient is useful
@@ -45,7 +47,6 @@ class Parameter:
 
     def __init__(self, config: ParameterConfig) -> None:
         self.config = config
-        self.name: str = config.name
         self.size: int = config.size
         self.is_static: bool = config.is_static
         self.pattern = sparse_pattern(config)  # for sparse storage: the places of the values
@@ -57,6 +58,12 @@ class Parameter:
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
         self._averages: list[tuple[Array, float]] | None = None  # of a replica: updates that are applied later
+        self._steps: StepProducts | None = None  # products that wait for those of more steps
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return str(self.config.name)
 
     @property
     def is_table(self) -> bool:
@@ -79,13 +86,13 @@ class Parameter:
     @property
     def gradient(self) -> Array:
         """The flat gradient of the batch so far, for adding in place."""
-        self._zero_if_stale()
+        self.settle_gradient()
         self._content = _Content.FULL
         return self._gradient
 
     def peek_gradient(self) -> Array:
         """Return the flat gradient of the batch so far, read-only."""
-        self._zero_if_stale()
+        self.settle_gradient()
         return self._gradient
 
     @property
@@ -110,12 +117,17 @@ class Parameter:
             self._gradient += part
         self._content = _Content.FULL
 
-    def add_product(self, x: Array, g: Array) -> None:
-        """Add x^T g. Shapes: x: (n, rows), g: (n, columns)."""
+    def add_product(self, x: Array, g: Array, begin: int = 0) -> None:
+        """Add x^T g to the matrix that begins at an element. Shapes: x: (n, rows), g: (n, columns)."""
+        if self._steps is not None and len(x) < FEW:
+            self._steps.add(x, g, begin)
+            return
         if self.pattern is not None:
             self.add_gradient(self.pattern.pick(multiply(x.T, g)))
             return
-        target = self._gradient.reshape(x.shape[1], g.shape[1])
+        target = self._gradient[begin : begin + x.shape[1] * g.shape[1]].reshape(x.shape[1], g.shape[1])
+        if target.size < self.size:
+            self.settle_gradient()
         if self._content is _Content.STALE and g.shape[1] != 1:
             np.matmul(x.T, g, out=target)
         elif self._content is _Content.STALE:
@@ -124,13 +136,27 @@ class Parameter:
             target += multiply(x.T, g)
         self._content = _Content.FULL
 
+    @contextmanager
+    def joined_products(self) -> Iterator[None]:
+        """Inside it the products of few rows wait; after it the gradient has their sum."""
+        if self._steps is not None:
+            yield  # the products of a group within a group wait for the outer group's end
+            return
+        self._steps = steps = StepProducts()
+        try:
+            yield
+        finally:
+            self._steps = None
+        for product in steps.join():
+            self.add_product(*product)
+
     def add_rows(self, ids: Ids, rows: Array) -> None:
         """Add rows[i] to row ids[i] of the gradient matrix; repeated rows are added up, in order.
 
         Shapes: ids: (n,) not negative; rows: (n, width), where width divides the parameter's size.
         """
         width = rows.shape[1]
-        self._zero_if_stale()
+        self.settle_gradient()
         hot_rows.add_rows(self._gradient.reshape(-1, width), ids, rows)
         self._mark_rows(ids, width)
 
@@ -145,7 +171,7 @@ class Parameter:
             hot_rows.add_outer(whole, rows, ids, starts, values)
             self.add_gradient(self.pattern.pick(whole))
             return
-        self._zero_if_stale()
+        self.settle_gradient()
         hot_rows.add_outer(self._gradient.reshape(-1, width), rows, ids, starts, values)
         self._mark_rows(ids, width)
 
@@ -179,9 +205,6 @@ class Parameter:
 
     def settle_gradient(self) -> None:
         """Write zeros if no layer has added to the gradient."""
-        self._zero_if_stale()
-
-    def _zero_if_stale(self) -> None:
         if self._content is _Content.STALE:
             self._gradient.fill(0)
             self._content = _Content.ZERO
@@ -340,6 +363,14 @@ class ParameterTable:
             if parameter.is_static:
                 parameter.follow_replica(other)
 
+    @contextmanager
+    def joined_products(self) -> Iterator[None]:
+        """Inside it products of few rows that layers add to gradients wait; after it the gradients have the sums."""
+        with ExitStack() as stack:
+            for parameter in self._trained:
+                stack.enter_context(parameter.joined_products())
+            yield
+
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
         for parameter in self._trained:
@@ -351,37 +382,6 @@ class ParameterTable:
             stop = start + parameter.size
             parameter.bind(self.values[start:stop], self._gradients[start:stop])
             start = stop
-
-
-class DenseParameters:
-    """A parameter table without the parameters with sparse_update, which come first in it."""
-
-    def __init__(self, table: ParameterTable) -> None:
-        self._table, self._start = table, table.tables_size
-        self._parameters = [one for one in table if one not in table.tables()]
-        self.values: Array = table.values[self._start :]
-        self._gradients: Array = table.peek_gradients()[self._start :]
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(self._parameters)
-
-    def trained(self) -> list[Parameter]:
-        """Return the parameters that are not static, in order."""
-        return [one for one in self._parameters if not one.is_static]
-
-    @property
-    def gradients(self) -> Array:
-        """The gradients, one after the other."""
-        return self.gradients_from(0)
-
-    def gradients_from(self, start: int) -> Array:
-        """Return all gradients, of which only those from this element on are complete."""
-        self._table.gradients_from(self._start + start)
-        return self._gradients
-
-    def peek_gradients(self) -> Array:
-        """Return the gradients unchanged."""
-        return self._gradients
 
 
 def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:

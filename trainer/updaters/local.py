@@ -13,8 +13,9 @@ from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 from trainer.arrays.arguments import Argument
+from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.encoding import decoding
-from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.optimizer_settings import has_sparse_rows, refuse_l1
 from trainer.updaters.pruning import Pruning

@@ -14,7 +14,8 @@ from runtime import glog
 from runtime.errors import ConfigError
 from runtime.interfaces import find_own_addresses
 from runtime.processor.thread_pool import ThreadPool
-from trainer.arrays.parameters import DenseParameters, ParameterTable
+from trainer.arrays.dense_parameters import DenseParameters
+from trainer.arrays.parameters import ParameterTable
 from trainer.flags import Values, services
 from trainer.storage.model_files import SaveTables
 from trainer.updaters.delta import DeltaUpdater

@@ -11,8 +11,9 @@ from pserver.store import partition
 from pserver.store.parameter_groups import find_parameter_groups
 from pserver.store.snapshot import CheckpointState
 from trainer.arrays.arguments import Argument
+from trainer.arrays.dense_parameters import DenseParameters
 from trainer.arrays.encoding import decoding
-from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.local import MASKS
 from trainer.updaters.pruning import Pruning

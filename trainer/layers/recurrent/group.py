@@ -166,7 +166,8 @@ class GroupLayer(Layer):
         if self._run.packing.steps:
             _flow_back(self._after, self._parts.after, gradients)
             if self._steps:
-                self._run_steps_back(gradients)
+                with self._parameters.joined_products():
+                    self._run_steps_back(gradients)
             _flow_back(self._before, self._parts.before, gradients)
         return self._collect(gradients, wanted)
 

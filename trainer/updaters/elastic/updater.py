@@ -16,7 +16,8 @@ from pserver.store.snapshot import CheckpointState
 from pserver.wire.views import EpochChangedError
 from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import DenseParameters, Parameter, ParameterTable
+from trainer.arrays.dense_parameters import DenseParameters
+from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.network.network import OnFinal
 from trainer.updaters.elastic.errors import TaskTakenError
 from trainer.updaters.elastic.servers import LOST, ElasticServers

@@ -11,7 +11,8 @@ from pserver.optim.settings import Optimization
 from pserver.store.snapshot import CheckpointState, Part
 from runtime.errors import ConfigError, PeerUnreachableError
 from trainer.arrays.arguments import Argument
-from trainer.arrays.parameters import DenseParameters, ParameterTable
+from trainer.arrays.dense_parameters import DenseParameters
+from trainer.arrays.parameters import ParameterTable
 from trainer.updaters.tables import RemoteTables, TablesUpdater
 
 CONFIGS = [

@@ -10,7 +10,8 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from runtime.errors import ConfigError
-from trainer.arrays.parameters import DenseParameters, ParameterTable
+from trainer.arrays.dense_parameters import DenseParameters
+from trainer.arrays.parameters import ParameterTable
 from trainer.updaters.delta import DeltaUpdater, share_decay
 from trainer.updaters.optimizer_settings import Sending
 from trainer.updaters.remote import RemoteUpdater

@@ -1,0 +1,49 @@
+"""Products of a recurrent group's steps, which are added to a gradient at once."""
+
+import numpy as np
+import pytest
+
+from proto.ParameterConfig_pb2 import ParameterConfig
+from trainer.arrays.parameters import ParameterTable
+
+
+def make_table():
+    return ParameterTable([ParameterConfig(name="w", size=18), ParameterConfig(name="unused", size=2)], np.float64)
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def test_products_that_wait_are_those_added_one_by_one():
+    table, other = make_table(), make_table()
+    for one in (table, other):
+        one["w"].add_product(draw(0, 300, 3), draw(1, 300, 6))
+    steps = [(draw(seed, seed, 3), draw(seed + 9, seed, 4), 6) for seed in range(4)]
+    steps += [(draw(seed, seed, 2), draw(seed + 9, seed, 3), 0) for seed in range(4)]
+    for x, g, begin in steps:
+        other["w"].add_product(x, g, begin)
+    with table.joined_products():
+        for x, g, begin in steps:
+            table["w"].add_product(x, g, begin)
+            g *= 0  # a layer may change its gradient afterwards
+        with table.joined_products():  # a group within the group
+            pass
+        assert (table["w"].peek_gradient() != other["w"].peek_gradient()).any()
+    np.testing.assert_allclose(table.gradients, other.gradients, rtol=1e-12, atol=1e-13)
+
+
+def test_a_product_of_a_part_of_a_parameter_leaves_zeros_elsewhere():
+    table = make_table()
+    table["w"].gradient[:] = 7
+    table.clear_gradients()
+    table["w"].add_product(np.ones((1, 2)), np.ones((1, 3)), begin=6)
+    assert table.gradients.tolist() == [0] * 6 + [1] * 6 + [0] * 8
+
+
+def test_products_of_steps_that_fail_are_forgotten():
+    table = make_table()
+    with pytest.raises(ArithmeticError), table.joined_products():
+        table["w"].add_product(np.ones((1, 3)), np.ones((1, 6)))
+        raise ArithmeticError
+    assert not table.gradients.any()
