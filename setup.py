@@ -17,9 +17,11 @@ KERNELS = Extension(
         for name in (
             "arguments",
             "draws",
+            "gru",
             "images",
             "lstm",
             "module",
+            "products",
             "rows",
             "rules",
             "samples",
@@ -29,7 +31,7 @@ KERNELS = Extension(
             "winograd",
         )
     ],
-    depends=["kernels/activations.h", "kernels/kernels.h"],
+    depends=["kernels/activations.h", "kernels/kernels.h", "kernels/products.h"],
     extra_compile_args=[
         "-O3",
         "-ffp-contract=off",

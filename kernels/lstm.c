@@ -1,5 +1,6 @@
 /* LSTM steps: a single step, or a sequence of steps. A row of gates is (a, i, f, o), each of `size` numbers. */
 #include "activations.h"
+#include "products.h"
 
 typedef struct {
     int candidate, gate, state;
@@ -10,57 +11,6 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
     kinds->gate = kinds->candidate < 0 ? -1 : kind_of(args[1]);
     kinds->state = kinds->gate < 0 ? -1 : kind_of(args[2]);
     return kinds->state < 0 ? -1 : 0;
-}
-
-/* ----- A product of few rows, for which BLAS libraries are slow ----- */
-
-typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
-enum { WIDE = 64, ROWS = 4, PARTS = 4 }; /* a block of the result: 4 rows of 4 vectors, which stay in registers */
-
-static inline __attribute__((always_inline)) void add_block(float *out, const float *a, const float *panel, Py_ssize_t depth,
-                                                            Py_ssize_t width) {
-    Lanes sums[ROWS][PARTS] = {0};
-    for (Py_ssize_t k = 0; k < depth; k++, panel += WIDE) {
-        Lanes columns[PARTS];
-        for (int p = 0; p < PARTS; p++) columns[p] = *(const Lanes *)(panel + p * 16);
-        for (int r = 0; r < ROWS; r++)
-            for (int p = 0; p < PARTS; p++) sums[r][p] += a[r * depth + k] * columns[p];
-    }
-    for (int r = 0; r < ROWS; r++)
-        for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + p * 16) += sums[r][p];
-}
-
-enum { SPARE = 16 }; /* numbers before the first panel, so that it begins at a cache line and no vector spans two lines */
-
-/* b: (depth, width) in panels of 64 columns, each panel row after row; the remaining columns stay in b. */
-static const float *pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width) {
-    float *panels = (float *)(((uintptr_t)room + 63) & ~(uintptr_t)63), *to = panels;
-    for (Py_ssize_t j = 0; j + WIDE <= width; j += WIDE)
-        for (Py_ssize_t k = 0; k < depth; k++, to += WIDE) memcpy(to, b + k * width + j, WIDE * sizeof *to);
-    return panels;
-}
-
-/* out += a b, with a: (n, depth), b: (depth, width). Every sum begins with zero and goes through a row of a in order, fused: so
- * do BLAS libraries, and where a maximum over time is near a tie the last bit decides. */
-FUSING static void add_product(float *out, const float *a, const float *b, const float *panels, Py_ssize_t n, Py_ssize_t depth,
-                               Py_ssize_t width) {
-    Py_ssize_t blocks = width - width % WIDE, rows = n - n % ROWS;
-    for (Py_ssize_t j = 0; j < blocks; j += WIDE) {
-        const float *panel = panels + j * depth;
-        for (Py_ssize_t r = 0; r < rows; r += ROWS) add_block(out + r * width + j, a + r * depth, panel, depth, width);
-        for (Py_ssize_t r = rows; r < n; r++) {
-            Lanes sums[PARTS] = {0};
-            for (Py_ssize_t k = 0; k < depth; k++)
-                for (int p = 0; p < PARTS; p++) sums[p] += a[r * depth + k] * *(const Lanes *)(panel + k * WIDE + p * 16);
-            for (int p = 0; p < PARTS; p++) *(Lanes *)(out + r * width + j + p * 16) += sums[p];
-        }
-    }
-    for (Py_ssize_t r = 0; r < n && blocks < width; r++) {
-        float sums[WIDE] = {0};
-        for (Py_ssize_t k = 0; k < depth; k++)
-            for (Py_ssize_t j = blocks; j < width; j++) sums[j - blocks] += a[r * depth + k] * b[k * width + j];
-        for (Py_ssize_t j = blocks; j < width; j++) out[r * width + j] += sums[j - blocks];
-    }
 }
 
 /* ----- One step ----- */
@@ -240,18 +190,18 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
         if (!(states[i] = floats(&arrays, args[11 + i], &lengths[i])) || lengths[i] != n * size)
             return fail(&arrays, "the state does not fit");
     float *c = states[0], *y = states[1], *h = states[2];
-    float *zeros = PyMem_Calloc((most + 4 * size) * size + SPARE, sizeof *zeros);
+    float *zeros = PyMem_Calloc(most * size + panels_room(size, 4 * size), sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
     Py_BEGIN_ALLOW_THREADS
-    const float *panels = pack(zeros + most * size, run.w, size, 4 * size);
+    Factor w = pack(zeros + most * size, run.w, size, 4 * size);
     for (Py_ssize_t t = 0; t < run.steps; t++) {
         int64_t at = run.begins[t], live = run.begins[t + 1] - at;
         float *gates = run.gates + at * 4 * size;
         start_gates(gates, run.x, run.rows + at, bias, live, 4 * size);
-        if (t) add_product(gates, before_of(h, &run, t, zeros), run.w, panels, live, size, 4 * size);
+        if (t) add_product(gates, 4 * size, before_of(h, &run, t, zeros), size, &w, live);
         step_forward(gates, run.peepholes, before_of(c, &run, t, zeros), c + at * size, h + at * size, y + at * size, live, size,
                      run.kinds);
     }
@@ -271,19 +221,19 @@ static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssi
     float *d_c = y ? floats(&arrays, args[12], &d_c_length) : NULL, *d_peepholes = d_c ? floats(&arrays, args[13], &three) : NULL;
     if (!d_peepholes || c_length != n * size || y_length != n * size || d_c_length != most * size || three != 3 * size)
         return fail(&arrays, "the state does not fit");
-    float *zeros = PyMem_Calloc((2 * most + 4 + 4 * size) * size + SPARE, sizeof *zeros);
+    float *zeros = PyMem_Calloc((2 * most + 4) * size + panels_room(4 * size, size), sizeof *zeros);
     if (!zeros) {
         PyErr_NoMemory();
         return fail(&arrays, "");
     }
     float *d_h = zeros + most * size, *room = d_h + most * size;
     Py_BEGIN_ALLOW_THREADS
-    const float *panels = pack(room + 4 * size, run.w, 4 * size, size);
+    Factor w = pack(room + 4 * size, run.w, 4 * size, size);
     for (Py_ssize_t t = run.steps - 1; t >= 0; t--) {
         int64_t at = run.begins[t], next = run.begins[t + 1], live = next - at;
         take_rows(d_h, run.x, run.rows + at, live, size);
         if (t + 1 < run.steps)
-            add_product(d_h, run.gates + next * 4 * size, run.w, panels, run.begins[t + 2] - next, 4 * size, size);
+            add_product(d_h, size, run.gates + next * 4 * size, 4 * size, &w, run.begins[t + 2] - next);
         step_backward(run.gates + at * 4 * size, run.peepholes, before_of(c, &run, t, zeros), c + at * size, y + at * size, d_h, d_c,
                       d_peepholes, room, live, size, run.kinds);
     }

@@ -77,7 +77,8 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
-INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys()  # internal types of the network, which no config may name
+# internal types of the network, which no config may name
+INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | {gru.GROUP_RUN}
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:

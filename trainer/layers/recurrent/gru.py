@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels.gru import GruRun
 from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
@@ -87,18 +88,19 @@ class _Gru(Layer):
         """Add to the parameters' gradients; h' and r h' belong to the last rows of the sums, and are zero before."""
         if not self._weight.is_static:
             sums = sums_gradient[len(sums_gradient) - len(h_before) :]
-            of_gates, of_candidate = self._matrices(self._weight.gradient)
-            of_gates += h_before.T @ sums[:, : 2 * self.size]
-            of_candidate += reset.T @ sums[:, 2 * self.size :]
+            self._weight.add_product(h_before, sums[:, : 2 * self.size])
+            self._weight.add_product(reset, sums[:, 2 * self.size :], begin=2 * self.size * self.size)
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_columns(sums_gradient))
 
 
-class GruLayer(StatefulLayer, _Gru):
-    """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,)."""
+class GruRunLayer(_Gru):
+    """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,).
+
+    The network also gives it the groups whose step is nothing but a GRU (trainer/network/fusion.py).
+    """
 
     takes_repeats = True
-    can_go_on = False  # v0.10 refuses it as well
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -106,11 +108,7 @@ class GruLayer(StatefulLayer, _Gru):
         self._kept = Workspace()
         self._packing: PackedOrder
         self._input: PackedInput
-        self._sums: Array
-        self._u_r: Array
-        self._c: Array
-        self._reset: Array
-        self._h: Array
+        self._run: GruRun
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return h of every frame."""
@@ -119,57 +117,83 @@ class GruLayer(StatefulLayer, _Gru):
         self._input = PackedInput(x, index, packing)
         size, dtype = self.size, x.dtype
         self._packing = packing
-        self._sums = self._kept.rows("sums", packing.frames, 3 * size, dtype)
-        self._u_r = self._kept.rows("u, r", packing.frames, 2 * size, dtype)
-        self._c, self._reset, self._h = (
-            self._kept.rows(name, packing.frames, size, dtype) for name in ("c", "reset", "h")
+        self._run = run = GruRun(
+            gates=self._kept.rows("gates", packing.frames, 3 * size, dtype),
+            reset=self._kept.rows("reset", packing.frames, size, dtype),
+            h=self._kept.rows("h", packing.frames, size, dtype),
+            begins=np.asarray(packing.begins, np.int64),
+            gate=self.config.active_gate_type,
+            candidate=self.config.active_type,
         )
-        h_before = self._kept.zeros("first h", packing.live[0] if packing.steps else 0, size, dtype)
-        of_gates, of_candidate = self._matrices(self._weight.value)
-        bias = None if self.bias is None else self.bias.value
-        for step, live in enumerate(packing.live):
-            this = packing.span(step)
-            sums, u_r, c, reset = self._sums[this], self._u_r[this], self._c[this], self._reset[this]
-            self._input.copy_step(step, sums, bias)
-            h_before = self._h[packing.span_before(step)] if step else h_before[:live]
-            np.matmul(h_before, of_gates, out=u_r)
-            u_r += sums[:, : 2 * size]
-            reset_forward(u_r, h_before, reset, self._gate)
-            np.matmul(reset, of_candidate, out=c)
-            c += sums[:, 2 * size :]
-            output_forward(u_r, c, h_before, self._h[this], self._candidate)
+        if run.fits():
+            run.forward(x, self._input.rows, self._weight.value, None if self.bias is None else self.bias.value)
+        else:
+            self._step_forward(run)
         result = self._kept.rows("result", packing.frames, size, dtype)
-        take_rows(self._h, packing.places, result)
+        take_rows(run.h, packing.places, result)
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
         """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
-        packing, h, size, dtype = self._packing, self._h, self.size, gradient.dtype
-        live, flowing = packing.live, PackedInput(gradient, None, packing)
-        most = live[0] if packing.steps else 0
-        d_h = self._kept.rows("d_h", most, size, dtype)
-        d_u_r = self._kept.rows("d_u, d_r", most, 2 * size, dtype)
-        d_c = self._kept.rows("d_c", most, size, dtype)
-        product = self._kept.rows("product", most, size, dtype)
-        first_h = self._kept.zeros("first h", most, size, dtype)
-        of_gates, of_candidate = (np.ascontiguousarray(w.T) for w in self._matrices(self._weight.value))
+        packing, run, size = self._packing, self._run, self.size
+        transposed = [w.T for w in self._matrices(self._weight.value)]
+        if run.fits():
+            run.backward(gradient, packing.rows, np.concatenate([w.reshape(-1) for w in transposed]))
+        else:
+            self._step_backward(run, gradient, [np.ascontiguousarray(w) for w in transposed])
+        followers = len(packing.previous)
+        before = self._kept.rows("h before", followers, size, gradient.dtype)
+        take_rows(run.h, packing.previous, before)
+        self._add_gradients(run.gates, before, run.reset[packing.frames - followers :])
+        return [self._input.gradient(run.gates, self._kept) if wanted[0] else None]
+
+    def _step_forward(self, run: GruRun) -> None:
+        """Run the steps one by one, from the first to the last."""
+        packing, size = self._packing, self.size
+        of_gates, of_candidate = self._matrices(self._weight.value)
+        bias = None if self.bias is None else self.bias.value
+        h_before = self._first_h(run.h.dtype)
+        for step, live in enumerate(packing.live):
+            this = packing.span(step)
+            gates, reset = run.gates[this], run.reset[this]
+            u_r, c = gates[:, : 2 * size], gates[:, 2 * size :]
+            self._input.copy_step(step, gates, bias)
+            h_before = run.h[packing.span_before(step)] if step else h_before[:live]
+            u_r += h_before @ of_gates
+            reset_forward(u_r, h_before, reset, self._gate)
+            c += reset @ of_candidate
+            output_forward(u_r, c, h_before, run.h[this], self._candidate)
+
+    def _step_backward(self, run: GruRun, gradient: Array, transposed: Sequence[Array]) -> None:
+        """Run the steps one by one, from the last to the first."""
+        packing, size, dtype = self._packing, self.size, gradient.dtype
+        flowing, first_h = PackedInput(gradient, None, packing), self._first_h(dtype)
+        d_h, d_u_r, d_c = (
+            self._kept.rows(name, len(first_h), width * size, dtype)
+            for name, width in (("d_h", 1), ("d_u, d_r", 2), ("d_c", 1))
+        )
+        of_gates, of_candidate = transposed
         from_next = None
         for step in reversed(range(packing.steps)):
-            this, n = packing.span(step), live[step]
+            n, gates = packing.live[step], run.gates[packing.span(step)]
+            u_r, c = gates[:, : 2 * size], gates[:, 2 * size :]
             flowing.copy_step(step, d_h[:n], more=from_next)
-            h_before = h[packing.span_before(step)] if step else first_h[:n]
-            u_r, sums = self._u_r[this], self._sums[this]
-            output_backward(u_r, self._c[this], h_before, d_h[:n], d_u_r[:n], d_c[:n], self._candidate)
-            np.matmul(d_c[:n], of_candidate, out=product[:n])
-            reset_backward(u_r, h_before, product[:n], d_h[:n], d_u_r[:n], self._gate)
-            from_next = np.matmul(d_u_r[:n], of_gates, out=product[:n])
+            h_before = run.h[packing.span_before(step)] if step else first_h[:n]
+            output_backward(u_r, c, h_before, d_h[:n], d_u_r[:n], d_c[:n], self._candidate)
+            reset_backward(u_r, h_before, d_c[:n] @ of_candidate, d_h[:n], d_u_r[:n], self._gate)
+            from_next = d_u_r[:n] @ of_gates
             from_next += d_h[:n]
-            sums[:, : 2 * size], sums[:, 2 * size :] = d_u_r[:n], d_c[:n]
-        followers = len(packing.previous)
-        before = self._kept.rows("h before", followers, size, dtype)
-        take_rows(h, packing.previous, before)
-        self._add_gradients(self._sums, before, self._reset[packing.frames - followers :])
-        return [self._input.gradient(self._sums, self._kept) if wanted[0] else None]
+            u_r[:], c[:] = d_u_r[:n], d_c[:n]
+
+    def _first_h(self, dtype: np.dtype[np.floating]) -> Array:
+        """Return h before the first step: zeros."""
+        return self._kept.zeros("first h", self._packing.live[0] if self._packing.steps else 0, self.size, dtype)
+
+
+class GruLayer(StatefulLayer, GruRunLayer):
+    """The layer that a config names."""
+
+    can_go_on = False  # v0.10 refuses it as well
 
 
 class GruStepLayer(_Gru):
@@ -211,4 +235,5 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer}
+GROUP_RUN = "gated_recurrent_group"  # only in the network: a recurrent group of a gru_step
+LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

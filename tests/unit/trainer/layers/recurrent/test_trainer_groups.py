@@ -93,17 +93,24 @@ def test_a_group_of_lstm_steps_is_the_lstm_layer(reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_group_of_gru_steps_is_the_gru_layer(reverse):
-    def group(x):
-        return gru_group(x, gru_param_attr=W, gru_bias_attr=B, reverse=reverse)
-
     def layer(x):
         return grumemory(x, param_attr=W, bias_attr=B, reverse=reverse)
 
-    (of_group, steps), (of_layer, whole) = network(group, {"x": 3 * SIZE}), network(layer, {"x": 3 * SIZE})
-    x = frames(3 * SIZE)
-    np.testing.assert_allclose(run(of_group, x=x).value, run(of_layer, x=x).value, rtol=0, atol=1e-15)
-    for name in ("w", "b"):
-        np.testing.assert_allclose(steps[name].gradient, whole[name].gradient, rtol=1e-12, atol=1e-13)
+    def group(x):
+        return gru_group(x, gru_param_attr=W, gru_bias_attr=B, reverse=reverse, name="gru")
+
+    def booted(x, boot):
+        return gru_group(x, memory_boot=boot, gru_param_attr=W, gru_bias_attr=B, reverse=reverse, name="gru")
+
+    of_layer, whole = network(layer, {"x": 3 * SIZE})
+    x, boot = frames(3 * SIZE), Argument(value=np.zeros((len(STARTS) - 1, SIZE)))
+    expected = run(of_layer, x=x).value
+    for make, given in ((group, {"x": x}), (booted, {"x": x, "boot": boot})):
+        of_group, steps = network(make, {"x": 3 * SIZE})
+        np.testing.assert_allclose(run(of_group, **given).value, expected, rtol=0, atol=1e-15)
+        for name in ("w", "b"):
+            np.testing.assert_allclose(steps[name].gradient, whole[name].gradient, rtol=1e-12, atol=1e-13)
+        assert ("gru_recurrent_group" in of_group.outputs) == ("boot" in given)  # without a boot layer: one layer
 
 
 def test_a_naive_gru_is_the_gru_layer():

@@ -1,0 +1,21 @@
+/* Products of few rows, for which BLAS libraries are slow: the right factor is packed once and used at every step. */
+#ifndef PRODUCTS_H
+#define PRODUCTS_H
+
+#include "kernels.h"
+
+/* b: (depth, width) in panels of columns; the last columns that fill no panel are read from b. */
+typedef struct {
+    const float *b, *panels;
+    Py_ssize_t depth, width;
+} Factor;
+
+/* The number of floats that `pack` needs for the panels. */
+Py_ssize_t panels_room(Py_ssize_t depth, Py_ssize_t width);
+
+Factor pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width);
+
+/* out += a b for n rows; a row of `out` and of `a` begins a stride after the previous one. */
+void add_product(float *out, Py_ssize_t out_stride, const float *a, Py_ssize_t a_stride, const Factor *b, Py_ssize_t n);
+
+#endif
