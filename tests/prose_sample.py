@@ -29,6 +29,7 @@ LEAST_WORDS = 4  # of a sentence; shorter texts are names, units and headings
 SENTENCE_END = re.compile(
     r"(?<=[.!?:])\s+(?=[A-Z`\"])|\n\s*\n|\n\s*(?=[-*] |\d+\. |Args:|Returns:|Raises:|Source:|Shapes:)"
 )
+NO_PROSE = re.compile(r"[#|<!]|\[[^]]*\]:")  # a heading, a row of a table, HTML, a picture, the target of a link
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|pragma|ruff|mypy|!)")
 
 
@@ -120,7 +121,7 @@ def page_texts(path: str, source: str) -> Iterator[Text]:
     for number, line in enumerate([*source.splitlines(), ""], 1):
         is_fence = line.lstrip().startswith("```")
         is_code ^= is_fence
-        if not is_fence and not is_code and line.strip() and not line.startswith(("#", "|", "<", "[", "!")):
+        if not is_fence and not is_code and line.strip() and not NO_PROSE.match(line):
             block.append(line)
         elif block:
             yield Text(path, number - len(block), "page", "\n".join(block))
