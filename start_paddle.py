@@ -78,7 +78,7 @@ NOTHING_LEFT = "this Job has trained all its passes: nothing left to do"
 
 @dataclasses.dataclass
 class Launcher:
-    """What one launcher works with from its start to its end; the main program makes it and hands it to every step."""
+    """The objects that one launcher uses; the main program makes them and passes them to every step."""
 
     config: LauncherConfig
     passed: Mapping[str, str]  # flags for the trainer, without dashes

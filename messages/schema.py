@@ -34,7 +34,9 @@ class Shape(typing.Protocol):
     """The type and bounds of a value."""
 
     def fits(self, value: object) -> bool:
-        """Return whether `check` accepts a value, three times as fast. False may be wrong: `check` then decides."""
+        """Return True only if `check` accepts a value; it is three times as fast. False is no proof: `check` then
+        decides.
+        """
 
     def check(self, value: object, path: str) -> None:
         """Return if the value has this shape.

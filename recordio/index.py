@@ -24,7 +24,7 @@ _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&co
 class RecordRange:
     """`count` records of a file, from chunk `chunk` with its header at `offset` on, after skipping `skip` records.
 
-    `str` of it is the text that a task names and a provider receives instead of a file name; `parse` reads that text.
+    A task names this range by its `str`, and a provider gets that text in place of a file name; `parse` reads it.
     """
 
     path: str

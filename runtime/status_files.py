@@ -1,4 +1,4 @@
-"""Files in which a program says once a second how it is, and how people read what they say.
+"""Files in which a program records its state once a second, and the functions that read them.
 
 Such a record is an object with `written`, the time in seconds since 1970, and `end`, None until the program has ended.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 INTERVAL_S = 1.0  # between two records
 LATE_S = 5.0  # without a new record a program is killed, frozen, or cannot write
-WATCH_S, LOOK_S = 3.0, 0.1  # that an old record is looked at, and between two looks
+WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and between two reads
 
 
 def read_settled(
@@ -19,9 +19,9 @@ def read_settled(
 ) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the program should have written another one by now.
 
-    The clock of the program may be another one than this machine's. So a record that seems to be old, or of the future,
-    is looked at for some seconds: while it changes, the program writes.
-    Raises: as of `read`, which returns the record of this moment.
+    The program's clock may differ from the clock of this machine. So a record that seems to be old, or from the future,
+    is observed for some seconds: if it changes, the program is alive.
+    Raises: errors of `read`, which returns the current record.
     """
     record = read()
     age = clock_s() - record["written"]
@@ -37,7 +37,7 @@ def read_settled(
 
 
 def describe_duration(seconds: float) -> str:
-    """Return a duration as people read it."""
+    """Return a duration in words for users."""
     seconds = max(0.0, seconds)
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -47,7 +47,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as the clock of this machine shows it."""
+    """Return a time by the clock of this machine."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):

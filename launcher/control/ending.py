@@ -1,4 +1,4 @@
-"""How an attempt ends in this pod, and how the Job ends: what is said, told to the other launchers, and written."""
+"""End an attempt in this pod, and end the Job: log lines, messages to the other launchers, and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from launcher.settings import LauncherConfig
 from launcher.text import JsonObject, say
 from launcher.volume import read_json, volume_errors, write_atomically
 
-FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds for word of what failed first
+FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds to wait for the first failure
 STOPPED_LIMIT_S = 1.0  # the same while the grace period of the pod runs
 
 
@@ -47,15 +47,15 @@ def find_end_of_job(
 ) -> Rendezvous | None:
     """Return a rendezvous without pods when this Job begins no further attempt, None when it may begin one.
 
-    Once the Job has had an attempt, the wait is longer: a launcher that waits already must not give up while the Job
-    replaces a pod, or a node is drained. Args: pods: of this Job.
+    After the Job's first attempt the wait is longer: a waiting launcher must not give up while the Job replaces a pod,
+    or while a node is drained. Args: pods: the pods of this Job.
     """
     own = find_own(pods, config.pod_ip, config.pod_name)
     job_uid = own.controller_uid if own else ""
     record = read_record(config.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
     if record and (is_of_job or history.record):
-        # those that stay have the time to agree after the one for those that do not come back
+        # absent pods may return first; the present pods need this time to agree
         more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
         wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
     if not record or not is_of_job or not has_ended(config, passed, record, pods):
@@ -66,7 +66,7 @@ def find_end_of_job(
 
 
 def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[PodStatus]) -> bool:
-    """Return whether this Job begins no further attempt. Args: record, pods: its own."""
+    """Return whether this Job begins no further attempt. Args: record, pods: of this Job."""
     # a pod succeeds when all trainers have said goodbye, and is never replaced
     has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
     saved = find_saved(save_dir_of(config, passed))
@@ -74,8 +74,8 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
-    """Return whether no program of trainer 0's last pod runs any more, so that only `settle` writes its files."""
-    first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not tell it
+    """Return whether all programs of trainer 0's last pod have ended, so that only `settle` writes its files."""
+    first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not contain this field
     holder = next((pod for pod in pods if pod.uid == first), None)
     return (
         holder is None
@@ -85,10 +85,10 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
 
 
 def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
-    """Complete output/ of a Job whose passes are all trained, at whatever point trainer 0 or its launcher was ended.
+    """Complete output/ of a Job whose passes are all trained; trainer 0 or its launcher may have ended at any point.
 
-    job.json says that it has finished, and so do progress.json and the report; what was half written is gone.
-    Args: live: host names of the pods that may be writing files of this launcher's own.
+    It marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
+    Args: live: host names of the pods whose launchers may still write files.
     Raises: OSError: job.json cannot be written.
     """
     if not record.finished:
@@ -116,7 +116,7 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
 def finish(
     config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
 ) -> None:
-    """Record that the job has trained all its passes, and tell the others; that is trainer 0's part.
+    """Record that the job has trained all its passes, and tell the other launchers; that is trainer 0's part.
 
     A pod without a trainer tells trainer 0's launcher that all trainers have left.
     Raises: VolumeError.
@@ -138,9 +138,9 @@ def conclude(
     environ: Mapping[str, str],
     stop: Stop,
 ) -> JobRecord | None:
-    """Say how an attempt has ended in this pod, and hears what failed first in it.
+    """Report how an attempt has ended in this pod, and learn its first failure.
 
-    Args: environ: of the programs. stop: tells whether the pod has a signal, so that its grace period runs.
+    Args: environ: of the programs. stop: says whether the pod has got a signal, so that its grace period runs.
     Returns: the record of the attempt, with that failure.
     Raises: VolumeError: the end of the job cannot be written.
     """
@@ -156,11 +156,11 @@ def conclude(
 def hear_cause(
     config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: LauncherControl, *, is_stopped: bool
 ) -> tuple[AttemptResult, JsonObject | None]:
-    """Wait, after this pod has reported its end, for word of what failed first in the attempt.
+    """After this pod has reported its end, wait for the first failure of the attempt.
 
-    Args: is_stopped: the pod has a signal, so that its grace period runs.
-    Returns: the result, which names that failure if the programs of this pod only lost a peer; and the failure, None
-        if nothing has failed or nobody knows.
+    Args: is_stopped: the pod has got a signal, so that its grace period runs.
+    Returns: the result, which names that failure if the programs of this pod only lost a peer; and the failure, or None
+        if nothing has failed or the failure is unknown.
     """
     if not met.record or not result.status or result.is_dissolved:
         return result, None
@@ -181,9 +181,9 @@ def report_end(
     *,
     is_stopped: bool,
 ) -> JobRecord | None:
-    """Say how an attempt that has not finished has ended in this pod, to the log and in the files of output/.
+    """Log how an unfinished attempt has ended in this pod, and write it to the files of output/.
 
-    Args: failure: what failed first. environ: of the programs. is_stopped: as of hear_cause.
+    Args: failure: the first failure. environ: of the programs. is_stopped: see hear_cause.
     Returns: the record of the attempt, with that failure.
     """
     ids, record = met.ids, met.record
@@ -194,7 +194,7 @@ def report_end(
     if failure and failure["program"] == RETURNED_POD:
         return report_return(config, record, failure, environ, is_first=trainer_id == 0)
     shown = result.message
-    if failure and result.message == describe_elsewhere(failure, record):  # which is said below
+    if failure and result.message == describe_elsewhere(failure, record):  # the following lines log this
         number = failure["trainer_id"]
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
         shown = f"{record.roles.name_pod(number)}{where} has ended the attempt"
@@ -209,7 +209,7 @@ def report_end(
     if trainer_id == 0:
         if failure:
             record = record.ended_by(failure)
-            with contextlib.suppress(OSError):  # the volume is away; the record of the next attempt has it, too
+            with contextlib.suppress(OSError):  # the volume fails; the next record contains the failure too
                 write_record(config.output, record)
         if is_stopped or result.status in NEVER_RETRY:
             make_report(config.output, environ, LAST_REPORT_LIMIT_S if is_stopped else REPORT_LIMIT_S)
@@ -221,9 +221,9 @@ def report_end(
 def report_return(
     config: LauncherConfig, record: JobRecord, failure: JsonObject, environ: Mapping[str, str], *, is_first: bool
 ) -> JobRecord:
-    """Say that an attempt has ended for pods that are back; trainer 0's launcher writes it down.
+    """Log that an attempt has ended because pods have returned; trainer 0's launcher also records it.
 
-    Returns: the record of the attempt, with that.
+    Returns: the record of the attempt, with this reason.
     """
     say(f"attempt {record.attempt} has ended: {failure['message']}")
     if is_first:
@@ -235,12 +235,12 @@ def report_return(
 
 
 def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
-    """Sleep after an attempt that failed: first not at all, then longer with each attempt that leaves nothing new.
+    """Sleep after a failed attempt: not at all at first, then longer with each attempt that saves nothing new.
 
     Raises: StoppedError: a signal has come.
     """
     saved = Saved()
-    with contextlib.suppress(OSError):  # the next rendezvous reports the fault of the volume
+    with contextlib.suppress(OSError):  # the next rendezvous reports the error of the volume
         saved = find_saved(save_dir_of(config, passed))
     pause_s = pause_after(record, saved, config.restarts)
     say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")

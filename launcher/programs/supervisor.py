@@ -1,4 +1,4 @@
-"""Both programs of one attempt, from their start to their end."""
+"""Run both programs of one attempt from their start to their end."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The programs of an elastic job in their pods: `start.sh master`, `pserver` and `trainer`."""
+"""Run the program of a pod of an elastic job: `start.sh master`, `start.sh pserver` or `start.sh trainer`."""
