@@ -98,6 +98,7 @@ class ApiClient:
 
     def __init__(self, place: ApiPlace) -> None:
         self._place, self._session = place, ApiSession()
+        self.answer_date = ""  # Date header of the last answer
 
     def list_all(
         self, path: str, take: Callable[[dict[str, Any]], None], options: Mapping[str, str] | None = None
@@ -141,6 +142,7 @@ class ApiClient:
         """Return the object in the answer. `kind`: of the request body, `json` or `json-patch+json`."""
         with self._open(method, path, query or {}, body, REQUEST_TIMEOUT_S, kind=kind) as response:
             answer = self._read(response)
+        self.answer_date = answer.headers.get("Date", "")
         if not 200 <= answer.status_code < 300:
             raise self._problem(method, path, answer)
         return self._parse(answer.body, path)

@@ -8,6 +8,7 @@ import json
 import re
 import ssl
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ PATHS = {
     "jobs": re.compile(r"/apis/batch/v1(?:/namespaces/(?P<namespace>[^/]+))?/jobs(?:/(?P<name>[^/]+))?"),
     "leases": re.compile(r"/apis/coordination.k8s.io/v1/namespaces/(?P<namespace>[^/]+)/leases(?:/(?P<name>[^/]+))?"),
 }
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 WATCH_S = 3.0  # of one watch, whatever was asked for
 
 
 class FakeApi:
     """The objects, who may do what, and what goes wrong.
 
-    `faults`: (method, kind) -> answers to give first, as (status, headers). `forbidden`: of these, for ever.
+    `faults`: (method, kind) -> answers to give first, as (status, headers). `forbidden`: of these, for ever. `lacking`:
+    (verb, resource) of rights that a SelfSubjectAccessReview does not grant. `ahead_s`: of this server's clock.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -38,6 +41,9 @@ class FakeApi:
         self.changed = threading.Condition()
         self.faults: defaultdict[tuple[str, str], list[tuple[int, dict[str, str]]]] = defaultdict(list)
         self.forbidden: set[tuple[str, str]] = set()
+        self.lacking: set[tuple[str, str]] = set()
+        self.reviews: list[Item] = []
+        self.ahead_s = 0.0
         self.patches: list[tuple[str, Any]] = []
         self.account = directory / "account"
         self.account.mkdir()
@@ -91,6 +97,12 @@ class FakeApi:
             return int(self.items["jobs"][key]["spec"]["parallelism"])
 
     # ---- answers
+    def review(self, body: Item) -> Item:
+        asked = body["spec"]["resourceAttributes"]
+        self.reviews.append(asked)
+        resource = "/".join(filter(None, [asked["resource"], asked.get("subresource")]))
+        return {"status": {"allowed": (asked["verb"], resource) not in self.lacking}}
+
     def answer(
         self, method: str, kind: str, names: dict[str, str | None], body: Any
     ) -> tuple[int, Item, dict[str, str]]:
@@ -144,6 +156,9 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string((time.time() if timestamp is None else timestamp) + self.api.ahead_s)
+
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
@@ -156,6 +171,8 @@ class ApiHandler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         if self.headers.get("Authorization") != f"Bearer {(self.api.account / 'token').read_text()}":
             return self._reply(401, {"message": "Unauthorized"}, {})
+        if where.path == REVIEWS:
+            return self._reply(201, self.api.review(body), {})
         for kind, pattern in PATHS.items():
             match = pattern.fullmatch(where.path)
             if match:

@@ -1,0 +1,57 @@
+"""`paddle doctor`: print what this machine or pod has and lacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from paddle.doctor.findings import choose_exit_status, render
+from paddle.doctor.probing import DoctorCase, run_all
+from runtime.errors import PaddleError, UsageError
+from trainer.command_line import CommandParser
+
+ROLES = ("launcher", "master", "driver", "autoscaler")
+LIMIT_S = 10.0  # seconds for all checks, which run at the same time
+
+
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
+    parser = CommandParser(
+        prog="paddle doctor",
+        description="Print what this machine or pod has and lacks, what each lack costs, and what to do. It ends with "
+        "0 if a job would run here, otherwise with the exit status of the first essential lack: 66, 69, 74, 77 or 78.",
+    )
+    parser.add_argument(
+        "volume", nargs="?", default="", help="directory for output; default: in a pod the job's directory on JOB_PATH"
+    )
+    parser.add_argument(
+        "--role",
+        action="append",
+        choices=ROLES,
+        default=[],
+        help="program whose rights at the API server are checked; may be repeated; default: the program of this pod",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=LIMIT_S, metavar="SECONDS", help=f"for all checks (default: {LIMIT_S:g})"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what the checks find, and return the exit status."""
+    try:
+        given = build_parser().parse_args(argv)
+        if not 0 < given.timeout <= 600:
+            raise UsageError(f"--timeout is {given.timeout:g}; it must be above 0 and at most 600 seconds")
+    except PaddleError as error:
+        sys.stderr.write(f"paddle doctor: {error}\n")
+        return error.exit_code
+    case = DoctorCase(dict(os.environ), given.volume, tuple(given.role))
+    found = run_all(case, given.timeout)
+    sys.stdout.write("".join(f"{case.secrets.redact(line)}\n" for line in render(found)))
+    return choose_exit_status(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What the checks find, the lines that they print, and the exit status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.kubernetes.text import one_line
+
+_TEXT_LIMIT = 400  # maximum characters of a line, for example of a message of the API server
+_INDENT = " " * 7
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of one check.
+
+    `cost`: what the lack costs; empty if nothing is lacking.  `remedy`: what to do about it.  `exit_code`: the status
+    of runtime/errors.py with which a job would end here; 0 if training works all the same.  `applies`: false if the
+    check has no meaning on this machine.
+    """
+
+    subject: str
+    text: str
+    cost: str = ""
+    remedy: str = ""
+    exit_code: int = 0
+    applies: bool = True
+
+    @property
+    def state(self) -> str:
+        """One word for the beginning of the line."""
+        if not self.applies:
+            return "-"
+        if self.exit_code:
+            return "FAILS"
+        return "lacks" if self.cost else "ok"
+
+
+def render(found: Sequence[Diagnosis]) -> list[str]:
+    """Return the lines about all checks, and a last one with the sum."""
+    lines = []
+    for one in found:
+        lines.append(f"{one.state:<5}  {one.subject}: {one_line(one.text, _TEXT_LIMIT)}")
+        lines += [f"{_INDENT}cost: {one_line(one.cost, _TEXT_LIMIT)}"] if one.cost else []
+        lines += [f"{_INDENT}do:   {one_line(one.remedy, _TEXT_LIMIT)}"] if one.remedy else []
+    return [*lines, summarise(found)]
+
+
+def summarise(found: Sequence[Diagnosis]) -> str:
+    """Return the last line: whether jobs run here."""
+    failing = [one.subject for one in found if one.exit_code]
+    lacking = [one.subject for one in found if one.state == "lacks"]
+    if failing:
+        return f"a job would fail here: {', '.join(failing)} (exit status {choose_exit_status(found)})"
+    if lacking:
+        return f"nothing essential is missing; worth a look: {', '.join(lacking)}"
+    return "nothing is missing"
+
+
+def choose_exit_status(found: Sequence[Diagnosis]) -> int:
+    """Return the code of the first essential thing that is missing, or 0."""
+    return next((one.exit_code for one in found if one.exit_code), 0)

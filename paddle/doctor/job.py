@@ -1,0 +1,206 @@
+"""Checks of what a job is given: its secret, the API server, the rights of its service account, the clock."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from launcher.settings import TOKEN_LIMIT
+from launcher.volume import read_file
+from paddle.doctor.findings import Diagnosis
+from paddle.doctor.probing import DoctorCase
+from paddle.doctor.volume import MOST_SKEW_S, judge_skew
+from runtime.environment import read_environment
+from runtime.errors import ApiForbiddenError, ConfigError
+from runtime.kubernetes.client import ApiClient, ApiPlace, ApiProblem, find_place
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LEASE = "paddle-autoscaler"
+_LAUNCHERS = ("CONF_PADDLE_NIC", "CONF_PADDLE_GRADIENT_NUM", "JOB_COMPLETION_INDEX", "JOB_NAMESPACE")
+
+
+class Right(NamedTuple):
+    """A right at the API server. `namespaced`: in the pod's namespace, otherwise in the whole cluster."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespaced: bool = True
+
+    def __str__(self) -> str:
+        """Return the right as `kubectl auth can-i` names it."""
+        named = f" {self.name}" if self.name else ""
+        return f"{self.verb} {self.resource}{named}{'' if self.namespaced else ' of all namespaces'}"
+
+    def review(self, namespace: str) -> dict[str, Any]:
+        """Return the SelfSubjectAccessReview that asks for it."""
+        resource, _, part = self.resource.partition("/")
+        asked = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": part, "name": self.name}
+        asked |= {"namespace": namespace} if self.namespaced else {}
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        return {**kind, "spec": {"resourceAttributes": {key: text for key, text in asked.items() if text}}}
+
+
+_PODS = Right("list", "", "pods")
+RIGHTS: Mapping[str, tuple[Right, ...]] = {
+    "launcher": (_PODS,),
+    "master": (),
+    "driver": (_PODS,),
+    "autoscaler": (
+        *(Right(verb, "", kind, namespaced=False) for kind in ("nodes", "pods") for verb in ("list", "watch")),
+        *(Right(verb, "batch", "jobs", namespaced=False) for verb in ("list", "watch", "patch")),
+        Right("create", "coordination.k8s.io", "leases"),
+        *(Right(verb, "coordination.k8s.io", "leases", LEASE) for verb in ("get", "update")),
+    ),
+}
+# what a missing right costs, and which manifest gives it
+LACKS = {
+    "launcher": (
+        "the launcher waits for its pods until START_TIMEOUT, and the Job fails with 77",
+        "kubectl create -f k8s/rbac.yaml, and name its ServiceAccount in the Job",
+    ),
+    "master": (
+        "pods of servers and of the master stay when the job is done",
+        "kubectl apply -f k8s/elastic/access.yaml, and name its ServiceAccount in the master's pods",
+    ),
+    "driver": (
+        "the driver finds no workers, or their pods stay when the job is done",
+        "kubectl apply -f k8s/allreduce/access.yaml, and name its ServiceAccount in the driver's pod",
+    ),
+    "autoscaler": ("the autoscaler ends with 77", "kubectl apply -k k8s/elastic/autoscaler"),
+}
+
+
+def check_secret(case: DoctorCase) -> list[Diagnosis]:
+    """Check that the programs of this pod have a secret. It is never printed."""
+    try:
+        secret = read_environment(case.environ).secret
+    except ConfigError as error:
+        cost = "pserver, trainer, master and agents end with 78"
+        return [Diagnosis("secret", str(error), cost, "correct it in the pod's env", error.exit_code)]
+    case.secrets.keep(secret)
+    if secret:
+        source = "PADDLE_SECRET" if case.environ.get("PADDLE_SECRET") else case.environ["PADDLE_SECRET_FILE"]
+        return [Diagnosis("secret", f"present, from {source}")]
+    if not case.environ.get("KUBERNETES_SERVICE_HOST"):
+        return [Diagnosis("secret", "none; programs on one machine need none", applies=False)]
+    name = case.environ.get("PADDLE_SECRET_FILE", "")
+    return [
+        Diagnosis(
+            "secret",
+            f"none: there is no file {name}" if name else "none: neither PADDLE_SECRET nor PADDLE_SECRET_FILE is set",
+            "whoever reaches the ports of the programs may take part in the training",
+            'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)" '
+            "(docs/security.md)",
+        )
+    ]
+
+
+def check_api(case: DoctorCase) -> list[Diagnosis]:
+    """Ask the API server of this pod for its time, and for the rights of the roles."""
+    if not case.environ.get("KUBERNETES_SERVICE_HOST"):
+        return [Diagnosis("API server", "not in a pod: KUBERNETES_SERVICE_HOST is not set", applies=False)]
+    place = find_place(case.environ)
+    token = _read_token(place, case)
+    namespace = case.environ.get("JOB_NAMESPACE") or place.namespace
+    roles = case.roles or find_roles(case.environ)
+    needed = {role: needed_rights(role, case.environ) for role in roles}
+    if not any(needed.values()):
+        text = f"not asked: the program of this pod needs no right; --role names one of {', '.join(RIGHTS)}"
+        return [Diagnosis("API server", text, applies=False)]
+    cost, _ = LACKS[roles[0]]
+    if not token:
+        return [
+            Diagnosis(
+                "API server",
+                f"the service account has no token in {place.account}",
+                cost,
+                "set automountServiceAccountToken: true, and serviceAccountName, in the pod",
+                ApiForbiddenError.exit_code,
+            )
+        ]
+    client = ApiClient(place)
+    found: list[Diagnosis] = []
+    try:
+        for role, rights in needed.items():
+            refused = [right for right in rights if not is_allowed(client, right, namespace)]
+            found.append(judge_rights(role, rights, refused))
+    except ApiProblem as problem:
+        if problem.status == 404:
+            text = f"{place.url} answers, and reviews no rights: it is the one of localcluster, or none of Kubernetes"
+            return [Diagnosis("API server", text, applies=False), judge_clock(client.answer_date, time.time())]
+        error = problem.to_error("The token of the service account is not accepted")
+        return [
+            Diagnosis(
+                "API server",
+                str(problem),
+                cost,
+                "look at the service account, the network and the NetworkPolicy of this pod",
+                error.exit_code,
+            )
+        ]
+    return [Diagnosis("API server", f"{place.url} answers"), *found, judge_clock(client.answer_date, time.time())]
+
+
+def _read_token(place: ApiPlace, case: DoctorCase) -> str:
+    """Return the token of the service account, and keep it out of all output; "" if it cannot be read."""
+    try:
+        token = read_file(place.account / "token", TOKEN_LIMIT).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    case.secrets.keep(token)
+    return token
+
+
+def find_roles(environ: Mapping[str, str]) -> list[str]:
+    """Return the roles of a pod that need rights, by its environment."""
+    if environ.get("DRIVER_ADDRESS") or environ.get("DRIVER_PORT"):
+        return ["driver"]
+    if environ.get("SCALE_TO_ZERO"):
+        return ["master"]
+    return ["launcher"] if environ.get("JOB_NAME") and any(environ.get(name) for name in _LAUNCHERS) else []
+
+
+def needed_rights(role: str, environ: Mapping[str, str]) -> tuple[Right, ...]:
+    """Return the rights of a role, with those for the objects of SCALE_TO_ZERO."""
+    rights = RIGHTS[role]
+    if role in ("master", "driver"):
+        targets = [target.partition("/") for target in environ.get("SCALE_TO_ZERO", "").split()]
+        rights += tuple(Right("patch", "apps", f"{kind}/scale", name) for kind, _, name in targets)
+    return rights
+
+
+def is_allowed(client: ApiClient, right: Right, namespace: str) -> bool:
+    """Return whether the API server grants the right.
+
+    Raises: ApiProblem.
+    """
+    status = client.ask("POST", REVIEWS, right.review(namespace)).get("status")
+    return isinstance(status, dict) and status.get("allowed") is True
+
+
+def judge_rights(role: str, rights: tuple[Right, ...], refused: list[Right]) -> Diagnosis:
+    """Return whether a role has its rights."""
+    subject = f"rights of the {role}"
+    if not refused:
+        return Diagnosis(subject, ", ".join(map(str, rights)) or "none are needed")
+    cost, remedy = LACKS[role]
+    listed = ", ".join(map(str, refused))
+    return Diagnosis(subject, f"missing: {listed}", cost, remedy, ApiForbiddenError.exit_code)
+
+
+def judge_clock(date: str, now: float) -> Diagnosis:
+    """Compare the Date of an answer with this machine's clock.
+
+    Args: date: in whole seconds, as HTTP has it.  now: seconds since the epoch.
+    """
+    try:
+        skew = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - now
+    except (TypeError, ValueError, OverflowError, IndexError):  # errors of the date parser
+        return Diagnosis("clock", "not compared: the API server names no time", applies=False)
+    if abs(skew) > MOST_SKEW_S:
+        return judge_skew("the API server", skew)
+    return Diagnosis("clock", f"within {max(1, round(abs(skew)))} s of the API server's")

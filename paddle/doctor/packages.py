@@ -1,0 +1,63 @@
+"""The check of the installed packages, which itself needs none of them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+
+from paddle.doctor.findings import Diagnosis
+from paddle.doctor.probing import DoctorCase
+from runtime.errors import ConfigError
+
+# package of PyPI -> module
+REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "requests": "requests"}
+# extra -> package of PyPI, and what does not work without it
+EXTRAS = {
+    "etcd": ("etcd3gw", "--etcd_endpoints"),
+    "metrics": ("prometheus-client", "/metrics of --metrics_port"),
+    "plot": ("matplotlib", "paddle plotcurve"),
+    "recordio": ("cramjam", "RecordIO files compressed by Snappy"),
+    "tensorboard": ("tensorboardX", "paddle tensorboard"),
+}
+
+
+def check_packages(case: DoctorCase) -> list[Diagnosis]:
+    """Check that the required packages can be imported, and name the absent extras."""
+    present, broken = [], []
+    for package, module in REQUIRED.items():
+        try:
+            importlib.import_module(module)
+            present.append(f"{package} {importlib.metadata.version(package)}")
+        except ImportError as error:
+            broken.append(f"{package} ({error})")
+    if broken:
+        return [
+            Diagnosis(
+                "packages",
+                f"these cannot be imported: {', '.join(broken)}",
+                "the programs do not start",
+                f"pip install {' '.join(REQUIRED)}",
+                ConfigError.exit_code,
+            )
+        ]
+    absent = [extra for extra, (package, _) in EXTRAS.items() if not is_installed(package)]
+    found = [Diagnosis("packages", ", ".join(present))]
+    if absent:
+        found.append(
+            Diagnosis(
+                "extras",
+                f"not installed: {', '.join(absent)}",
+                f"there is no {', no '.join(EXTRAS[extra][1] for extra in absent)}",
+                f"if a job needs it: pip install 'paddle-on-kubernetes[{','.join(absent)}]'",
+            )
+        )
+    return found
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package of PyPI is installed."""
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""The checks, and how all of them run at the same time within one deadline."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from launcher.text import Secrets
+from paddle.doctor.findings import Diagnosis
+from runtime.errors import BugError, ConfigError, PeerUnreachableError, VolumeError
+
+
+@dataclass(frozen=True)
+class DoctorCase:
+    """What the checks are about.
+
+    `volume`: directory to check; empty: the environment names it.  `roles`: programs whose rights are checked; empty:
+    those of this pod.  `secrets`: receives every text that must not be printed.
+    """
+
+    environ: Mapping[str, str]
+    volume: str = ""
+    roles: Sequence[str] = ()
+    secrets: Secrets = field(default_factory=Secrets)
+
+
+@dataclass(frozen=True)
+class DoctorProbe:
+    """A check: its module and function, imported in its own thread, and its exit code if it does not answer."""
+
+    subject: str
+    module: str
+    function: str
+    silent_code: int
+
+    def run(self, case: DoctorCase) -> list[Diagnosis]:
+        """Return what the check finds; a failure of the check itself is a result, too."""
+        try:
+            check: Callable[[DoctorCase], list[Diagnosis]] = getattr(
+                importlib.import_module(self.module), self.function
+            )
+            return check(case)
+        except ImportError as error:
+            return [
+                Diagnosis(
+                    self.subject,
+                    f"a module cannot be imported: {error}",
+                    "the programs do not start",
+                    "install the project again: pip install --force-reinstall paddle-on-kubernetes",
+                    ConfigError.exit_code,
+                )
+            ]
+        except Exception as error:
+            return [
+                Diagnosis(
+                    self.subject,
+                    f"the check itself failed: {type(error).__name__}: {error}",
+                    "this is not known",
+                    "report it with this line",
+                    BugError.exit_code,
+                )
+            ]
+
+
+_MACHINE = "paddle.doctor.machine"
+PROBES = (
+    DoctorProbe("packages", "paddle.doctor.packages", "check_packages", ConfigError.exit_code),
+    DoctorProbe("processors", _MACHINE, "check_processors", 0),
+    DoctorProbe("matrix products", _MACHINE, "check_products", 0),
+    DoctorProbe("compiled kernels", _MACHINE, "check_kernels", 0),
+    DoctorProbe("shared memory", _MACHINE, "check_shared_memory", 0),
+    DoctorProbe("volume", "paddle.doctor.volume", "check_volume", VolumeError.exit_code),
+    DoctorProbe("secret", "paddle.doctor.job", "check_secret", ConfigError.exit_code),
+    DoctorProbe("API server", "paddle.doctor.job", "check_api", PeerUnreachableError.exit_code),
+)
+
+
+def run_all(case: DoctorCase, limit_s: float, probes: Sequence[DoctorProbe] = PROBES) -> list[Diagnosis]:
+    """Return what all checks find, in their order, after `limit_s` seconds at the latest.
+
+    A check without an answer by then is a lack. Its thread does not keep the process from ending.
+    """
+    answers: dict[str, list[Diagnosis]] = {}
+
+    def answer(probe: DoctorProbe) -> None:
+        answers[probe.subject] = probe.run(case)
+
+    threads = [threading.Thread(target=answer, args=(probe,), name=probe.subject, daemon=True) for probe in probes]
+    deadline = time.monotonic() + limit_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    found: list[Diagnosis] = []
+    for probe in probes:
+        found += answers.get(probe.subject) or [_silence(probe, limit_s)]
+    return found
+
+
+def _silence(probe: DoctorProbe, limit_s: float) -> Diagnosis:
+    return Diagnosis(
+        probe.subject,
+        f"no answer within {limit_s:g} s",
+        "programs that need it wait as well",
+        "see what it waits for, or allow more by --timeout",
+        probe.silent_code,
+    )

@@ -1,0 +1,134 @@
+"""The check of the shared volume: it can be written, it has room, and sync, rename and its clock work."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+from launcher.volume import describe_volume_error
+from paddle.doctor.findings import Diagnosis
+from paddle.doctor.probing import DoctorCase
+from runtime.durable_files import sync_directory
+from runtime.errors import MissingInputError, VolumeError
+
+DEFAULT = "/home/jobpath"  # JOB_PATH of a pod that has a JOB_NAME
+LEAST_BYTES = 1 << 30  # free space below which a warning is given
+LEAST_FILES = 1000  # the same for files
+SLOW_S = 2.0  # seconds for a small durable file
+MOST_SKEW_S = 30.0  # seconds between two clocks
+SAMPLE = b"paddle doctor\n"
+
+
+def check_volume(case: DoctorCase) -> list[Diagnosis]:
+    """Check the given directory, or that of the job of this pod."""
+    place = find_directory(case)
+    if place is None:
+        return [
+            Diagnosis("volume", "not checked: there is no JOB_PATH; paddle doctor DIRECTORY checks one", applies=False)
+        ]
+    if not os.path.isdir(place):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+        return [
+            Diagnosis(
+                "volume",
+                f"there is no directory {place}",
+                "jobs have neither data nor a place for output",
+                "mount the volume there (k8s/pvc.yaml), or correct JOB_PATH",
+                MissingInputError.exit_code,
+            )
+        ]
+    began = time.monotonic()
+    try:
+        skew = try_files(place)
+    except OSError as error:
+        why, _, advice = describe_volume_error(place, error).rpartition("; ")
+        cost = "no log, checkpoint or parameter can be saved"
+        return [Diagnosis("volume", why, cost, advice, VolumeError.exit_code)]
+    found = [judge_room(place, time.monotonic() - began)]
+    if abs(skew) > MOST_SKEW_S:
+        found.append(judge_skew("the volume's server", skew))
+    if case.environ.get("KUBERNETES_SERVICE_HOST") and not case.volume and not lies_on_mount(place):
+        found.append(
+            Diagnosis(
+                "mount",
+                f"{place} lies in the container's own file system",
+                "what is written there is lost with the pod, and no other pod sees it",
+                "mount the volume at JOB_PATH: volumes and volumeMounts of k8s/job.yaml",
+            )
+        )
+    return found
+
+
+def find_directory(case: DoctorCase) -> Path | None:
+    """Return the directory to check: the deepest existing one of the job on its volume, or None if there is no job."""
+    if case.volume:
+        return Path(case.volume)
+    job = case.environ.get("JOB_NAME", "")
+    volume = case.environ.get("JOB_PATH", "") or (DEFAULT if job else "")
+    if not volume:
+        return None
+    places = [Path(volume, job, "output"), Path(volume, job), Path(volume)] if job else [Path(volume)]
+    return next((place for place in places if os.path.isdir(place)), places[-1])  # noqa: PTH112 - see above
+
+
+def try_files(directory: Path) -> float:
+    """Write, sync, rename, read and remove a small file; return the seconds by which the volume's clock is ahead.
+
+    Raises: OSError.
+    """
+    name = f".paddle-doctor.{secrets.token_hex(8)}"
+    staging, final = directory / f"{name}.writing", directory / name
+    try:
+        before = time.time()
+        with staging.open("xb") as file:
+            file.write(SAMPLE)
+            file.flush()
+            os.fsync(file.fileno())
+        after = time.time()
+        staging.replace(final)
+        sync_directory(directory)
+        stamp = final.stat().st_mtime
+        if final.read_bytes() != SAMPLE:
+            raise OSError(5, "a file has not the bytes that were written", str(final))
+    except OSError as error:
+        error.filename = error.filename or str(staging)
+        raise
+    finally:
+        for path in (staging, final):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+    return stamp - after if stamp > after else min(0.0, stamp - before)
+
+
+def judge_room(directory: Path, seconds: float) -> Diagnosis:
+    """Return what is known of a directory into which a file was written in `seconds`."""
+    facts = os.statvfs(directory)
+    free = facts.f_bavail * facts.f_frsize
+    text = f"{directory} can be written, synced and renamed in {seconds:.2f} s; {free / (1 << 30):.1f} GiB are free"
+    if free < LEAST_BYTES or (facts.f_files > 0 and facts.f_favail < LEAST_FILES):
+        files = f", and {facts.f_favail} files" if facts.f_files else ""
+        return Diagnosis(
+            "volume", f"{text}{files}", "a save that finds no room ends the attempt, with 74", "make room on the volume"
+        )
+    if seconds > SLOW_S:
+        cost = "each save takes several times as long, and training waits for it"
+        return Diagnosis("volume", text, cost, "look at the volume's server, or save less often: --saving_period")
+    return Diagnosis("volume", text)
+
+
+def lies_on_mount(directory: Path) -> bool:
+    """Return whether a file system other than the container's own has the directory."""
+    return directory.stat().st_dev != Path("/").stat().st_dev
+
+
+def judge_skew(server: str, seconds: float) -> Diagnosis:
+    """Return the lack of a common clock. Args: seconds: by which the other clock is ahead of this machine's."""
+    way = "ahead of" if seconds > 0 else "behind"
+    return Diagnosis(
+        "clock",
+        f"the clock of {server} is {abs(seconds):.0f} s {way} this machine's",
+        "ages in `paddle status` and the report are wrong by that; a certificate may be refused as not yet valid",
+        "synchronise the clocks of the nodes (chrony, systemd-timesyncd)",
+    )
