@@ -38,6 +38,7 @@ These are common paddle commands used in various situations:
 'paddle plotcurve --help' explains how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
+'paddle completion bash' prints a script by which bash completes these commands and their flags; also for zsh.
 'paddle doctor' prints what this machine or pod has and lacks, with the cost of each lack and what to do.
 'paddle report OUTPUT_DIR [OTHER]' writes the report of a job as an HTML page, or compares two jobs;
 'paddle status OUTPUT_DIR' prints the progress of a job; 'paddle usage -l train.log' prints how long a run took.
@@ -176,6 +177,7 @@ def _drop_output() -> None:
 _OURS = ("proto", "pserver", "recordio", "trainer")
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "autoscaler": _program("master.autoscaler.__main__", "master"),
+    "completion": _printing(_program("paddle.completion.__main__", "master", "pserver", "trainer")),
     "doctor": _printing(_program("paddle.doctor.__main__", "launcher")),
     "dump_config": _printing(_program("paddle.utils.dump_config", *_OURS)),
     "elastic": _program("elastic.launch", "elastic"),

@@ -43,15 +43,20 @@ NO_NUMBERS = ("Pass", "Batch", "samples")  # numbers of a line that count and do
 DOTS = 60  # maximum points of a curve that is drawn with dots
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the curves and return the exit status."""
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
     parser = CommandParser(prog="paddle plotcurve", description="Draw the curves of a training log.")
     parser.add_argument("-i", "--input", help="the log, a records.jsonl or an output directory; stdin without it")
     parser.add_argument("-o", "--output", help="the picture; stdout without it")
     parser.add_argument("--format", help="png, pdf, ps, eps or svg; default: the ending of the output's name, or png")
     parser.add_argument("key", nargs="*", help="what to draw, such as an evaluator's name; AvgCost without any")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the curves and return the exit status."""
     try:
-        arguments = parser.parse_args(argv)
+        arguments = build_parser().parse_args(argv)
         plot(arguments.input, arguments.output, arguments.format, arguments.key or ["AvgCost"])
     except PaddleError as error:
         sys.stderr.write(f"paddle plotcurve: {error}\n")

@@ -26,8 +26,8 @@ TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files of 
 TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the state of a job, and return the exit status."""
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
     parser = CommandParser(
         prog="paddle status", description="Print the progress of a job, from the files of its output."
     )
@@ -37,8 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="output/ of the job, the --save_dir of a local run, the --output of a master, or the --output-filename of "
         "an all-reduce job",
     )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the state of a job, and return the exit status."""
     try:
-        output: Path = parser.parse_args(argv).output
+        output: Path = build_parser().parse_args(argv).output
         if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
         if not any(any(output.glob(name)) for name in TELLING):

@@ -6,14 +6,14 @@ over a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from runtime.errors import ConfigError, MissingInputError, PaddleError, UsageError, VolumeError
+from runtime.errors import ConfigError, MissingInputError, PaddleError, VolumeError
+from trainer.command_line import CommandParser
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
@@ -32,19 +32,19 @@ class Scalar(NamedTuple):
     time: float
 
 
-class _TensorboardParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.format_usage().strip()}")
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
+    description = "Write a job's records as event files of TensorBoard."
+    parser = CommandParser(prog="paddle tensorboard", description=description)
+    parser.add_argument("output", type=Path, help=f"the output directory of a job, with its {FILE}")
+    parser.add_argument("--logdir", type=Path, help="directory for the event files; default: OUTPUT/tensorboard")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the event files and return the exit status."""
-    description = "Write a job's records as event files of TensorBoard."
-    parser = _TensorboardParser(prog="paddle tensorboard", description=description)
-    parser.add_argument("output", type=Path, help=f"the output directory of a job, with its {FILE}")
-    parser.add_argument("--logdir", type=Path, help="directory for the event files; default: OUTPUT/tensorboard")
     try:
-        arguments = parser.parse_args(argv)
+        arguments = build_parser().parse_args(argv)
         logdir = arguments.logdir or arguments.output / "tensorboard"
         count = write_events(arguments.output, logdir)
         sys.stdout.write(f"{count} numbers are in {logdir}; look at them with: tensorboard --logdir {logdir}\n")

@@ -18,6 +18,7 @@ Shows task, exit code and duration of a training job. Nothing is sent to anyone.
 """
 _VALUES = {"-e": "exit code", "-l": "log", "-n": "task", "-u": "user"}
 _LONG = {"--exit-code": "-e", "--log-file": "-l", "--task-name": "-n", "--git-user": "-u"}
+FLAGS = (*_VALUES, *_LONG, "-v", "--dry-run")
 _TIME = re.compile(r"^\S*[IWEF]\d{4} (\d\d):(\d\d):(\d\d)\.")
 _DAY_S = 86400
 

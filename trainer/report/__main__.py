@@ -13,8 +13,8 @@ from trainer.report.facts import Reader
 from trainer.report.writing import write_comparison, write_report
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and return the exit status."""
+def build_parser() -> CommandParser:
+    """Return the parser of the command line."""
     parser = CommandParser(prog="paddle report", description="Write the report of a job as one HTML page.")
     parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
     parser.add_argument("other", type=Path, nargs="?", help="the output of another run: the page compares the two runs")
@@ -25,8 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help="default: report.html in the output; for two runs comparison.html in the first output",
     )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the report and return the exit status."""
     try:
-        arguments = parser.parse_args(argv)
+        arguments = build_parser().parse_args(argv)
         outputs = [one for one in (arguments.output, arguments.other) if one is not None]
         sys.stdout.write(f"{report(outputs, arguments.output_file)}\n")
     except PaddleError as error:

@@ -57,6 +57,7 @@ ALLOWED = {
     ("trainer/data/loading.py", "pickle.loads"): "only what a config script of this process pickled (is_own)",
     ("localcluster/pods/pause.py", "ctypes.CDLL"): "the C library of this process, for prctl",
     ("paddle/command.py", "importlib.import_module"): OURS,
+    ("paddle/completion/tables.py", "importlib.import_module"): OURS,
     ("paddle/doctor/packages.py", "importlib.import_module"): OURS,
     ("paddle/doctor/probing.py", "importlib.import_module"): OURS,
     ("paddle/trainer_config_helpers/__init__.py", "importlib.import_module"): f"{OURS}: a submodule of this package",
