@@ -8,6 +8,7 @@ import datetime
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from launcher.volume import read_json
 from runtime import gflags
 from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
 from runtime.kubernetes.text import one_line, shorten
+from runtime.terminal.bar import format_lines
 
 ENDED = {
     AttemptState.FAILED: "; a pod has ended it, and no other attempt has begun",
@@ -74,8 +76,9 @@ def show_status(cmd_args: Sequence[str]) -> int:
         )
     elif not pods:
         told.append(unlisted or "there are no pods of this job")
-    for line in [name, *told]:
-        print(as_row(line))
+    fraction = number_of(read_json(output / "progress.json").get("job_fraction"))
+    shown = [as_row(line) for line in [name, *told]]
+    sys.stdout.write(format_lines(shown, fraction, sys.stdout, os.environ))
     return 0
 
 

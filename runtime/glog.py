@@ -3,6 +3,8 @@
 Lines that the legacy program printed have the legacy's file and line (`at=`), because users search for them; other
 lines have the file and line of the caller. Every line is one unbuffered write to stderr.
 
+On a terminal, warnings and errors are coloured, and a line that changes may stay at the bottom (runtime/terminal/).
+
 With `to_json` each line is also written as a JSON object to a separate file, for log collectors.
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import VolumeError
+from runtime.terminal import bar, colours
 
 _lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is writing a line
 # a process that is forked must not wait for a thread that it does not have
@@ -27,6 +30,8 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 # the JSON log; unbuffered, because a buffer refuses a signal handler's line during another write
 _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message
+_bottom_line = ""  # on a terminal
+_COLOURS = {"W": colours.YELLOW, "E": colours.RED, "F": colours.RED}
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
@@ -87,10 +92,24 @@ def write(text: str) -> None:
         return
     with _lock:
         try:
-            sys.stderr.write(text)
+            sys.stderr.write(f"\r\x1b[K{text}{_draw_bottom()}" if _bottom_line else text)
             sys.stderr.flush()
         except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler wrote during another
             pass  # write, which a buffer refuses
+
+
+def set_bottom_line(text: str) -> None:
+    """Show a text below all further lines, or remove it if it is empty. stderr must be a terminal."""
+    global _bottom_line
+    with _lock:
+        if text or _bottom_line:
+            _bottom_line = text
+            write("" if text else "\r\x1b[K")
+
+
+def _draw_bottom() -> str:
+    """Return the bottom line, cut to one line; the cursor is then at its beginning, so that other text replaces it."""
+    return f"{_bottom_line[: bar.count_columns(sys.stderr) - 1]}\r"
 
 
 def clean(text: object, limit: int = 500) -> str:
@@ -125,7 +144,10 @@ def _write(severity: str, message: str, at: str | None, record: Mapping[str, Any
         frame = sys._getframe(2)
         at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
     now = time.time()
-    write(format_line(severity, message, at, now, threading.get_native_id()))
+    line = format_line(severity, message, at, now, threading.get_native_id())
+    if severity in _COLOURS and colours.has_colour(sys.stderr, os.environ):
+        line = colours.paint(line, _COLOURS[severity])
+    write(line)
     if _json is not None:
         said = {"time": round(now, 6), "severity": SEVERITIES[severity], **_said_in_json, "at": at, "message": message}
         line = json.dumps(said if record is None else {**said, "record": record})

@@ -45,8 +45,11 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
         glog.fatal(" ".join(str(error).split("\n")))
         return error.exit_code
     except Exception:
+        glog.set_bottom_line("")
         traceback.print_exc()
         return BugError.exit_code
+    finally:
+        glog.set_bottom_line("")
     return 0
 
 

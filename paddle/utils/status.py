@@ -17,7 +17,9 @@ from launcher.status import describe_job, tabulate_pods
 from launcher.text import as_row, number_of
 from launcher.volume import read_json
 from master import tasks_file
+from master.tasks.records import Phase
 from runtime.errors import MissingInputError, NothingFoundError, PaddleError, reading_error
+from runtime.terminal.bar import format_lines
 from trainer.command_line import CommandParser
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
@@ -56,8 +58,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PaddleError as error:
         sys.stderr.write(f"paddle status: {error}\n")
         return error.exit_code
-    sys.stdout.write("".join(f"{as_row(line)}\n" for line in lines))
+    shown = [as_row(line) for line in lines]
+    sys.stdout.write(format_lines(shown, find_fraction(output), sys.stdout, os.environ))
     return 0
+
+
+def find_fraction(output: Path) -> float | None:
+    """Return the fraction of the job that is done, or None if it is not known."""
+    tasks = read_json(output / tasks_file.NAME)
+    if not tasks:
+        return number_of(read_json(output / "progress.json").get("job_fraction"))
+    counts = [number_of(tasks.get(name)) or 0.0 for name in ("todo", "pending", "done", "failed")]
+    if tasks.get("phase") == Phase.DONE:
+        return 1.0
+    number, passes = number_of(tasks.get("pass")), number_of(tasks.get("num_passes"))
+    if number is None or not passes:
+        return None
+    return (number + (counts[2] + counts[3]) / max(sum(counts), 1.0)) / passes
 
 
 def describe_output(output: Path) -> list[str]:

@@ -46,6 +46,8 @@ PROGRAMS = {
     "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
     "MKL_NUM_THREADS": ("1", "the same, for other builds of numpy"),
     "PADDLE_BLAS_THREADS": ("empty", "threads of a product in the trainer, whatever the three say, without a limit"),
+    "TERM": ("dumb", "kind of the terminal; dumb: neither colours nor a progress bar"),
+    "NO_COLOR": ("empty", "any text: no colours where the output is a terminal"),
     "PADDLE_KERNELS": ("empty", "plain: leaves the compiled loops out; numpy computes the same, slower"),
 }
 LAUNCHER_FLAGS = {

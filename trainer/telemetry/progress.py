@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from runtime import glog
+from runtime.terminal.bar import draw_bar
+from runtime.terminal.colours import is_terminal
+
 SPEED_S = 5.0  # minimum seconds over which a speed is measured
+BAR_PERIOD_S = 0.1  # minimum seconds between two pictures of the bar
 
 
 class Place(NamedTuple):
@@ -35,6 +42,27 @@ class Place(NamedTuple):
         if self.seconds_left is not None:
             words.append(f"{spell_time(self.seconds_left)} left")
         return ", ".join(words)
+
+    def bar(self) -> str:
+        """Return a bar, and the line in words; before the first pass ends, it counts whole passes only."""
+        fraction = self.job_fraction
+        if fraction is None:
+            fraction = self.pass_number / max(self.passes, 1)
+        return f"{draw_bar(fraction)} {self.text(self.samples_per_second).removeprefix('progress: ')}"
+
+
+class TerminalBar:
+    """A progress bar at the bottom of the terminal that stderr is; it does nothing if stderr is none."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.is_on = is_terminal(sys.stderr, os.environ)
+        self._clock, self._next = clock, 0.0
+
+    def show(self, place: Place) -> None:
+        """Show the progress, at most every BAR_PERIOD_S."""
+        if self.is_on and self._clock() >= self._next:
+            self._next = self._clock() + BAR_PERIOD_S
+            glog.set_bottom_line(place.bar())
 
 
 class Progress:

@@ -12,6 +12,7 @@ from trainer.evaluators import Accumulator, Evaluator
 from trainer.flags import Values
 from trainer.telemetry import log_lines
 from trainer.telemetry.legacy_words import AT
+from trainer.telemetry.progress import TerminalBar
 from trainer.telemetry.reporter import Reporter
 
 
@@ -40,6 +41,7 @@ class TrainingLog:
         self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
         self._has_open_dots = False
         self._progress_line = ""  # due after the current batch
+        self._bar = TerminalBar()
 
     @property
     def sums(self) -> Mapping[str, Accumulator]:
@@ -70,7 +72,7 @@ class TrainingLog:
     def write_batch(self, number: int, batches: int, rates: Callable[[Parameter], Array | None]) -> None:
         """Write the lines that are due after a batch of pass `number`.
 
-        A dot is written without newline; the next log line follows on the same line.
+        A dot is written without newline; the next log line follows on the same line. A terminal shows a bar instead.
 
         Args: rates: returns the rate of each element of a parameter in the last step.
         """
@@ -81,6 +83,8 @@ class TrainingLog:
                 glog.info(log_lines.statistics_line(parameter, rates(parameter)), at=AT["stats"])
         if batches % flags.log_period == 0:
             self._write_batch_line(number, batches)
+        elif self._bar.is_on:
+            self._bar.show(self._reporter.snapshot.place)
         elif flags.dot_period and batches % flags.dot_period == 0:
             glog.write(".")
             self._has_open_dots = True
@@ -93,7 +97,7 @@ class TrainingLog:
 
     def _write_batch_line(self, number: int, batches: int) -> None:
         self.window.finish()
-        if self._flags.dot_period:
+        if self._flags.dot_period and not self._bar.is_on:
             glog.write("\n")
         glog.bind(number, batches)
         record = self._reporter.add_batch_line(self.since_start, self.window)

@@ -101,8 +101,8 @@ def test_flags_that_stand_in_a_list_are_those_of_the_help(path, capsys):
     "line, offered",
     [
         ("paddle tr", ["train"]),
-        ("paddle train --job = te", ["test"]),  # as bash takes --job=te apart
-        ("paddle train --job=te", ["--job=test"]),  # as zsh leaves it
+        ("paddle train --job = tes", ["test"]),  # as bash takes --job=tes apart
+        ("paddle train --job=tes", ["--job=test"]),  # as zsh leaves it
         ("paddle train --conf", ["--config=", "--config_args="]),
         ("paddle train --config = no-such-file", []),
         ("paddle train --config=setup.p", ["--config=setup.py"]),

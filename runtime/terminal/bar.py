@@ -1,0 +1,39 @@
+"""A progress bar, and lines about a job as a terminal shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from runtime.terminal.colours import has_colour, is_terminal, paint_states
+
+COLUMNS = 24  # of a bar between its brackets
+MOST_COLUMNS = 400  # of a terminal
+
+
+def draw_bar(fraction: float, columns: int = COLUMNS) -> str:
+    """Return a bar such as `[######------]`. A fraction outside of [0, 1] is taken for the nearest one inside."""
+    full = int(min(max(fraction, 0.0), 1.0) * columns)
+    return f"[{'#' * full}{'-' * (columns - full)}]"
+
+
+def count_columns(stream: TextIO) -> int:
+    """Return the width of a terminal, 80 if it does not say."""
+    try:
+        return min(os.get_terminal_size(stream.fileno()).columns or 80, MOST_COLUMNS)
+    except (OSError, ValueError):
+        return 80
+
+
+def format_lines(lines: Sequence[str], fraction: float | None, stream: TextIO, environ: Mapping[str, str]) -> str:
+    """Return lines about a job as the stream shows them: on a terminal with colours, and a bar as the last line.
+
+    Args: fraction: of the job that is done, or None if it is not known.
+    """
+    shown = list(lines)
+    if fraction is not None and is_terminal(stream, environ):
+        shown.append(f"{draw_bar(fraction)} {min(max(fraction, 0.0), 1.0):.0%} of the job")
+    if has_colour(stream, environ):
+        shown = [paint_states(line) for line in shown]
+    return "".join(f"{line}\n" for line in shown)
