@@ -222,6 +222,11 @@ class HostManager:
         with self._lock:
             return host in self._states and self._states[host].is_blacklisted()
 
+    def list_blacklisted(self) -> list[str]:
+        """Return the present hosts that must not be used."""
+        with self._lock:
+            return [host for host in self._current.host_slots if self.is_blacklisted(host)]
+
     def is_same(self, host: str, uid: str) -> bool:
         """Return whether the host with this unique id is the newest host of the name."""
         with self._lock:
@@ -288,11 +293,13 @@ class HostDiscoveryScript(HostDiscovery):
 
         Raises: RuntimeError: the script fails, takes too long, or prints anything but hosts.
         """
+        return self._read(self._execute_discovery_script())
+
+    def _execute_discovery_script(self) -> str:
         try:
-            text = run_script(self._script, SCRIPT_S)
+            return run_script(self._script, SCRIPT_S)
         except (OSError, subprocess.SubprocessError, ValueError) as exc:
             raise RuntimeError(f"the discovery script {self._script} {exc}") from exc
-        return self._read(text)
 
     def _read(self, text: str) -> dict[str, int]:
         hosts: dict[str, int] = {}

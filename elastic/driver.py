@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from elastic.constants import HOROVOD_ELASTIC_TIMEOUT
 from elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager
 from elastic.hosts import INVALID_SLOT_INFO, HostInfo, SlotInfo, complete_slots
-from elastic.membership.decisions import FAILURE, Slot, assign_slots
+from elastic.membership.decisions import FAILURE, GenerationPlan, Slot, assign_slots
 from elastic.membership.heartbeats import HeartbeatWatch
 from elastic.membership.host_watch import HostWatch
-from elastic.membership.journal import DriverJournal, DriverRecord, MemberRecord
+from elastic.membership.journal import DriverJournal, DriverRecord
 from elastic.membership.members import Incarnation
 from elastic.membership.notifying import tell_soon
 from elastic.membership.reports import WorkerReports
-from elastic.membership.results import CreateWorker, Results, WorkerEvents
+from elastic.membership.results import CreateWorker, Results
 from elastic.registration import WorkerStateRegistry
 from elastic.worker import HostUpdateResult, WorkerNotificationClient
 from runtime import glog
@@ -56,17 +56,6 @@ class _Bounds(NamedTuple):
     least: int
     most: int | None
     timeout: float
-
-
-class _Plan(NamedTuple):
-    """The slots of a generation by host and by rank."""
-
-    hosts: dict[str, list[SlotInfo]]
-    ranks: dict[int, SlotInfo]
-
-    @property
-    def slots(self) -> set[Slot]:
-        return {(host, slot.local_rank) for host, slots in self.hosts.items() for slot in slots}
 
 
 class ElasticDriver(WorkerReports):
@@ -101,12 +90,12 @@ class ElasticDriver(WorkerReports):
         super().__init__(registry, secret, getattr(discovery, "hearing", None))
         registry.is_blamed = self._is_blamed
         self._journal, self.port = journal, 0
-        self._plan = _Plan({}, {})
+        self._plan = GenerationPlan({}, {})
         self._planning = threading.Lock()  # serialises the handling of changed hosts and the making of plans
         self._watch = HostWatch(self._host_manager, self._note_change, lambda: DISCOVER_HOSTS_FREQUENCY_SECS)
         stop = self._watch.is_stopped
         self._heartbeats = HeartbeatWatch(self._members, policy.heartbeat_timeout, stop, self._hearing, registry)
-        self._watch.start()
+        self._watch.start(self._discover_hosts)
 
     # ---- the life of a job
 
@@ -228,15 +217,12 @@ class ElasticDriver(WorkerReports):
         """Write the decided generation to the journal, if the driver has a journal."""
         if self._journal is None:
             return
-        found = {rank: self._members.find((one.hostname, one.local_rank)) for rank, one in self._plan.ranks.items()}
-        members = tuple(MemberRecord.of(one, rank) for rank, one in found.items() if one is not None)
-        hosts = self._host_manager
-        blacklist = tuple(host for host in hosts.current_hosts.host_slots if hosts.is_blacklisted(host))
         first = self.get_coordinator_info()
         client = None if first is None else self.get_worker_client(first)
-        listener = () if client is None else client.addresses
-        resets = self._worker_registry.resets
-        self._journal.save(DriverRecord(generation, resets, self.port, members, blacklist, listener))
+        numbers = (generation, self._worker_registry.resets, self.port)
+        members = {rank: self._members.find(slot) for slot, rank in self._plan.slots.items()}
+        blacklist = self._host_manager.list_blacklisted()
+        self._journal.save(DriverRecord.of(numbers, members, blacklist, () if client is None else client.addresses))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Assign a rank to every slot; return the slots that need a new process.
@@ -258,34 +244,31 @@ class ElasticDriver(WorkerReports):
             self._save_record(self._worker_registry.last_rendezvous())
 
     def _set_plan(self, slots: Sequence[SlotInfo]) -> None:
-        hosts: dict[str, list[SlotInfo]] = {}
-        for one in slots:
-            hosts.setdefault(one.hostname, []).append(one)
-        self._plan = _Plan(hosts, {one.rank: one for one in slots})
+        self._plan = GenerationPlan.of(slots)
         self._rendezvous.init(slots)
-        self._notifier.begin_generation(self._plan.slots)
+        self._notifier.begin_generation(self._plan.slots.keys())
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
         """Return the ranks of the slots with a live worker."""
         live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
-        ranks = {(one.hostname, one.local_rank): rank for rank, one in self._plan.ranks.items()}
-        return {slot: rank for slot, rank in ranks.items() if slot in live}
+        return {slot: rank for slot, rank in self._plan.slots.items() if slot in live}
 
     def _assign(self, hosts: DiscoveredHosts, survivors: dict[Slot, int]) -> list[SlotInfo]:
         order = [HostInfo(host, hosts.get_slots(host)) for host in hosts.host_assignment_order]
         return assign_slots(order, survivors, self._bounds.least, self._bounds.most)
 
+    def _discover_hosts(self) -> None:  # Horovod's tests replace this method
+        self._watch.run()
+
     def _note_change(self, result: int) -> None:
         """Notify rank 0 of changed hosts, unless the next generation would have the same slots as this generation."""
         with self._planning:
             hosts = self._host_manager.current_hosts
-            plan: dict[str, list[SlotInfo]] = {}
-            if hosts.count_available_slots() >= self._bounds.least:
-                for one in self._assign(hosts, self._list_survivors(hosts)):
-                    plan.setdefault(one.hostname, []).append(one)
-            if plan == self.host_assignments:
+            is_enough = hosts.count_available_slots() >= self._bounds.least
+            plan = GenerationPlan.of(self._assign(hosts, self._list_survivors(hosts)) if is_enough else [])
+            if plan.hosts == self.host_assignments:
                 return
-            notice = self._notifier.post(_Plan(plan, {}).slots, result) if self._plan.ranks else None
+            notice = self._notifier.post(plan.slots.keys(), result) if self._plan.ranks else None
             self.history.note_hosts()
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
@@ -308,14 +291,3 @@ class ElasticDriver(WorkerReports):
         uid = self._host_manager.current_hosts.uids.get(host, "")
         generation = self._worker_registry.last_rendezvous() + 1
         return self._members.begin((host, slot_info.local_rank), uid, generation, self._list_ends(host))
-
-    def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
-        events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
-        thread = threading.Thread(
-            target=self._run_worker,
-            args=(slot_info, events, member),
-            name=f"{slot_info.hostname}[{slot_info.local_rank}]",
-            daemon=True,
-        )
-        thread.start()
-        self._results.expect(thread)

@@ -75,28 +75,28 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         raise UsageError(str(exc)) from exc
     return ElasticSettings(
         discovery,
-        args.num_proc,
         least,
         args.max_num_proc,
         args.elastic_timeout,
         args.reset_limit,
         cooldown_range,
-        is_elastic(args),
-        args.failures_per_host,
-        args.heartbeat_timeout,
-        args.gloo_timeout_seconds,
-        args.nics,
-        args.output_filename,
-        args.prefix_output_with_timestamp,
-        int(args.verbose),
-        args.store_dir,
-        args.driver_grace,
-        args.hand_over,
-        args.agent_port,
-        args.agent_timeout,
-        args.has_agents or args.discovery is not None,
-        args.address,
-        args.port,
+        num_proc=args.num_proc,
+        elastic=is_elastic(args),
+        failures_per_host=args.failures_per_host,
+        heartbeat_timeout=args.heartbeat_timeout,
+        gloo_timeout_seconds=args.gloo_timeout_seconds or ElasticSettings.gloo_timeout_seconds,
+        nics=",".join(sorted(args.nics or ())),
+        output_filename=args.output_filename or "",
+        prefix_output_with_timestamp=args.prefix_output_with_timestamp,
+        verbose=int(args.verbose),
+        store_dir=args.store_dir,
+        driver_grace=args.driver_grace,
+        hands_over=args.hand_over,
+        agent_port=args.agent_port,
+        agent_timeout=args.agent_timeout,
+        has_agents=args.has_agents or args.discovery is not None,
+        address=args.address,
+        port=args.port,
     )
 
 
@@ -133,7 +133,7 @@ def run(
     func: Callable[..., Any],
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
-    num_proc: int | None = None,
+    num_proc: int = 1,
     min_num_proc: int | None = None,
     max_num_proc: int | None = None,
     slots: int | None = None,
@@ -141,6 +141,7 @@ def run(
     cooldown_range: Sequence[float] | None = None,
     hosts: str | None = None,
     hostfile: str | None = None,
+    host_discovery_script: str | None = None,
     start_timeout: int | None = None,
     ssh_port: int | None = None,
     ssh_identity_file: str | None = None,
@@ -151,18 +152,18 @@ def run(
     use_mpi: bool | None = None,
     mpi_args: str | None = None,
     network_interface: str | None = None,
+    network_interfaces: Sequence[str] | None = None,
     executable: str | None = None,
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
-    host_discovery_script: str | None = None,
 ) -> list[Any]:
     """Run a function on the workers of a job, and return the results of the function by rank, as `horovod.run` does.
 
     Args: func: any function; on another machine, or with `executable`, a function that its module exports by name.
         args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
-        executable: another Python for the workers.  disable_cache, use_gloo: without effect.  np, min_np, max_np: older
-        names of num_proc, min_num_proc and max_num_proc.
+        executable: another Python for the workers.  disable_cache, use_gloo: without effect.  np, min_np, max_np,
+        network_interface: older names of num_proc, min_num_proc, max_num_proc and network_interfaces.
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """

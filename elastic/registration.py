@@ -141,7 +141,7 @@ class WorkerStateRegistry:
             return self._changed.wait_for(lambda: self._is_decided(generation), max(0.0, until - time.monotonic()))
 
     def _is_decided(self, generation: int) -> bool:
-        return self._driver.finished() or (self._generation != generation and not self._is_deciding)
+        return not self._is_deciding and (self._driver.finished() or self._generation != generation)
 
     def _note(
         self, host: str, slot: int, state: str, counts: Callable[[], bool], wait: float | None = None

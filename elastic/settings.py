@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from elastic.constants import AGENT_PORT
 from elastic.discovery import HostDiscovery
@@ -10,11 +10,11 @@ from elastic.discovery import HostDiscovery
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """The settings of a job.
+    """The settings of a job; those without a default come first, in Horovod's order.
 
     Attributes: num_proc: least number of workers of the first generation.  min_num_proc: least number of workers of
         every later generation.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.
-        reset_limit: how often workers may resume; None: any number of times.  is_elastic: False: the job ends when a
+        reset_limit: how often workers may resume; None: any number of times.  elastic: False: the job ends when a
         worker fails.  output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
         store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end
         with the driver.  driver_grace: seconds for which workers wait for the next driver.  hands_over: SIGTERM leaves
@@ -25,13 +25,14 @@ class ElasticSettings:
     """
 
     discovery: HostDiscovery
-    num_proc: int
     min_num_proc: int
-    max_num_proc: int | None = None
-    elastic_timeout: float | None = None
-    reset_limit: int | None = None
+    max_num_proc: int | None
+    elastic_timeout: float | None
+    reset_limit: int | None
     cooldown_range: tuple[float, float] | None = None
-    is_elastic: bool = True
+    _: KW_ONLY
+    num_proc: int = 1
+    elastic: bool = True
     failures_per_host: int = 2
     heartbeat_timeout: float = 30.0
     gloo_timeout_seconds: float = 30.0

@@ -8,17 +8,23 @@ change of hosts.
 from __future__ import annotations
 
 import copy
+import functools
 import queue
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from elastic.errors import HostsUpdatedInterrupt
 from elastic.process import operations
+from elastic.process.loop import run_loop
 from elastic.sampler import ElasticSampler
+from elastic.worker import WorkerNotificationManager
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _NO_UPDATE = 0
+notification_manager = WorkerNotificationManager()  # the only manager of this process
 
 
 class State:
@@ -79,7 +85,7 @@ class State:
             timestamp, flags = self._host_messages.get_nowait()
             if timestamp > last:
                 last = timestamp
-                update |= flags
+                update |= int(flags)
         previous, self._last_updated_timestamp, _ = self._bcast_object((self._last_updated_timestamp, last, update))
         if self._last_updated_timestamp > previous:
             raise HostsUpdatedInterrupt(skip_sync=False)
@@ -98,6 +104,21 @@ class State:
 
     def reset(self) -> None:
         """Adapt the state to a change of ranks; the default does nothing."""
+
+
+def run_fn(
+    func: Callable[Concatenate[Any, P], R],
+    reset: Callable[[], None],
+    finish: Callable[[], None] = lambda: None,
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a function that runs the loop of `elastic.process.loop` around `func`; see `run_loop`."""
+
+    @functools.wraps(func)
+    def wrapper(state: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        train = functools.partial(func, state, *args, **kwargs)
+        return run_loop(train, state, reset, notification_manager, finish)
+
+    return wrapper
 
 
 class ObjectState(State):

@@ -6,10 +6,11 @@ driver also stores the notice, so that a worker whose server starts late still g
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -27,13 +28,13 @@ from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.environment import read_environment
 from runtime.errors import PaddleError
-from runtime.interfaces import find_own_addresses
+from runtime.interfaces import find_own_nics
 
 NOTIFY_S = 5.0  # seconds in which a worker has to accept a notice
 SCOPE, KEY = "notices", "hosts_updated"
 
 
-class HostUpdateResult:
+class HostUpdateResult(enum.IntFlag):
     """Flags that describe a change of hosts."""
 
     no_update = 0
@@ -86,7 +87,7 @@ class WorkerNotificationManager:
             self._service = WorkerNotificationService(
                 secret, os.environ.get(HOROVOD_GLOO_IFACE, "") if nic is None else nic, self
             )
-            addresses = self._service.addresses()
+            addresses = flatten_addresses(self._service.addresses())
         port = int(os.environ[HOROVOD_GLOO_RENDEZVOUS_PORT]) if rendezvous_port is None else rendezvous_port
         RendezvousClient(address, port, secret).register_addresses(
             os.environ[HOROVOD_HOSTNAME] if hostname is None else hostname,
@@ -125,10 +126,10 @@ class WorkerNotificationManager:
 class WorkerNotificationService:
     """The server in a worker.
 
-    Args: key: the job's secret.  nic: network interface, or "" for all interfaces.
+    Args: key: the job's secret; bytes count as their hexadecimal text.  nic: network interface, or "" for all.
     """
 
-    def __init__(self, key: str, nic: str | None, manager: WorkerNotificationManager) -> None:
+    def __init__(self, key: str | bytes, nic: str | None, manager: WorkerNotificationManager) -> None:
         class NotificationHandler(KVStoreHandler):
             """Accepts notices and no other request."""
 
@@ -146,12 +147,12 @@ class WorkerNotificationService:
                 return HttpAnswer(HTTPStatus.OK)
 
         self._nic = nic or ""
-        self._server = KVStoreServer(secret=key)
+        self._server = KVStoreServer(secret=_read_key(key))
         self._port = self._server.start_server(NotificationHandler)
 
-    def addresses(self) -> list[tuple[str, int]]:
-        """Return the addresses at which the driver may reach the server."""
-        return [(address, self._port) for address in find_own_addresses(self._nic)]
+    def addresses(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the addresses at which the driver may reach the server, by network interface."""
+        return {name: [(address, self._port)] for name, address in find_own_nics(self._nic).items()}
 
     def shutdown(self) -> None:
         """Stop the server."""
@@ -161,16 +162,20 @@ class WorkerNotificationService:
 class WorkerNotificationClient:
     """The client in the driver.
 
-    Args: addresses: addresses of the worker; a notice goes to the first address that answers.
+    Args: addresses: addresses of the worker, possibly by network interface; a notice goes to the first address that
+        answers.  key: as in `WorkerNotificationService`.  match_intf: without effect.
     """
 
     def __init__(
-        self, addresses: Sequence[tuple[str, int]], key: str = "", verbose: int = 0, match_intf: bool = False
+        self,
+        addresses: Mapping[str, Sequence[tuple[str, int]]] | Sequence[tuple[str, int]],
+        key: str | bytes = "",
+        verbose: int = 0,
+        match_intf: bool = False,
     ) -> None:
-        self.addresses = tuple((host, port) for host, port in addresses)
-        self._clients = [
-            RendezvousClient(host, port, key, NOTIFY_S / max(1, len(addresses))) for host, port in addresses
-        ]
+        self.addresses = tuple(flatten_addresses(addresses))
+        limit_s = NOTIFY_S / max(1, len(self.addresses))
+        self._clients = [RendezvousClient(host, port, _read_key(key), limit_s) for host, port in self.addresses]
         self._verbose = verbose
 
     def notify_hosts_updated(self, timestamp: float, update_res: int) -> bool:
@@ -185,3 +190,15 @@ class WorkerNotificationClient:
                 continue
             return True
         return False
+
+
+def flatten_addresses(
+    addresses: Mapping[str, Sequence[tuple[str, int]]] | Sequence[tuple[str, int]],
+) -> list[tuple[str, int]]:
+    """Return the addresses of all network interfaces."""
+    pairs = [one for found in addresses.values() for one in found] if isinstance(addresses, Mapping) else addresses
+    return [(host, port) for host, port in pairs]
+
+
+def _read_key(key: str | bytes) -> str:
+    return key.hex() if isinstance(key, bytes) else key

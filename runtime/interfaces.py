@@ -21,16 +21,25 @@ def resolve_nics(nics: str) -> list[str]:
 
     Raises: ConfigError: a name does not exist; the text lists the existing ones.
     """
-    names = [name.strip() for name in nics.split(",") if name.strip()]
-    return [resolve_nic(name) for name in names] or [ANY_ADDRESS]
+    return [resolve_nic(name) for name in split_names(nics)] or [ANY_ADDRESS]
+
+
+def split_names(nics: str) -> list[str]:
+    """Return the names of a comma-separated list."""
+    return [name.strip() for name in nics.split(",") if name.strip()]
 
 
 def find_own_addresses(nics: str) -> list[str]:
     """Return the addresses at which other programs reach this host: those of `nics`, or all if it is empty or wrong."""
+    return list(find_own_nics(nics).values())
+
+
+def find_own_nics(nics: str) -> dict[str, str]:
+    """Return the same addresses by the name of the interface."""
     try:
-        return resolve_nics(nics) if nics else list(list_nics().values())
+        return {name: resolve_nic(name) for name in split_names(nics)} or list_nics()
     except ConfigError:
-        return list(list_nics().values())
+        return list_nics()
 
 
 def find_address(nics: dict[str, str]) -> str:

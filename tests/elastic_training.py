@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from elastic.process import operations as hvd
-from elastic.process.loop import reset_worker, run_fn
+from elastic.process.loop import reset_worker
 from elastic.process.membership import WORKER
-from elastic.state import ObjectState
-from elastic.worker import WorkerNotificationManager
+from elastic.state import ObjectState, run_fn
 
 
 def train(state: ObjectState, steps: int) -> float:
@@ -38,7 +37,7 @@ def train(state: ObjectState, steps: int) -> float:
 def main(steps: int) -> None:
     hvd.init()
     state = ObjectState(step=0, total=0.0)
-    lost = run_fn(train, reset_worker, WorkerNotificationManager(), WORKER.finish)(state, steps)
+    lost = run_fn(train, reset_worker, WORKER.finish)(state, steps)
     print(f"{hvd.size()} workers, steps lost or counted twice: {lost:g}")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from runtime.errors import PaddleError
 
 
-class HorovodInternalError(PaddleError):
+class HorovodInternalError(PaddleError, RuntimeError):  # a RuntimeError as in Horovod
     """A collective failed because a rank is lost or has left; the group of that rank cannot be used any more."""
 
     exit_code = 75

@@ -72,7 +72,7 @@ class JobWorkers:
             settings.min_num_proc,
             settings.max_num_proc,
             settings.elastic_timeout,
-            settings.reset_limit if settings.is_elastic else 0,
+            settings.reset_limit if settings.elastic else 0,
             settings.cooldown_range,
             settings.verbose,
             FailurePolicy(settings.failures_per_host, settings.heartbeat_timeout),
@@ -149,7 +149,7 @@ class JobWorkers:
     def _run_worker(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:
         client = self._hosts.find(slot.hostname, self._settings.agent_timeout)
         end = self._run_locally(slot, events) if client is None else self._run_remotely(client, slot, events)
-        if not self._settings.is_elastic:
+        if not self._settings.elastic:
             end = end._replace(needs_done=False)
             if end.exit_code and not end.was_stopped:
                 threading.Thread(target=self.driver.stop, daemon=True).start()
@@ -183,7 +183,7 @@ class JobWorkers:
             names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
             "PADDLE_SECRET": self.secret,
             **({names.HOROVOD_GLOO_IFACE: self._settings.nics} if self._settings.nics else {}),
-            **({names.HOROVOD_ELASTIC: "1"} if self._settings.is_elastic else {}),
+            **({names.HOROVOD_ELASTIC: "1"} if self._settings.elastic else {}),
         }
 
 

@@ -6,23 +6,22 @@ The names of flags and attributes are Horovod 0.28's where Horovod has the flag.
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from elastic.constants import AGENT_PORT
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
+from runtime.interfaces import split_names
 
 WHAT = "Starts the workers of a job on this machine and by agents on others, and starts more as hosts come and go."
 
 # argument of `run` -> flag of `paddle elastic run`
 FLAGS = {
     "num_proc": "-np",
-    "np": "-np",
     "min_num_proc": "--min-np",
-    "min_np": "--min-np",
     "max_num_proc": "--max-np",
-    "max_np": "--max-np",
     "slots": "--slots-per-host",
     "reset_limit": "--reset-limit",
     "cooldown_range": "--blacklist-cooldown-range",
@@ -32,8 +31,15 @@ FLAGS = {
     "start_timeout": "--start-timeout",
     "output_filename": "--output-filename",
     "verbose": "--verbose",
-    "network_interface": "--network-interface",
+    "network_interfaces": "--network-interfaces",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+}
+# older name of an argument of `run` -> its name
+OLDER = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
 }
 _NO_SSH = "the driver starts workers on its own machine"
 NOT_HERE = {
@@ -50,6 +56,16 @@ class RunParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line. Raises: UsageError: always."""
         raise UsageError(f"{message}; 'paddle elastic run --help' lists all flags")
+
+
+class _AddNames(argparse.Action):
+    """Adds the names of a comma-separated list to a set."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        found: set[str] = getattr(namespace, self.dest) or set()
+        setattr(namespace, self.dest, found | set(split_names(values)))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -86,12 +102,21 @@ def make_parser() -> argparse.ArgumentParser:
     add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (10)")
     add("--address", default="", help="name or address by which workers of agents reach the driver (found)")
     add("--port", type=int, default=0, help="of the driver, for its workers (any free one)")
-    add("--start-timeout", type=int, default=30, help="taken and not used: no interfaces are probed")
-    add("--gloo-timeout-seconds", type=float, default=30.0, help="for workers to connect to each other (30)")
-    add("--network-interface", "--network-interfaces", dest="nics", default="", help="of the workers' connections")
-    add("--output-filename", default="", help="directory for rank.0/stdout, ..., and what `paddle status` shows")
-    add("--prefix-output-with-timestamp", action="store_true", help="begins each line of output with the time")
-    add("--log-level", default="INFO", help="taken and not used: the driver logs what it does")
+    add("--start-timeout", type=int, help="taken and not used: no interfaces are probed")
+    add("--gloo-timeout-seconds", type=float, help="for workers to connect to each other (30)")
+    add(
+        "--network-interface", "--network-interfaces", dest="nics", action=_AddNames, help="of the workers' connections"
+    )
+    add("--output-filename", help="directory for rank.0/stdout, ..., and what `paddle status` shows")
+    add(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        action="store_true",
+        help="begins each line of output with the time",
+    )
+    add("--log-level", help="taken and not used: the driver logs what it does")
+    add("--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport")
+    add("--disable-cache", action="store_true", help="taken and not used: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
     add("command", nargs=argparse.REMAINDER, help="of a worker, with its arguments")
     return parser
@@ -105,9 +130,10 @@ def make_arguments(options: Mapping[str, Any]) -> list[str]:
     for name, why in NOT_HERE.items():
         if options.get(name):
             raise UsageError(f"run({name}=...) is not supported: {why}")
-    for name, older in (("num_proc", "np"), ("min_num_proc", "min_np"), ("max_num_proc", "max_np")):
-        if options.get(name) is not None and options.get(older) is not None:
-            raise UsageError(f"run() has {name} and {older}, which are two names of one argument")
+    for older, name in OLDER.items():
+        if options.get(older) is not None:
+            warnings.warn(f"{older} is deprecated, use {name} instead", DeprecationWarning, stacklevel=3)
+            options = {**options, name: options[older]}
     words: list[str] = []
     for name, flag in FLAGS.items():
         value = options.get(name)
@@ -115,5 +141,6 @@ def make_arguments(options: Mapping[str, Any]) -> list[str]:
             continue
         words.append(flag)
         if value is not True:
-            words += [str(one) for one in (value if isinstance(value, tuple | list) else [value])]
+            values = [str(one) for one in (value if isinstance(value, tuple | list) else [value])]
+            words += [",".join(values)] if name == "network_interfaces" else values
     return words

@@ -25,6 +25,26 @@ Slot = tuple[str, int]  # host and local rank
 NO_RANK = 1 << 31  # larger than every rank
 
 
+class GenerationPlan(NamedTuple):
+    """The slots of a generation, by host and by rank."""
+
+    hosts: dict[str, list[SlotInfo]]
+    ranks: dict[int, SlotInfo]
+
+    @classmethod
+    def of(cls, slots: Sequence[SlotInfo]) -> GenerationPlan:
+        """Return the plan of these slots; the slots of a host keep their order."""
+        hosts: dict[str, list[SlotInfo]] = {}
+        for one in slots:
+            hosts.setdefault(one.hostname, []).append(one)
+        return cls(hosts, {one.rank: one for one in slots})
+
+    @property
+    def slots(self) -> dict[Slot, int]:
+        """The rank of each slot."""
+        return {(one.hostname, one.local_rank): rank for rank, one in self.ranks.items()}
+
+
 class MembershipDecision(NamedTuple):
     """The decision about a generation.
 

@@ -36,17 +36,18 @@ class HostWatch:
         self.problem = ""
         self._manager, self._on_change, self._read_period = manager, on_change, read_period
         self._looked = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, target: Callable[[], None] | None = None) -> None:
+        """Start the thread. Args: target: a function that calls `run`; None: `run`."""
+        self._thread = threading.Thread(target=target or self.run, name="discovery", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread; further calls, and a call by the thread itself, are allowed."""
         self.is_stopped.set()
         self.wake()
-        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def wake(self) -> None:
@@ -76,7 +77,8 @@ class HostWatch:
                     )
                 self._looked.wait(left)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Run the discovery until the watch is stopped."""
         is_first, noted, noted_at = True, "", 0.0
         while not self.is_stopped.is_set():
             try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elastic.membership.members import Incarnation
@@ -70,6 +70,18 @@ class DriverRecord(NamedTuple):
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
     listener: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        numbers: tuple[int, int, int],
+        members: Mapping[int, Incarnation | None],
+        blacklist: Sequence[str],
+        listener: Sequence[tuple[str, int]],
+    ) -> DriverRecord:
+        """Return the record of a generation. Args: numbers: generation, resets and port.  members: by rank."""
+        found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
+        return cls(*numbers, found, tuple(blacklist), tuple(listener))
 
     @property
     def text(self) -> str:

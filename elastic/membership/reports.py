@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -147,7 +148,18 @@ class WorkerReports:
         member = self._members.find(slot, incarnation or None)
         return None if member is None or member.is_ended else member
 
-    # ---- the end of processes
+    # ---- the begin and the end of processes
+
+    def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
+        events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
+        thread = threading.Thread(
+            target=self._run_worker,
+            args=(slot_info, events, member),
+            name=f"{slot_info.hostname}[{slot_info.local_rank}]",
+            daemon=True,
+        )
+        thread.start()
+        self._results.expect(thread)
 
     def _run_worker(self, slot_info: SlotInfo, events: WorkerEvents, member: Incarnation) -> None:
         assert self._create_worker_fn is not None

@@ -13,15 +13,13 @@ Source: spec/elastic.md 1.6; the order is that of Horovod's `run_fn`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from elastic.process.membership import WORKER
 from runtime import glog
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -51,55 +49,52 @@ class HostNotices(Protocol):
         """Remove a listener."""
 
 
-def run_fn(
-    func: Callable[Concatenate[Any, P], R],
-    reset: Callable[[ElasticState], None],
-    notices: HostNotices | None = None,
-    finish: Callable[[], None] = lambda: None,
-) -> Callable[Concatenate[Any, P], R]:
-    """Return a function that runs the loop around `func`.
+def run_loop(
+    train: Callable[[], R],
+    state: ElasticState,
+    reset: Callable[[], None],
+    notices: HostNotices,
+    finish: Callable[[], None],
+) -> R:
+    """Run the loop around `train`, and return its result.
 
     Args: reset: leaves the group and joins the next generation.  notices: source of the driver's notices.  finish:
-        called after the function has returned.
+        called after `train` has returned.
     """
+    notices.init()
+    notices.register_listener(state)
+    WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)
+    try:
+        return _repeat(train, state, reset, finish)
+    finally:
+        WORKER.on_placed = lambda: None
+        notices.remove_listener(state)
 
-    @functools.wraps(func)
-    def wrapper(state: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if notices is not None:
-            notices.init()
-            notices.register_listener(state)
+
+def _repeat(train: Callable[[], R], state: ElasticState, reset: Callable[[], None], finish: Callable[[], None]) -> R:
+    skip_sync = False
+    WORKER.has_state = bool(WORKER.has_state)
+    while True:
         try:
-            return _repeat(state, *args, **kwargs)
-        finally:
-            if notices is not None:
-                notices.remove_listener(state)
-
-    def _repeat(state: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        skip_sync = False
-        WORKER.has_state = bool(WORKER.has_state)
-        while True:
-            try:
-                if not skip_sync:
-                    state.sync()
-                WORKER.has_state = True
-                result = func(state, *args, **kwargs)
-            except HorovodInternalError as exc:
-                glog.warning(f"a collective failed, and training goes on from the last commit: {exc}")
-                state.restore()
-                skip_sync = False
-            except HostsUpdatedInterrupt as exc:
-                glog.info("the hosts have changed, and training goes on with the others of the next generation")
-                skip_sync = exc.skip_sync
-            else:
-                finish()
-                return result
-            reset(state)
-            state.on_reset()
-
-    return wrapper
+            if not skip_sync:
+                state.sync()
+            WORKER.has_state = True
+            result = train()
+        except HorovodInternalError as exc:
+            glog.warning(f"a collective failed, and training goes on from the last commit: {exc}")
+            state.restore()
+            skip_sync = False
+        except HostsUpdatedInterrupt as exc:
+            glog.info("the hosts have changed, and training goes on with the others of the next generation")
+            skip_sync = exc.skip_sync
+        else:
+            finish()
+            return result
+        reset()
+        state.on_reset()
 
 
-def reset_worker(state: Any) -> None:
-    """Leave the group and join the next generation; drop the notices from before the new rank."""
+def reset_worker() -> None:
+    """Leave the group and join the next generation."""
     WORKER.shutdown()
-    WORKER.init(on_placed=getattr(state, "forget_host_updates", lambda: None))
+    WORKER.init()

@@ -33,7 +33,8 @@ class WorkerMembership:
     """The place of this process in its job.
 
     Attributes: has_state: whether this process has had the state of the job, which rank 0 sends to the others; None:
-        unknown, because the program does not use `hvd.elastic.run`.
+        unknown, because the program does not use `hvd.elastic.run`.  on_placed: called by `init` when the driver has
+        assigned a slot to this worker.
 
     Thread safety: a single thread calls `init` and `shutdown`.
     """
@@ -43,6 +44,7 @@ class WorkerMembership:
         self.settings = WorkerSettings()
         self.client: RendezvousClient | None = None
         self.has_state: bool | None = None
+        self.on_placed: Callable[[], None] = lambda: None
         self._group: RankGroup | None = None
         self._secret = ""
         self._has_begun = False
@@ -64,12 +66,11 @@ class WorkerMembership:
             raise ConfigError("hvd.init() has not been called; call it before ranks and collectives are used")
         return self._group
 
-    def init(self, on_placed: Callable[[], None] = lambda: None) -> None:
+    def init(self) -> None:
         """Form the group of this generation; block until all ranks have connected.
 
         If a rank is lost during the call, the worker joins the next generation, as often as the driver begins one.
 
-        Args: on_placed: called when the driver has assigned a slot to this worker.
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
             HorovodInternalError: the job is not elastic, and a rank is missing.
             ConfigError: the environment is wrong.  PeerUnreachableError: the driver does not answer.
@@ -82,7 +83,7 @@ class WorkerMembership:
         while True:
             if not is_known and self.settings.is_elastic:
                 self._ask_for_place()
-            on_placed()
+            self.on_placed()
             try:
                 self._group = form(self._plan(), self.client, self.settings.patience)
             except HorovodInternalError as exc:

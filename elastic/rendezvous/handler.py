@@ -19,6 +19,8 @@ from elastic.keyvalue.notices import NoticeBoard
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
+GET_RANK_AND_SIZE = "rank_and_size"
+PUT_WORKER_ADDRESSES = "worker_addresses"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
@@ -97,11 +99,11 @@ def answer_worker(desk: Desk, request: HttpRequest) -> HttpAnswer | None:
     Raises: _FaultyRequestError: the request is malformed.
     """
     match request.method, request.scope:
-        case "GET", "rank_and_size":
+        case "GET", scope if scope == GET_RANK_AND_SIZE:
             return _answer_rank(desk, request)
         case "GET", "notices":
             return _answer_notices(desk, request)
-        case "PUT", "heartbeat" | "done" | "worker_addresses":
+        case "PUT", scope if scope in ("heartbeat", "done", PUT_WORKER_ADDRESSES):
             host, local_rank = _read_slot(request.key)
             return _take(desk, request, host, local_rank)
         case "PUT", scope if scope.startswith(GROUP_SCOPE):

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
-from elastic.process.loop import reset_worker, run_fn
+from elastic.process.loop import reset_worker
 from elastic.process.membership import WORKER
 from elastic.sampler import ElasticSampler
-from elastic.state import ArrayState, ObjectState, State
-from elastic.worker import WorkerNotificationManager
+from elastic.state import ArrayState, ObjectState, State, run_fn
 
 __all__ = [
     "ArrayState",
@@ -25,7 +24,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_NOTICES = WorkerNotificationManager()  # the only manager of this process
 
 
 def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -36,4 +34,4 @@ def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P],
 
     Raises: RemovedFromJobError: the driver has no slot for this worker any more; the worker must end.
     """
-    return run_fn(func, reset_worker, _NOTICES, WORKER.finish)
+    return run_fn(func, reset_worker, WORKER.finish)

@@ -13,9 +13,9 @@ import numpy as np
 
 from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
 from elastic.process import operations
-from elastic.process.loop import reset_worker, run_fn
+from elastic.process.loop import reset_worker
 from elastic.process.membership import WORKER
-from elastic.worker import WorkerNotificationManager
+from elastic.state import run_fn
 from runtime import glog
 from runtime.errors import DataError
 from trainer.collective.divided_source import BatchShare, DividedSource
@@ -74,7 +74,7 @@ class DividedTraining:
         """Train all passes, with the present trainers."""
         # an error about a cost that is not finite ends the run, without numpy's warnings
         with np.errstate(all="ignore"):
-            run_fn(self._train, reset_worker, WorkerNotificationManager(), WORKER.finish)(self._state)
+            run_fn(self._train, reset_worker, WORKER.finish)(self._state)
         self._updater.finish()
 
     def _train(self, state: TrainingState) -> None:

@@ -91,8 +91,6 @@ def test_a_function_goes_by_its_name_to_another_python() -> None:
 def test_arguments_that_mean_nothing_here_are_refused() -> None:
     with pytest.raises(UsageError, match="use_mpi"):
         launch.run(elastic_functions.place, num_proc=1, use_mpi=True)
-    with pytest.raises(UsageError, match="two names of one argument"):
-        launch.run(elastic_functions.place, num_proc=1, np=1)
     with pytest.raises(UsageError, match="is a PosixPath"):
         launch.run(elastic_functions.add, (Path("x"),), num_proc=1, executable=sys.executable)
     with pytest.raises(UsageError, match="got str, which is no function"):

@@ -27,24 +27,24 @@ SHORT = LONG.replace("num-proc", "np").replace("--np", "-np").replace("interface
 def test_c1_elastic_args(flags: str) -> None:
     args = parse_args([*flags.split(), *COMMAND])
     assert (args.num_proc, args.min_num_proc, args.max_num_proc) == (3, 2, 4)
-    assert (args.host_discovery_script, args.slots, args.nics) == ("d.sh", 2, "lo")
+    assert (args.host_discovery_script, args.slots, args.nics) == ("d.sh", 2, {"lo"})
     assert (args.elastic_timeout, args.reset_limit, args.cooldown_range) == (60, 10, [120, 600])
     assert args.command == COMMAND
     settings = make_settings(args)
-    assert settings.is_elastic
+    assert settings.elastic
     assert isinstance(settings.discovery, HostDiscoveryScript)
 
 
 def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
     settings = make_settings(parse_args(["-np", "2", "python"]))
     assert (settings.min_num_proc, settings.max_num_proc, settings.reset_limit) == (2, None, None)
-    assert not settings.is_elastic
+    assert not settings.elastic
     assert settings.discovery.find_available_hosts_and_slots() == {"localhost": 2}
     (tmp_path / "hosts").write_text("a slots=2\n")
     settings = make_settings(parse_args(["-np", "2", "--min-np", "1", "--hostfile", str(tmp_path / "hosts"), "python"]))
     assert isinstance(settings.discovery, FixedHosts)
     assert settings.discovery.find_available_hosts_and_slots() == {"a": 2}
-    assert settings.is_elastic
+    assert settings.elastic
 
 
 @pytest.mark.parametrize(

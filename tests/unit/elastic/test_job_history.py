@@ -169,7 +169,7 @@ def test_what_the_driver_does_is_in_its_history() -> None:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Iterator[MembershipRecorder]:
-    settings = ElasticSettings(FixedHosts({}), 1, 1, output_filename=str(tmp_path))
+    settings = ElasticSettings(FixedHosts({}), 1, None, None, None, output_filename=str(tmp_path))
     found = MembershipRecorder(settings, JobHistory(), is_continued=False)
     yield found
     found.close(0, "")
@@ -214,6 +214,6 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_an_output_that_cannot_be_written_ends_the_job_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    settings = ElasticSettings(FixedHosts({}), 1, 1, output_filename=str(tmp_path / "file" / "x"))
+    settings = ElasticSettings(FixedHosts({}), 1, None, None, None, output_filename=str(tmp_path / "file" / "x"))
     with pytest.raises(VolumeError, match=r"--output-filename: .* cannot be written"):
         MembershipRecorder(settings, JobHistory(), is_continued=False)

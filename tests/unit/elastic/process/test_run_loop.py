@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from elastic.errors import HorovodInternalError, HostsUpdatedInterrupt
-from elastic.process.loop import run_fn
+from elastic.state import run_fn
 
 
 class ToldState:
@@ -50,11 +52,12 @@ def train(*endings: object) -> tuple[ToldState, object]:
     def finish() -> None:
         told.calls.append("finish")
 
-    def reset(state: object) -> None:
+    def reset() -> None:
         told.calls.append("reset")
 
     try:
-        return told, run_fn(function, reset, told, finish)(told, argument=5)
+        with mock.patch("elastic.state.notification_manager", told):
+            return told, run_fn(function, reset, finish)(told, argument=5)
     except Exception as exc:
         return told, exc
 
@@ -93,7 +96,7 @@ def test_another_exception_ends_the_loop_and_is_no_success() -> None:
 def test_the_wrapped_function_keeps_its_name() -> None:
     def named(state: object) -> None: ...
 
-    assert run_fn(named, lambda state: None).__name__ == "named"
+    assert run_fn(named, lambda: None).__name__ == "named"
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -12,9 +12,13 @@ NAMES = {
     "horovod.runner.elastic.driver": "elastic.driver",
     "horovod.runner.elastic.registration": "elastic.registration",
     "horovod.runner.elastic.rendezvous": "elastic.rendezvous",
+    "horovod.runner.elastic.settings": "elastic.settings",
     "horovod.runner.elastic.worker": "elastic.worker",
     "horovod.runner.common.util.hosts": "elastic.hosts",
     "horovod.runner.http.http_server": "elastic.http_server",
+    "horovod.runner.launch": "elastic.launch",
+    "horovod.common.elastic": "elastic.state",
+    "horovod.common.exceptions": "elastic.errors",
 }
 
 

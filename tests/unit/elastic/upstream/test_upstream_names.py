@@ -1,0 +1,165 @@
+"""What Horovod's own tests name, replace or hand over, besides the lists: signatures, private names and return values.
+
+The names of modules are Horovod's (see conftest.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+from unittest import mock
+
+import pytest
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
+from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.registration import WorkerStateRegistry
+from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES, create_rendezvous_handler
+from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.elastic.worker import (
+    HostUpdateResult,
+    WorkerNotificationClient,
+    WorkerNotificationManager,
+    WorkerNotificationService,
+)
+from horovod.runner.http.http_server import RendezvousServer
+from horovod.runner.launch import parse_args
+
+from elastic.launching.flags import make_arguments
+
+LIMIT_S = 60.0
+
+
+def test_the_thread_that_looks_for_hosts_can_be_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, is_wrapped = ElasticDriver._discover_hosts, threading.Event()
+
+    def discover(driver: ElasticDriver) -> None:
+        is_wrapped.set()
+        inner(driver)
+
+    monkeypatch.setattr(ElasticDriver, "_discover_hosts", discover)
+    driver = ElasticDriver(mock.Mock(), FixedHosts({"a": 2}), min_num_proc=2, max_num_proc=2, timeout=LIMIT_S)
+    driver.wait_for_available_slots(min_num_proc=2)
+    driver.stop()
+    assert is_wrapped.is_set()
+
+
+def test_the_run_of_a_discovery_script_can_be_replaced() -> None:
+    with mock.patch.object(HostDiscoveryScript, "_execute_discovery_script", return_value="\na:2\n\nb\n"):
+        assert HostDiscoveryScript("absent", 3).find_available_hosts_and_slots() == {"a": 2, "b": 3}
+
+
+def test_a_report_returns_after_the_driver_has_stopped() -> None:
+    """Results that come while the driver stops would miss the last notice (found by D9 in its upstream form)."""
+    driver, hosts, order = mock.Mock(), mock.Mock(), []
+    driver.finished.return_value = hosts.is_blacklisted.return_value = False
+    registry = WorkerStateRegistry(driver, hosts, reset_limit=None, verbose=False)
+    registry.reset(1)
+
+    def stop(error_message: str | None = None) -> None:
+        driver.finished.return_value = True
+        registry.wake()
+        order.append("stopped")
+
+    driver.stop.side_effect = stop
+    registry.record_success("a", 0)
+    order.append("returned")
+    assert order == ["stopped", "returned"]
+
+
+def test_d9_as_upstream_has_it_with_results_right_after_the_change() -> None:
+    rendezvous, discovery = RendezvousServer(), FixedHosts({"host-1": 2})
+    with mock.patch("horovod.runner.elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01):
+        driver = ElasticDriver(rendezvous, discovery, min_num_proc=2, max_num_proc=4, timeout=LIMIT_S)
+        driver.wait_for_available_slots(min_num_proc=2)
+        port = rendezvous.start(create_rendezvous_handler(driver))
+        found: dict[int, mock.Mock] = {}
+        managers = []
+
+        def exec_command(slot_info: Any, events: Any) -> tuple[int, float]:
+            manager, receiver = WorkerNotificationManager(), mock.Mock()
+            managers.append(manager)
+            manager.init("127.0.0.1", port, "lo", slot_info.hostname, slot_info.local_rank)
+            manager.register_listener(receiver)
+            found[slot_info.rank] = receiver.on_hosts_updated
+            driver.record_ready(slot_info.hostname, slot_info.local_rank)
+            if slot_info.rank == 0:
+                discovery.set({"host-1": 2, "host-2": 2})
+            driver.wait_for_available_slots(4)
+            if slot_info.rank == 0:
+                discovery.set({"host-2": 2})
+            until = time.monotonic() + LIMIT_S
+            while driver._host_manager.current_hosts.count_available_slots() > 2 and time.monotonic() < until:
+                events[0].wait(0.01)
+            return 0, time.time()
+
+        driver.start(2, exec_command)
+        codes = {name: code for name, (code, _) in driver.get_results().worker_results.items()}
+    for manager in managers:
+        manager.shutdown()
+    driver.stop()
+    assert codes == {"host-1[0]": 0, "host-1[1]": 0}
+    assert [one.args[1] for one in found[0].call_args_list] == [HostUpdateResult.added, HostUpdateResult.removed]
+    assert found[1].call_args_list == []
+
+
+def test_a_service_has_addresses_by_interface_and_takes_a_key_of_bytes() -> None:
+    manager, listener, key = WorkerNotificationManager(), mock.Mock(), os.urandom(32)
+    manager.register_listener(listener)
+    service = WorkerNotificationService(key, "lo", manager)
+    ((host, port),) = service.addresses()["lo"]
+    assert host == "127.0.0.1"
+    assert WorkerNotificationClient(service.addresses(), key, 2).notify_hosts_updated(7, HostUpdateResult.mixed)
+    assert not WorkerNotificationClient([(host, port)], os.urandom(32), 2).notify_hosts_updated(8, 0)
+    service.shutdown()
+    listener.on_hosts_updated.assert_called_once_with(7, HostUpdateResult.removed | HostUpdateResult.added)
+
+
+def test_names_of_requests() -> None:
+    assert (GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES) == ("rank_and_size", "worker_addresses")
+
+
+def test_settings_begin_in_horovods_order() -> None:
+    settings = ElasticSettings(FixedHosts({}), 2, 4, 60, 3, (1, 9), num_proc=3, verbose=2)
+    assert (settings.min_num_proc, settings.max_num_proc, settings.elastic_timeout) == (2, 4, 60)
+    assert (settings.reset_limit, settings.cooldown_range, settings.num_proc, settings.elastic) == (3, (1, 9), 3, True)
+
+
+def test_arguments_that_are_not_given_are_none_and_interfaces_are_a_set() -> None:
+    args = parse_args(["-np", "2", "--network-interfaces", "b,a", "--network-interface", "c", "--gloo", "python"])
+    assert args.nics == {"a", "b", "c"}
+    assert args.use_gloo
+    args = parse_args(["-np", "2", "python"])
+    for name in ("hosts", "hostfile", "nics", "output_filename", "start_timeout", "gloo_timeout_seconds", "log_level"):
+        assert getattr(args, name) is None, name
+
+
+def test_an_older_argument_of_run_counts_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="np is deprecated, use num_proc instead"):
+        assert make_arguments({"num_proc": 1, "np": 2}) == ["-np", "2"]
+    with pytest.warns(DeprecationWarning, match="network_interface is deprecated"):
+        assert make_arguments({"network_interface": "a,b"}) == ["--network-interfaces", "a,b"]
+    assert make_arguments({"network_interfaces": ["a", "b"]}) == ["--network-interfaces", "a,b"]
+
+
+def test_run_fn_calls_a_reset_without_arguments_and_the_manager_of_its_module() -> None:
+    train = mock.Mock(side_effect=[HorovodInternalError(), HostsUpdatedInterrupt(False), 5], __name__="train")
+    state, reset = mock.Mock(), mock.Mock()
+    with mock.patch("horovod.common.elastic.notification_manager") as manager:
+        assert run_fn(train, reset)(state, 1, two=2) == 5
+    assert (state.sync.call_count, state.restore.call_count, state.on_reset.call_count) == (3, 1, 2)
+    assert reset.call_args_list == [mock.call()] * 2
+    train.assert_called_with(state, 1, two=2)
+    manager.remove_listener.assert_called_once_with(state)
+
+
+def test_a_failed_collective_is_a_runtime_error_and_a_state_takes_any_broadcast() -> None:
+    assert issubclass(HorovodInternalError, RuntimeError)
+    state = ObjectState(bcast_object=lambda one: one, get_rank=lambda: 0, step=1)
+    state.on_hosts_updated(1, HostUpdateResult.added)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()
+    state.check_host_updates()
