@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
+PROBE_S = 1.0  # seconds for the machine of an agent to take a connection
 REQUEST_S = 5.0  # seconds to connect, and seconds for an answer in addition to the wait of the request
 
 
@@ -37,6 +39,8 @@ class AgentClient:
     """The client of the agent at an address.
 
     Args: hearing: heartbeat times of the driver; records every answer.  on_loss: see `report_loss`.
+
+    Attributes: is_listed: whether the discovery of hosts finds the host of the agent.
 
     Thread safety: every method may be called from any thread; each request opens a new connection.
     Each method raises PeerUnreachableError if no agent of this job answers, and ConfigError if the agent rejects the
@@ -54,6 +58,7 @@ class AgentClient:
     ) -> None:
         self.address, self.port, self._hearing, self._on_loss = address, port, hearing, on_loss
         self._secret, self._once = secret, Once()
+        self.is_listed = True
 
     def __repr__(self) -> str:
         return f"AgentClient({self.address!r}, {self.port})"
@@ -65,6 +70,11 @@ class AgentClient:
             return read_state(body)
         except AgentProtocolError as exc:
             raise PeerUnreachableError(f"{self._name} answers with {exc}") from exc
+
+    def probe(self) -> None:
+        """Record whether the machine of the agent takes a connection now, even if the agent does not answer."""
+        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), PROBE_S):
+            self._note_answer()
 
     def start(self, agent: str, name: str, launch: WorkerLaunch) -> None:
         """Start a worker; do nothing if the worker was started before."""
@@ -86,8 +96,13 @@ class AgentClient:
             raise PeerUnreachableError(f"{self._name} answers: {exc}") from exc
 
     def measure_silence(self, heard: float, now: float) -> float:
-        """Return the seconds of silence that count against the agent; see `Hearing`."""
-        return now - heard if self._hearing is None else self._hearing.measure_silence(heard, now)
+        """Return the seconds of silence that count against the agent; see `Hearing`.
+
+        The whole silence of an agent counts if the discovery does not find its host either.
+        """
+        if self._hearing is None or not self.is_listed:
+            return now - heard
+        return self._hearing.measure_silence(heard, now)
 
     def report_loss(self) -> None:
         """Record that the agent has lost a worker; return when the host is excluded until the agent answers again."""
@@ -129,6 +144,7 @@ class AgentClient:
         connection = _TimedConnection(self.address, self.port, timeout=REQUEST_S)
         try:
             connection.connect()
+            self._note_answer()  # the machine of the agent answers, even if the agent is frozen
             stream: socket.socket = connection.sock
             stream.settimeout(wait + REQUEST_S)
             headers = {HEADER: sign(self._secret, method, path, body)}

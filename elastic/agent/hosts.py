@@ -52,6 +52,7 @@ class _KnownAgent:
         self.problem = ""
         self.is_lost = False
         self.asked: Future[None] | None = None
+        self._probed: Future[None] | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -66,6 +67,11 @@ class _KnownAgent:
             self.problem = str(exc)
             return
         self.state, self.heard, self.problem, self.is_lost = state, time.monotonic(), "", False
+
+    def probe(self, pool: ThreadPoolExecutor) -> None:
+        """Find out whether the machine of the agent can be reached while the agent does not answer."""
+        if self._probed is None or self._probed.done():
+            self._probed = pool.submit(self.client.probe)
 
     def has_room(self, now: float, timeout: float) -> bool:
         """Return whether the agent can run workers: its last answer is recent, and the agent is not about to end."""
@@ -108,6 +114,8 @@ class AgentHosts(HostDiscovery):
         addresses: dict[str, str] = getattr(found, "addresses", {})
         asked = {host: self._find_agent(host, addresses.get(host, host)) for host in found}
         remote = {host: agent for host, agent in asked.items() if agent is not None}
+        for host, known in self._agents.items():
+            known.client.is_listed = host in found
         self._ask(remote)
         slots, uids, now = {}, {}, time.monotonic()
         for host, agent in asked.items():
@@ -172,6 +180,7 @@ class AgentHosts(HostDiscovery):
         while agents:
             for agent in agents.values():
                 if agent.is_asked:
+                    agent.probe(self._pool)
                     continue
                 if agent.asked is not None:
                     agent.asked.result()  # raises an exception that no agent can cause

@@ -14,6 +14,7 @@ from scripted_workers import LIMIT_S, ScriptedJob
 from elastic import discovery as discovery_module
 from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
+from elastic.launching.judging import JobFailedError, judge
 from elastic.worker import HostUpdateResult
 
 
@@ -329,6 +330,20 @@ def test_workers_that_the_driver_ended_after_a_success_do_not_fail_the_job() -> 
     job.ask(third)
     job.succeed(first)
     assert job.finish() == {"a[0]": 0}
+
+
+@pytest.mark.parametrize(("end", "status"), [(3, 3), (137, 75)], ids=["exit", "signal"])
+def test_a_worker_that_fails_after_another_has_succeeded_fails_the_job(end: int, status: int) -> None:
+    """Spec 1.4: the job has succeeded if nobody has failed; it may be tried again after a signal alone."""
+    job = ScriptedJob({"a": 3})
+    first, second, third = job.start(3)
+    job.succeed(first)
+    job.ask(third)
+    second.commands.put(end)
+    assert job.finish() == {"a[0]": 0, "a[1]": end}
+    with pytest.raises(JobFailedError, match=r"a\[1\] .* as the first of 1 workers") as caught:
+        judge(job.driver.get_results())
+    assert caught.value.exit_code == status
 
 
 def test_a_worker_that_cannot_be_started_has_failed() -> None:

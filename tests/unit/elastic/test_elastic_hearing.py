@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from unittest import mock
@@ -115,6 +116,52 @@ def test_the_hosts_of_a_driver_that_is_cut_off_stay(monkeypatch: pytest.MonkeyPa
         assert time.monotonic() < until
         time.sleep(0.01)
     assert list(found) == ["127.0.0.2"]
+
+
+def test_a_frozen_agent_is_silent_itself_because_its_machine_takes_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job with all of its workers on one host waited 60 s when the agent was frozen, as if the driver was cut off."""
+    monkeypatch.setattr("elastic.agent.client.REQUEST_S", 0.05)
+    hearing = mock.Mock()
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # takes connections, and never answers
+        client = AgentClient("127.0.0.1", frozen.getsockname()[1], "s", hearing)
+        with pytest.raises(PeerUnreachableError, match="no agent answers"):
+            client.read_state()
+        hearing.note.assert_called_once_with()
+        client.probe()
+    assert hearing.note.call_count == 2
+    client.probe()  # nothing listens there any more
+    assert hearing.note.call_count == 2
+
+
+def test_a_machine_is_probed_at_each_look_while_its_agent_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.agent.hosts.ANSWER_S", 0.01)
+    may_answer, is_probed = threading.Event(), threading.Event()
+    monkeypatch.setattr(AgentClient, "read_state", lambda client: may_answer.wait(LIMIT_S))
+    monkeypatch.setattr(AgentClient, "probe", lambda client: is_probed.set())
+    hosts = AgentHosts(FixedHosts({"127.0.0.2": 1}), "s", AgentPolicy(is_everywhere=True))
+    hosts.find_available_hosts_and_slots()
+    assert not is_probed.is_set()
+    hosts.find_available_hosts_and_slots()
+    assert is_probed.wait(LIMIT_S)
+    may_answer.set()
+
+
+def test_a_host_that_the_discovery_does_not_find_is_lost_although_no_other_one_is_heard() -> None:
+    inner = FixedHosts({"127.0.0.2": 1, "127.0.0.3": 1})
+    hosts = AgentHosts(inner, "s", AgentPolicy(port=9, is_everywhere=True))
+    hosts.find_available_hosts_and_slots()
+    clients = [agent.client for agent in hosts._agents.values()]
+    hearing = make_hearing(now := time.monotonic() + 1)
+    for client in clients:
+        client._hearing = hearing
+    inner.set({"127.0.0.3": 1})
+    hosts.find_available_hosts_and_slots()
+    assert [client.measure_silence(now, now + 11) for client in clients] == [pytest.approx(11), 0]
+    inner.set({"127.0.0.2": 1, "127.0.0.3": 1})
+    hosts.find_available_hosts_and_slots()
+    assert [client.measure_silence(now, now + 11) for client in clients] == [0, 0]
 
 
 class LostJob(ScriptedJob):
