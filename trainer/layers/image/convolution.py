@@ -119,14 +119,14 @@ class Convolution:
         return columns.reshape(self._column_shape(len(images)))
 
 
-class Scratch(threading.local):
+class PointBuffers(threading.local):
     """Buffers of all convolutions of a thread; their contents last for one call of one convolution."""
 
     def __init__(self) -> None:
         self.images, self.maps, self.filters, self.sum, self.part = Buffer(), Buffer(), Buffer(), Buffer(), Buffer()
 
 
-_scratch = Scratch()
+_buffers = PointBuffers()
 
 
 class WinogradConvolution(Convolution):
@@ -147,7 +147,7 @@ class WinogradConvolution(Convolution):
             return super().to_maps(images, w, out, bias)
         filters = self._filter_points(w)
         for chunk in self._parts(len(images)):
-            products = self._take(_scratch.maps, self.filters, len(images[chunk]))
+            products = self._take(_buffers.maps, self.filters, len(images[chunk]))
             np.matmul(filters, self._image_points(images[chunk]), out=products)
             winograd.points_to_maps(products, self._tiles, bias, out[chunk])
         return out
@@ -158,7 +158,7 @@ class WinogradConvolution(Convolution):
             return super().to_images(maps, w, out)
         filters = self._filter_points(w).swapaxes(1, 2)
         for chunk in self._parts(len(maps)):
-            products = self._take(_scratch.images, self.channels, len(maps[chunk]))
+            products = self._take(_buffers.images, self.channels, len(maps[chunk]))
             np.matmul(filters, self._map_points(maps[chunk]), out=products)
             winograd.points_to_images(products, self._tiles, out[chunk])
         return out
@@ -168,12 +168,12 @@ class WinogradConvolution(Convolution):
         if not len(images) or not winograd.suits(images, maps):
             return super().gradient(images, maps)
         shape = (winograd.POINTS, self.filters, self.channels)
-        total = into = _scratch.sum.take(shape, maps.dtype)
+        total = into = _buffers.sum.take(shape, maps.dtype)
         for chunk in self._parts(len(images)):
             np.matmul(self._map_points(maps[chunk]), self._image_points(images[chunk]).swapaxes(1, 2), out=into)
             if into is not total:
                 total += into
-            into = _scratch.part.take(shape, maps.dtype)
+            into = _buffers.part.take(shape, maps.dtype)
         result = self._sum.take((1, self.filters, self.weights // self.filters), maps.dtype)
         winograd.points_to_filters(total, result)
         return result
@@ -186,17 +186,17 @@ class WinogradConvolution(Convolution):
         return buffer.take((winograd.POINTS, channels, count * self._tiles.count), np.float32)
 
     def _filter_points(self, w: Array) -> Array:
-        points = _scratch.filters.take((winograd.POINTS, self.filters, self.channels), w.dtype)
+        points = _buffers.filters.take((winograd.POINTS, self.filters, self.channels), w.dtype)
         winograd.filters_to_points(w, points)
         return points
 
     def _image_points(self, images: Array) -> Array:
-        points = self._take(_scratch.images, self.channels, len(images))
+        points = self._take(_buffers.images, self.channels, len(images))
         winograd.images_to_points(images, self._tiles, points)
         return points
 
     def _map_points(self, maps: Array) -> Array:
-        points = self._take(_scratch.maps, self.filters, len(maps))
+        points = self._take(_buffers.maps, self.filters, len(maps))
         winograd.maps_to_points(maps, self._tiles, points)
         return points
 
