@@ -16,6 +16,7 @@ KERNELS = Extension(
         f"kernels/{name}.c"
         for name in (
             "arguments",
+            "attention",
             "draws",
             "gru",
             "images",

@@ -55,6 +55,19 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
         plain.add_outer(target, rows, ids, starts, values)
 
 
+def differentiate_weighted_sums(g: Array, w: Array, x: Array, starts: Ids) -> tuple[Array, Array]:
+    """Return the gradients of w and of x, from that of each sequence's sum of w[i] x[i].
+
+    Shapes: g: (sequences, width), w: (frames, 1), x: (frames, width), starts: (sequences + 1,) from 0.
+    """
+    if compiled is None or not fits(g, w, x) or not x.shape[1]:
+        of_frames = np.repeat(g, np.diff(starts), axis=0)
+        return (of_frames * x).sum(axis=1, keepdims=True), of_frames * w
+    d_w, d_x = np.empty_like(w), np.empty_like(x)
+    compiled.weighted_sums_gradient(d_x, x, d_w, w, g, as_int64(starts), x.shape[1])
+    return d_w, d_x
+
+
 def add_taken(out: Array, table: Array, ids: Ids) -> None:
     """Add table[ids[i]] to out[i] in place. Shapes: out: (n, width), table: (any, width), ids: (n,)."""
     if compiled is not None and fits(out, table) and out.shape[1]:

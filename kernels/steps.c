@@ -1,33 +1,8 @@
 /* Activations of whole matrices. */
 #include "activations.h"
 
-/* e^x for x <= 40, as close as float32 can be: 2^n times Taylor's polynomial. */
-static inline __attribute__((always_inline)) float nearest_exp_of(float x) {
-    const double ROUNDER = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer, which is then in the last bits */
-    double y = x < -100.0f ? -100.0 : x > 40.0f ? 40.0 : x;
-    union {
-        double number;
-        uint64_t bits;
-    } n = {.number = y * 1.4426950408889634 + ROUNDER}, power;
-    double r = y - (n.number - ROUNDER) * 0.6931471805599453;
-    double p = 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
-    power.bits = (n.bits + 1023) << 52;
-    return (float)(p * power.number);
-}
-
-/* The legacy rounded e^(-2z) of whole matrices to float32 and divided in double; in the steps of an LSTM it divided in float32
- * (tanh_of). Near 0 the two differ by far more than a unit in the last place. */
 FAST static void tanh_loop(float *z, Py_ssize_t n) {
-    for (Py_ssize_t i = 0; i < n; i++) z[i] = (float)(2.0 / (1.0 + (double)nearest_exp_of(-2.0f * z[i])) - 1.0);
+    for (Py_ssize_t i = 0; i < n; i++) z[i] = nearest_tanh_of(z[i]);
 }
 
 FAST static void apply_loop(int kind, float *z, Py_ssize_t n) { apply(kind, z, n); }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels import compiled, fits
+from kernels import compiled, fits, plain
 
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
@@ -54,3 +54,30 @@ def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
         return False
     compiled.softmax_gradient(out, g, y, y.shape[1])
     return True
+
+
+def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
+    """Return tanh(x[i] + rows[s]) for the frames i of each sequence s.
+
+    Shapes: x: (frames, size), rows: (sequences, size), starts: (sequences + 1,) from 0 -> (frames, size).
+    """
+    if compiled is None or not fits(x, rows):
+        y: Array = np.tanh(np.repeat(rows, np.diff(starts), axis=0) + x)
+        return y
+    y = np.empty_like(x)
+    compiled.tanh_sums(y, x, rows, np.ascontiguousarray(starts, np.int64), x.shape[1])
+    return y
+
+
+def differentiate_tanh_sums(d: Array, y: Array, v: Array, starts: Ids) -> tuple[Array, Array, Array]:
+    """Return the gradients of x, of the rows and of v from that of y v, where y is the result of `tanh_sums`.
+
+    Shapes: d: (frames, 1), y: (frames, size), v: (size,), starts: (sequences + 1,) from 0.
+    """
+    if compiled is None or not fits(d, y, v):
+        d_x = d * v * (1 - y * y)
+        return d_x, plain.sum_stretches(d_x, starts), (d * y).sum(axis=0)
+    d_x, d_v = np.empty_like(y), np.empty_like(v)
+    d_rows = np.empty((len(starts) - 1, len(v)), v.dtype)
+    compiled.tanh_sums_gradient(d_x, y, d_rows, d_v, d, v, np.ascontiguousarray(starts, np.int64), len(v))
+    return d_x, d_rows, d_v

@@ -34,11 +34,12 @@ from trainer.layers.dense import (
 from trainer.layers.image import batch_norm, conv, detection, norm, pixel_values, places, pool
 from trainer.layers.mixed import embedding, mixed
 from trainer.layers.recurrent import agents, generator, group, gru, lstm, mdlstm, simple
-from trainer.layers.sequence import pooling, sequences, window_fc
+from trainer.layers.sequence import attention, pooling, sequences, window_fc
 
 FAMILIES = (
     agents,
     arithmetic,
+    attention,
     batch_norm,
     beam,
     class_sampling,
@@ -78,7 +79,7 @@ FAMILIES = (
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
 # internal types of the network, which no config may name
-INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | {gru.GROUP_RUN}
+INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | attention.LAYERS.keys() | {gru.GROUP_RUN}
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:

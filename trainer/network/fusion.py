@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.layers.recurrent.gru import GROUP_RUN
 from trainer.layers.recurrent.subnetworks import Group
-from trainer.layers.sequence import window_fc
+from trainer.layers.sequence import attention, window_fc
 
 RISING = frozenset({"", "brelu", "exponential", "linear", "relu", "sigmoid", "softrelu", "softsign", "stanh", "tanh"})
 
@@ -21,12 +21,15 @@ def fuse(layers: Layers, kept: Set[str]) -> Layers:
     """Return the layers, with combinable layers replaced by one.
 
     A context projection is combined with the fully connected layer that reads it, and both with a maximum over
-    sequences that reads these, each only if no other layer reads it.
+    sequences that reads these, each only if no other layer reads it. The same holds for the parts of attention: an
+    expanded state, the sum with frames that reads it, and the score that reads the sum; scaled frames and their sum.
 
     Args: kept: names of layers whose output is needed elsewhere; they stay.
     """
     layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
-    return _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
+    layers = _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
+    layers = _join_pairs(layers, kept, _is_scaling, _is_sum, _join_weighted_sum)
+    return _join_scores(layers, kept)
 
 
 def _join_pairs(
@@ -36,10 +39,7 @@ def _join_pairs(
     is_second: Callable[[LayerConfig], bool],
     join: Callable[[LayerConfig, LayerConfig], LayerConfig],
 ) -> Layers:
-    readers: dict[str, list[LayerConfig]] = {}
-    for layer in layers:
-        for one in layer.inputs:
-            readers.setdefault(one.input_layer_name, []).append(layer)
+    readers = _find_readers(layers)
     firsts = {
         layer.name: layer
         for layer in layers
@@ -51,6 +51,28 @@ def _join_pairs(
         if layer.name not in firsts:
             result.append(layer if first is None else join(first, layer))
     return result
+
+
+def _find_readers(layers: Layers) -> dict[str, list[LayerConfig]]:
+    readers: dict[str, list[LayerConfig]] = {}
+    for layer in layers:
+        for one in layer.inputs:
+            readers.setdefault(one.input_layer_name, []).append(layer)
+    return readers
+
+
+def _join_scores(layers: Layers, kept: Set[str]) -> Layers:
+    """Return the layers, with an expanded state, its tanh sum with frames and the sum's score replaced by one."""
+    readers, by_name = _find_readers(layers), {one.name: one for one in layers}
+    joined: dict[str, LayerConfig | None] = {}
+    for score in layers:
+        sums = by_name[score.inputs[0].input_layer_name] if _is_score(score) else None
+        expanded = by_name[sums.inputs[0].input_layer_name] if sums is not None and _is_tanh_sum(sums) else None
+        if sums is None or expanded is None or not _is_expansion(expanded):
+            continue
+        if all(one.name not in kept and len(readers[one.name]) == 1 for one in (sums, expanded)):
+            joined |= {score.name: _join_score(expanded, sums, score), sums.name: None, expanded.name: None}
+    return [one for layer in layers if (one := joined.get(layer.name, layer)) is not None]
 
 
 def join_gru_groups(config: ModelConfig, groups: Mapping[str, Group]) -> tuple[ModelConfig, dict[str, Group]]:
@@ -120,6 +142,32 @@ def _is_maximum(layer: LayerConfig) -> bool:
     return layer.type == "max" and layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0 and not extras
 
 
+def _is_scaling(layer: LayerConfig) -> bool:
+    return layer.type == "scaling" and layer.active_type in ("", "linear") and _is_left_alone(layer)
+
+
+def _is_sum(layer: LayerConfig) -> bool:
+    """Return whether the layer is only the sum over whole sequences."""
+    is_whole = layer.trans_type == "non-seq" and layer.seq_pool_stride <= 0
+    return layer.type == "average" and layer.average_strategy == "sum" and is_whole and not layer.bias_parameter_name
+
+
+def _is_expansion(layer: LayerConfig) -> bool:
+    is_plain = layer.active_type in ("", "linear") and not layer.bias_parameter_name and _is_left_alone(layer)
+    return layer.type == "expand" and layer.trans_type == "non-seq" and is_plain
+
+
+def _is_tanh_sum(layer: LayerConfig) -> bool:
+    """Return whether the layer is the hyperbolic tangent of the sum of two layers."""
+    kinds = [one.proj_conf.type for one in layer.inputs]
+    extras = layer.operator_confs or layer.bias_parameter_name or not _is_left_alone(layer)
+    return layer.type == "mixed" and kinds == ["identity"] * 2 and layer.active_type == "tanh" and not extras
+
+
+def _is_score(layer: LayerConfig) -> bool:
+    return layer.type == "fc" and layer.size == 1 and len(layer.inputs) == 1
+
+
 def _is_left_alone(layer: LayerConfig) -> bool:
     return not layer.drop_rate and not layer.error_clipping_threshold
 
@@ -142,4 +190,23 @@ def _join_maximum(sums: LayerConfig, maximum: LayerConfig) -> LayerConfig:
         sums.bias_parameter_name,
     )
     joined.inputs[0].CopyFrom(sums.inputs[0])
+    return joined
+
+
+def _join_weighted_sum(scaling: LayerConfig, total: LayerConfig) -> LayerConfig:
+    joined = LayerConfig()
+    joined.CopyFrom(total)
+    joined.type = attention.WEIGHTED_SUMS
+    del joined.inputs[:]
+    joined.inputs.extend(scaling.inputs)
+    return joined
+
+
+def _join_score(expanded: LayerConfig, sums: LayerConfig, score: LayerConfig) -> LayerConfig:
+    joined = LayerConfig()
+    joined.CopyFrom(score)
+    joined.type = attention.SCORES
+    joined.inputs[0].input_layer_name = expanded.inputs[0].input_layer_name
+    joined.inputs.add(input_layer_name=sums.inputs[1].input_layer_name)
+    joined.inputs.add(input_layer_name=expanded.inputs[1].input_layer_name)
     return joined

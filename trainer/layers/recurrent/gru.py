@@ -235,5 +235,6 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-GROUP_RUN = "gated_recurrent_group"  # only in the network: a recurrent group of a gru_step
+# the layer type that trainer.network.fusion creates from a group of a gru_step; a configuration cannot name it
+GROUP_RUN = "gru of a group"
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

@@ -1,0 +1,91 @@
+"""The two parts of attention that read whole sequences: the score of each frame, and the weighted sum of the frames.
+
+In a configuration each is made of several layers, which copy the state, the scores and the gradients for every frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.products import multiply
+from kernels.rows import differentiate_weighted_sums, sum_rows
+from kernels.steps import differentiate_tanh_sums, tanh_sums
+from proto.ModelConfig_pb2 import LayerConfig
+from runtime.errors import DataError
+from trainer.arrays.arguments import Argument, Array, Ids
+from trainer.arrays.parameters import ParameterTable
+from trainer.layers.base import Layer
+from trainer.layers.bias import Bias
+from trainer.layers.checks import require_matrix, require_starts, require_weight
+
+# layer types that trainer.network.fusion creates; a configuration cannot name them
+SCORES = "scores of frames"
+WEIGHTED_SUMS = "weighted sums of frames"
+
+
+class FrameScoreLayer(Layer):
+    """v tanh(x + s) for each frame x, where s is the row of its sequence, plus a bias.
+
+    Inputs: the rows (sequences, n), with v: (n,); the frames (frames, n); a layer that defines the sequences.
+    """
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._v = require_weight(self, 0, self.weights[0].size if self.weights[0] is not None else 0)
+        self._bias = Bias(self)
+        self._y: Array
+        self._starts: Ids
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the scores, (frames, 1), before the activation.
+
+        Raises: DataError: if the numbers of rows, frames and sequences do not agree.
+        """
+        rows, x = (require_matrix(self, one, self._v.size) for one in inputs[:2])
+        self._starts = starts = require_starts(self, inputs[2], 2)
+        if len(rows) != len(starts) - 1:
+            raise DataError(f"{self}: {len(rows)} rows do not go with {len(starts) - 1} sequences; they must agree")
+        if len(x) != starts[-1]:
+            raise DataError(f"{self}: {len(x)} frames do not go with sequences of {starts[-1]}; they must agree")
+        self._y = tanh_sums(np.ascontiguousarray(x), np.ascontiguousarray(rows), starts)
+        scores = self._bias.add_to(multiply(self._y, self._v.value.reshape(-1, 1)), is_fresh=True)
+        return Argument(value=scores, starts=starts, sub_starts=inputs[2].sub_starts)
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradients of the rows and of the frames."""
+        self._bias.backward(gradient)
+        d_x, d_rows, d_v = differentiate_tanh_sums(gradient, self._y, self._v.value, self._starts)
+        if not self._v.is_static:
+            self._v.add_gradient(d_v)
+        return [d_rows, d_x, None]
+
+
+class WeightedSumLayer(Layer):
+    """The sum of w x over the frames of each sequence, for one number w a frame. Inputs: w (frames, 1), x."""
+
+    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
+        super().__init__(config, parameters)
+        self._w: Array
+        self._x: Array
+        self._starts: Ids
+
+    def forward(self, inputs: Sequence[Argument]) -> Argument:
+        """Return the sums, (sequences, size).
+
+        Raises: DataError: if there is not one weight for each frame.
+        """
+        self._w, self._x = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], self.size)
+        self._starts = require_starts(self, inputs[0])
+        if len(self._w) != len(self._x):
+            raise DataError(f"{self}: {len(self._w)} weights do not go with {len(self._x)} frames; they must agree")
+        return Argument(value=sum_rows(self._x, np.arange(len(self._x)), self._starts, self._w.reshape(-1)))
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+        """Return the gradients of the weights and of the frames."""
+        d_w, d_x = differentiate_weighted_sums(gradient, self._w, self._x, self._starts)
+        return [d_w if wanted[0] else None, d_x if wanted[1] else None]
+
+
+LAYERS: dict[str, type[Layer]] = {SCORES: FrameScoreLayer, WEIGHTED_SUMS: WeightedSumLayer}
