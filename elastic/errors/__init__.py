@@ -18,7 +18,7 @@ class HorovodInternalError(PaddleError, RuntimeError):  # a RuntimeError as in H
     exit_code = 75
 
 
-class CollectiveMismatchError(PaddleError):
+class CollectiveMismatchError(PaddleError, RuntimeError):
     """The ranks disagree about the kind, type, shape or reduction of a collective with the same name."""
 
     exit_code = 70

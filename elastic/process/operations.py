@@ -108,10 +108,15 @@ def allreduce(
 
 
 def allreduce_(
-    tensor: AnyArray, average: bool | None = None, name: str | None = None, op: Reduction | None = None
+    tensor: AnyArray,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
 ) -> AnyArray:
     """Do the same in place."""
-    return synchronize(allreduce_async_(tensor, average, name, op))
+    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor))
 
 
 def allreduce_async(
@@ -123,23 +128,26 @@ def allreduce_async(
     postscale_factor: float = 1.0,
 ) -> PendingResult:
     """Begin an all-reduce; the array must not change before `synchronize` returns the result."""
-    array = _read_array(tensor, REDUCED_DTYPES)
-    if prescale_factor != 1.0:
-        array = (array * prescale_factor).astype(array.dtype)
+    array = _scale(_read_array(tensor, REDUCED_DTYPES), prescale_factor)
     handle = WORKER.group.submit(CollectiveKind.ALLREDUCE, array, name=name, argument=_read_op(average, op))
     return PendingResult(handle, scale=postscale_factor)
 
 
 def allreduce_async_(
-    tensor: AnyArray, average: bool | None = None, name: str | None = None, op: Reduction | None = None
+    tensor: AnyArray,
+    average: bool | None = None,
+    name: str | None = None,
+    op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
 ) -> PendingResult:
     """Begin an all-reduce in place; the array has the result when `synchronize` returns."""
-    _read_array(tensor, REDUCED_DTYPES)
+    array = _scale(_read_array(tensor, REDUCED_DTYPES), prescale_factor)
     output = tensor if tensor.flags.c_contiguous and tensor.flags.writeable else None
     handle = WORKER.group.submit(
-        CollectiveKind.ALLREDUCE, tensor, name=name, argument=_read_op(average, op), output=output
+        CollectiveKind.ALLREDUCE, array, name=name, argument=_read_op(average, op), output=output
     )
-    return PendingResult(handle, tensor)
+    return PendingResult(handle, tensor, postscale_factor)
 
 
 def grouped_allreduce(
@@ -147,10 +155,13 @@ def grouped_allreduce(
     average: bool | None = None,
     name: str | None = None,
     op: Reduction | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
 ) -> list[AnyArray]:
     """Return the reductions of several arrays, which are sent together."""
     handles = [
-        allreduce_async(tensor, average, name and f"{name}.{number}", op) for number, tensor in enumerate(tensors)
+        allreduce_async(tensor, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
+        for number, tensor in enumerate(tensors)
     ]
     return [synchronize(handle) for handle in handles]
 
@@ -237,9 +248,7 @@ def barrier() -> None:
 
 def synchronize(handle: PendingResult) -> AnyArray:
     """Wait for a collective and return its result."""
-    result = handle.group.wait(handle.handle)
-    if handle.scale != 1.0:
-        result = (result * handle.scale).astype(result.dtype)
+    result = _scale(handle.group.wait(handle.handle), handle.scale)
     if handle.target is None:
         return result
     if handle.target is not result:
@@ -260,6 +269,10 @@ def _read_array(tensor: npt.ArrayLike, dtypes: Sequence[np.dtype[Any]]) -> AnyAr
         names = ", ".join(dtype.name for dtype in dtypes)
         raise TypeError(f"an array of {array.dtype} cannot take part in this collective; these types can: {names}")
     return array
+
+
+def _scale(array: AnyArray, factor: float) -> AnyArray:
+    return array if factor == 1.0 else (array * factor).astype(array.dtype)
 
 
 def _read_op(average: bool | None, op: Reduction | None) -> int:

@@ -1,0 +1,42 @@
+"""The collectives that a program calls, in a job with a single worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import paddle.elastic as hvd
+from elastic.process.membership import WORKER
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    hvd.init()
+    yield
+    WORKER.end()
+    WORKER.forget()
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["contiguous", "strided"])
+def test_factors_count_in_place_too(step: int) -> None:
+    whole = np.full(8, 7, np.int32)
+    part = whole[::step]
+    assert hvd.allreduce_(part, op=hvd.Sum, prescale_factor=0.5, postscale_factor=2.0) is part
+    assert whole.tolist() == ([6] * 8 if step == 1 else [6, 7] * 4)  # 3.5 is cut to 3, as Horovod does
+    assert hvd.allreduce(whole, op=hvd.Sum, prescale_factor=0.0).tolist() == [0] * 8
+    first, second = hvd.grouped_allreduce([np.ones(2), np.ones(0)], op=hvd.Sum, postscale_factor=3.0)
+    assert (first.tolist(), second.tolist()) == ([3.0, 3.0], [])
+
+
+def test_an_array_that_must_not_be_written_is_refused_in_place() -> None:
+    array = np.ones(3, np.float32)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        hvd.allreduce_(array)
+
+
+def test_a_disagreement_is_a_runtime_error_as_in_horovod() -> None:
+    assert issubclass(hvd.CollectiveMismatchError, RuntimeError)
+    assert not issubclass(hvd.CollectiveMismatchError, hvd.HorovodInternalError)  # the loop must not try it again
