@@ -22,7 +22,7 @@ ENDED = ".status.containerStatuses[*].state.terminated"
 BASE = "paddle-test/base"
 # what this machine needs for `docker build`: no registry has the base, and downloads need its CA bundle
 BUILD_OPTIONS = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
-BUILD_OPTIONS += ["--build-arg", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "--network", "host"]
+BUILD_OPTIONS += ["--build-arg", "PIP_CERT=/ca.crt", "--network", "host"]
 
 
 def run(*command: str | Path, check: bool = True, stdin: str | None = None, env: dict[str, str] | None = None) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import gru as hot
+from kernels import recurrent as hot
 from proto.ModelConfig_pb2 import LayerConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.arrays.arguments import Argument

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import lstm as hot
 from kernels import plain, rows, steps
+from kernels import recurrent as hot
 from trainer.arrays.activations import ACTIVATIONS
 from trainer.layers.recurrent import lstm
 from trainer.layers.recurrent.step_activations import STEP_ACTIVATIONS

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.gru import GruRun
+from kernels.recurrent import GruRun
 from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing

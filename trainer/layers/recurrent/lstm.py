@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels import lstm as hot
+from kernels import recurrent as hot
 from kernels.rows import sum_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError
