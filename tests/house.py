@@ -47,6 +47,7 @@ EXCEPTIONS: Reasons = {
     ("late import", "trainer/telemetry/*"): "the page of the report and of metrics, only where they are wanted",
     ("late import", "trainer/training/assembly.py:_import_servers"): "73 ms of CPU time that a local run saves",
     ("parameters", "elastic/*"): "Horovod 0.28's, which its users and tests call",
+    ("parameters", "*/lstm.py:*"): "the letters of the formula, of which there are many",
     ("parameters", "*/recurrent.py:*"): "the letters of the formula; numpy and C take the same ones in the same order",
     ("parameters", "localcluster/cluster.py:Cluster.__init__"): "settings by keyword, each with a default",
     ("parameters", "trainer/arrays/arguments.py:Argument.__init__"): "the fields of v0.10's Argument, all optional",
