@@ -175,8 +175,7 @@ class Mesh:
         try:
             peer.connection.send(frames.encode(kind, sequence, note, payload, peer.key, piece))
         except OSError as exc:
-            # handle the earlier messages of the rank first: they may hold the reason for its loss
-            peer.gone = peer.gone or f"its connection ended ({exc})"
+            self._lose(peer, exc)
             return
         if peer.connection.unsent and number not in self._writing:
             self._writing.add(number)
@@ -231,10 +230,16 @@ class Mesh:
         try:
             peer.connection.flush()
         except OSError as exc:
-            peer.gone = peer.gone or f"its connection ended ({exc})"
+            self._lose(peer, exc)
         if not peer.connection.unsent:
             self._writing.discard(number)
             self._poller.modify(peer.connection.stream, select.POLLIN)
+
+    def _lose(self, peer: PeerRank, exc: OSError) -> None:
+        """Record that nothing can be sent to a rank any more, after its last messages: they may hold the reason."""
+        with contextlib.suppress(ProtocolError):
+            peer.read()
+        peer.gone = peer.gone or f"its connection ended ({exc})"
 
     def flush(self, deadline: float) -> None:
         """Wait until every message has been sent, so that arrays may change."""

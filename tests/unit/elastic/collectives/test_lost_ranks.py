@@ -20,6 +20,7 @@ from collective_ranks import DEADLINE_S, MemoryStore, groups, on_all
 from ports import free_ports
 
 from elastic.collectives.forming import form
+from elastic.collectives.frames import FrameKind
 from elastic.collectives.joining import GroupPlan
 from elastic.collectives.mesh import Pulse
 from elastic.collectives.requests import CollectiveKind, Reduction
@@ -174,6 +175,21 @@ def test_the_silence_of_others_counts_only_while_this_rank_listens() -> None:
     assert pulse.is_due(11.0)
     assert [pulse.look(now) for now in (20.0, 21.0, 22.5)] == [20.0] * 3
     assert pulse.look(60.0) == 60.0  # it has computed
+
+
+def test_the_reason_of_a_rank_that_has_closed_is_read_before_its_loss_counts() -> None:
+    """A survivor that sent to another survivor named that one, and not the rank that was killed."""
+    with groups(2) as made:
+        mesh, other = made[0]._mesh, made[1]._mesh
+        with pytest.raises(HorovodInternalError):
+            other.fail("rank 7 is lost")
+        deadline = time.monotonic() + DEADLINE_S
+        with made[0]._driving:
+            while not mesh.peers[1].gone:
+                assert time.monotonic() < deadline
+                mesh.send(1, FrameKind.ALIVE, 0)
+            with pytest.raises(HorovodInternalError, match="rank 1 has ended the group: rank 7 is lost"):
+                mesh.check()
 
 
 @pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
