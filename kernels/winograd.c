@@ -68,49 +68,75 @@ INLINE void tile_to_points(Lanes *x, int step) { /* the transpose of points_to_t
 
 /* ----- 16 tiles: from planes, to planes */
 
-/* The place of tile `number` in its plane, whose address is set. */
-INLINE void locate(const Tiles *tiles, Py_ssize_t number, Py_ssize_t channel, Py_ssize_t *plane, Py_ssize_t *y, Py_ssize_t *x) {
-    Py_ssize_t image = number / (tiles->rows * tiles->columns), row = number / tiles->columns % tiles->rows;
-    *plane = (image * tiles->channels + channel) * tiles->height * tiles->width;
-    *y = row * TILE - tiles->padding;
-    *x = number % tiles->columns * TILE - tiles->padding;
+/* A tile: the offset of its plane, and its first row and column there. */
+typedef struct {
+    Py_ssize_t plane, y, x;
+} Place;
+
+INLINE Place first_place(const Tiles *tiles, Py_ssize_t channel) {
+    return (Place){channel * tiles->height * tiles->width, -tiles->padding, -tiles->padding};
 }
 
-INLINE int is_inside(const Tiles *tiles, Py_ssize_t y, Py_ssize_t x, int size) {
-    return y >= 0 && x >= 0 && y + size <= tiles->height && x + size <= tiles->width;
+/* The next tile to the right, then below, then of the same channel's next image. */
+INLINE void advance(const Tiles *tiles, Place *place) {
+    place->x += TILE;
+    if (place->x < tiles->columns * TILE - tiles->padding) return;
+    place->x = -tiles->padding;
+    place->y += TILE;
+    if (place->y < tiles->rows * TILE - tiles->padding) return;
+    place->y = -tiles->padding;
+    place->plane += tiles->channels * tiles->height * tiles->width;
 }
 
-/* Copy `size` x `size` pixels of a plane to a lane; those outside the plane are 0. */
-INLINE void take(Lanes *to, int lane, const float *plane, const Tiles *tiles, Py_ssize_t y, Py_ssize_t x, int size) {
-    int inside = is_inside(tiles, y, x, size);
-    for (int r = 0; r < size; r++)
-        for (int c = 0; c < size; c++)
-            to[r * WINDOW + c][lane] = inside || (y + r >= 0 && y + r < tiles->height && x + c >= 0 && x + c < tiles->width)
-                                           ? plane[(y + r) * tiles->width + x + c] : 0;
+INLINE int is_inside(const Tiles *tiles, Place at, int size) {
+    return at.y >= 0 && at.x >= 0 && at.y + size <= tiles->height && at.x + size <= tiles->width;
+}
+
+/* The rows or columns [first, last) of a tile that are in a plane of this length. */
+INLINE void clip(Py_ssize_t begin, Py_ssize_t length, int size, int *first, int *last) {
+    *first = begin < 0 ? (int)(-begin < size ? -begin : size) : 0;
+    *last = begin + size <= length ? size : begin < length ? (int)(length - begin) : 0;
+}
+
+/* Copy `size` x `size` pixels of an image to a lane; those outside the plane stay as they are. */
+INLINE void take(Lanes *to, int lane, const float *images, const Tiles *tiles, Place at, int size) {
+    const float *from = images + at.plane + at.y * tiles->width + at.x;
+    int top = 0, bottom = size, left = 0, right = size;
+    if (is_inside(tiles, at, size)) {
+        for (int r = 0; r < size; r++, from += tiles->width)
+            for (int c = 0; c < size; c++) to[r * WINDOW + c][lane] = from[c];
+        return;
+    }
+    clip(at.y, tiles->height, size, &top, &bottom);
+    clip(at.x, tiles->width, size, &left, &right);
+    for (int r = top; r < bottom; r++)
+        for (int c = left; c < right; c++) to[r * WINDOW + c][lane] = from[r * tiles->width + c];
 }
 
 FUSING static void windows_loop(float *out, const float *images, const Tiles *tiles) {
     Py_ssize_t count = tiles->n * tiles->rows * tiles->columns;
-    for (Py_ssize_t c = 0; c < tiles->channels; c++)
+    for (Py_ssize_t c = 0; c < tiles->channels; c++) {
+        Place place = first_place(tiles, c);
         for (Py_ssize_t first = 0; first < count; first += LANES) {
             Lanes points[POINTS] = {0};
             int filled = count - first < LANES ? (int)(count - first) : LANES;
             for (int lane = 0; lane < filled; lane++) {
-                Py_ssize_t plane, y, x;
-                locate(tiles, first + lane, c, &plane, &y, &x);
-                take(points, lane, images + plane, tiles, y, x, WINDOW);
+                take(points, lane, images, tiles, place, WINDOW);
+                advance(tiles, &place);
             }
             for (int i = 0; i < WINDOW; i++) window_to_points(points + i, WINDOW);
             for (int i = 0; i < WINDOW; i++) window_to_points(points + i * WINDOW, 1);
             for (int i = 0; i < POINTS; i++)
                 memcpy(out + (i * tiles->channels + c) * count + first, points[i], filled * sizeof **points);
         }
+    }
 }
 
 FUSING static void windows_gradient_loop(float *images, const float *gradient, const Tiles *tiles) {
     Py_ssize_t count = tiles->n * tiles->rows * tiles->columns;
     memset(images, 0, tiles->n * tiles->channels * tiles->height * tiles->width * sizeof *images);
-    for (Py_ssize_t c = 0; c < tiles->channels; c++)
+    for (Py_ssize_t c = 0; c < tiles->channels; c++) {
+        Place place = first_place(tiles, c);
         for (Py_ssize_t first = 0; first < count; first += LANES) {
             Lanes points[POINTS];
             int filled = count - first < LANES ? (int)(count - first) : LANES;
@@ -121,20 +147,23 @@ FUSING static void windows_gradient_loop(float *images, const float *gradient, c
             for (int i = 0; i < WINDOW; i++) points_to_window(points + i, WINDOW);
             for (int i = 0; i < WINDOW; i++) points_to_window(points + i * WINDOW, 1);
             for (int lane = 0; lane < filled; lane++) {
-                Py_ssize_t plane, y, x;
-                locate(tiles, first + lane, c, &plane, &y, &x);
-                int inside = is_inside(tiles, y, x, WINDOW);
-                for (int r = 0; r < WINDOW; r++)
-                    for (int k = 0; k < WINDOW; k++)
-                        if (inside || (y + r >= 0 && y + r < tiles->height && x + k >= 0 && x + k < tiles->width))
-                            images[plane + (y + r) * tiles->width + x + k] += points[r * WINDOW + k][lane];
+                int top, bottom, left, right;
+                clip(place.y, tiles->height, WINDOW, &top, &bottom);
+                clip(place.x, tiles->width, WINDOW, &left, &right);
+                float *to = images + place.plane + place.y * tiles->width + place.x;
+                for (int r = top; r < bottom; r++)
+                    for (int k = left; k < right; k++) to[r * tiles->width + k] += points[r * WINDOW + k][lane];
+                advance(tiles, &place);
             }
         }
+    }
 }
 
 FUSING static void maps_loop(float *maps, const float *products, const float *bias, const Tiles *tiles) {
     Py_ssize_t count = tiles->n * tiles->rows * tiles->columns;
-    for (Py_ssize_t c = 0; c < tiles->channels; c++)
+    for (Py_ssize_t c = 0; c < tiles->channels; c++) {
+        Place place = first_place(tiles, c);
+        float shift = bias ? bias[c] : 0;
         for (Py_ssize_t first = 0; first < count; first += LANES) {
             Lanes points[POINTS];
             int filled = count - first < LANES ? (int)(count - first) : LANES;
@@ -145,33 +174,35 @@ FUSING static void maps_loop(float *maps, const float *products, const float *bi
             for (int i = 0; i < WINDOW; i++) points_to_tile(points + i, WINDOW);
             for (int i = 0; i < TILE; i++) points_to_tile(points + i * WINDOW, 1);
             for (int lane = 0; lane < filled; lane++) {
-                Py_ssize_t plane, y, x;
-                locate(tiles, first + lane, c, &plane, &y, &x);
-                int inside = is_inside(tiles, y, x, TILE);
-                for (int r = 0; r < TILE; r++)
-                    for (int k = 0; k < TILE; k++)
-                        if (inside || (y + r < tiles->height && x + k < tiles->width))
-                            maps[plane + (y + r) * tiles->width + x + k] = points[r * WINDOW + k][lane] + (bias ? bias[c] : 0);
+                int top, bottom, left, right;
+                clip(place.y, tiles->height, TILE, &top, &bottom);
+                clip(place.x, tiles->width, TILE, &left, &right);
+                float *to = maps + place.plane + place.y * tiles->width + place.x;
+                for (int r = top; r < bottom; r++)
+                    for (int k = left; k < right; k++) to[r * tiles->width + k] = points[r * WINDOW + k][lane] + shift;
+                advance(tiles, &place);
             }
         }
+    }
 }
 
 FUSING static void maps_gradient_loop(float *out, const float *maps, const Tiles *tiles) {
     Py_ssize_t count = tiles->n * tiles->rows * tiles->columns;
-    for (Py_ssize_t c = 0; c < tiles->channels; c++)
+    for (Py_ssize_t c = 0; c < tiles->channels; c++) {
+        Place place = first_place(tiles, c);
         for (Py_ssize_t first = 0; first < count; first += LANES) {
             Lanes points[POINTS] = {0};
             int filled = count - first < LANES ? (int)(count - first) : LANES;
             for (int lane = 0; lane < filled; lane++) {
-                Py_ssize_t plane, y, x;
-                locate(tiles, first + lane, c, &plane, &y, &x);
-                take(points, lane, maps + plane, tiles, y, x, TILE);
+                take(points, lane, maps, tiles, place, TILE);
+                advance(tiles, &place);
             }
             for (int i = 0; i < TILE; i++) tile_to_points(points + i, WINDOW);
             for (int i = 0; i < WINDOW; i++) tile_to_points(points + i * WINDOW, 1);
             for (int i = 0; i < POINTS; i++)
                 memcpy(out + (i * tiles->channels + c) * count + first, points[i], filled * sizeof **points);
         }
+    }
 }
 
 /* ----- The functions of the module */
@@ -183,7 +214,7 @@ static int read_tiles(PyObject *const *args, Py_ssize_t pixels, Py_ssize_t point
     Py_ssize_t *fields[] = {&tiles->channels, &tiles->height, &tiles->width, &tiles->rows, &tiles->columns, &tiles->padding};
     for (int i = 0; i < TILE_NUMBERS; i++) {
         *fields[i] = PyLong_AsSsize_t(args[i]);
-        if (*fields[i] < (i == 5 ? 0 : 1) || *fields[i] > 1 << 20) return -1;
+        if (*fields[i] < (i == 5 ? 0 : 1) || *fields[i] > 1 << 16) return -1;
     }
     Py_ssize_t image = tiles->channels * tiles->height * tiles->width;
     tiles->n = pixels / image;

@@ -174,12 +174,17 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": RowActivation(_tanh, _tanh_backward),
 }
 
+OVERWRITING: dict[str, Activation] = {"relu": RowActivation(lambda z: np.maximum(z, 0, out=z), _relu_backward)}
 
-def find_activation(name: str, layer: str) -> Activation:
+
+def find_activation(name: str, layer: str, *, overwrites: bool = False) -> Activation:
     """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
+    Args: overwrites: whether y may take the place of z; large images fit into the cache only once.
     Raises: ConfigError: the activation is not supported; the text lists the supported ones.
     """
+    if overwrites and name in OVERWRITING:
+        return OVERWRITING[name]
     found = ACTIVATIONS.get("" if name == "linear" else name)
     if found is None:
         supported = ", ".join(repr(known) for known in ACTIVATIONS)

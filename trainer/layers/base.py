@@ -26,6 +26,7 @@ class Layer:
     takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input with repeated rows
     applies_coeff: ClassVar[bool] = False  # True: a cost that scales its gradients by `coeff` itself
     applies_activation: ClassVar[bool] = False  # True: it applies `active_type` to its output itself
+    owns_result: ClassVar[bool] = False  # True: only the activation reads what `forward` returns, and may overwrite it
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config

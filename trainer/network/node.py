@@ -34,7 +34,7 @@ class Node:
         self.config = config
         self.name: str = config.name
         self.layer: Layer = find_layer(config)(config, parameters)
-        self.output = OutputStage(config, applies_activation=self.layer.applies_activation)
+        self.output = OutputStage(config, self.layer)
         self.inputs: list[str] = [one.input_layer_name for one in config.inputs]
         self._arguments: list[str] = [one.input_layer_argument for one in config.inputs]
         self._wanted: list[bool] = []
@@ -88,10 +88,11 @@ class OutputStage:
     Raises: ConfigError: the activation is unknown or cannot be combined with dropout.
     """
 
-    def __init__(self, config: LayerConfig, *, applies_activation: bool) -> None:
+    def __init__(self, config: LayerConfig, layer: Layer) -> None:
         self._name: str = config.name
         # fields of the message are read only once here, because reading them is slower than a small layer
-        self._activation: Activation = find_activation("" if applies_activation else config.active_type, config.name)
+        kind = "" if layer.applies_activation else config.active_type
+        self._activation: Activation = find_activation(kind, config.name, overwrites=layer.owns_result)
         self._drop_rate: float = config.drop_rate
         self._threshold: float = config.error_clipping_threshold
         self._mask: Array | None = None

@@ -28,6 +28,8 @@ class BatchNormLayer(Layer):
     Parameters: scale, moving mean, moving variance, bias: (channels,).
     """
 
+    owns_result = True
+
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(3, 3)

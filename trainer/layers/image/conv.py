@@ -24,6 +24,7 @@ class ConvolutionLayer(Layer):
     output, so the configuration has already applied caffe_mode (rounding down).
     """
 
+    owns_result = True
     dimensions: ClassVar[int] = 2
     is_transposed: ClassVar[bool] = False
 

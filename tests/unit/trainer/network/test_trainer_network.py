@@ -5,7 +5,7 @@ import pytest
 
 from proto.ModelConfig_pb2 import ModelConfig
 from runtime.errors import ConfigError, DataError
-from trainer.arrays.activations import ACTIVATIONS
+from trainer.arrays.activations import ACTIVATIONS, OVERWRITING, find_activation
 from trainer.arrays.arguments import Argument, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import UPPER, Stream
@@ -182,6 +182,15 @@ def test_sequence_softmax_adds_up_to_one_in_every_sequence():
 def test_sequence_softmax_wants_sequences_of_numbers():
     with pytest.raises(ConfigError, match="size 1"):
         ACTIVATIONS["sequence_softmax"].forward(np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("kind", sorted(OVERWRITING))
+def test_an_activation_in_place_gives_the_same(kind):
+    z = np.array([[-2, -0.0, 0, 3, np.nan, np.inf, -np.inf]], np.float32)
+    expected = ACTIVATIONS[kind].forward(z)
+    y = find_activation(kind, "conv", overwrites=True).forward(z)
+    np.testing.assert_array_equal(y, expected)
+    assert y is z and find_activation(kind, "fc") is ACTIVATIONS[kind]
 
 
 def test_a_batch_of_empty_rows_gives_the_bias():
