@@ -65,19 +65,19 @@ def test_double_precision_and_empty_batches_go_by_windows():
 @pytest.mark.parametrize(
     "shape, channels, groups, is_tiled",
     [
-        (windows(8, 8), 16, 1, True),
-        (windows(8, 8), 15, 1, False),
-        (windows(8, 8), 32, 2, False),
-        (windows(8, 8, stride=2), 16, 1, False),
-        (windows(8, 8, dilation=2), 16, 1, False),
-        (windows(8, 8, padding=2, size=5), 16, 1, False),
-        (windows(2, 2), 16, 1, False),
-        (windows(4, 5), 16, 1, True),
-        (ImageWindows((WindowAxis(8, 8, 3, 1, 1),) * 3), 16, 1, False),
+        (windows(8, 8), 32, 1, True),
+        (windows(8, 8), 31, 1, False),
+        (windows(8, 8), 64, 2, False),
+        (windows(8, 8, stride=2), 32, 1, False),
+        (windows(8, 8, dilation=2), 32, 1, False),
+        (windows(8, 8, padding=2, size=5), 32, 1, False),
+        (windows(2, 2), 32, 1, False),
+        (windows(4, 5), 32, 1, True),
+        (ImageWindows((WindowAxis(8, 8, 3, 1, 1),) * 3), 32, 1, False),
     ],
 )
 def test_only_fitting_convolutions_are_tiled(shape, channels, groups, is_tiled):
-    assert isinstance(make_convolution(shape, channels, 16, groups), WinogradConvolution) == is_tiled
+    assert isinstance(make_convolution(shape, channels, 32, groups), WinogradConvolution) == is_tiled
 
 
 @pytest.mark.skipif(compiled is None, reason="about the compiled module")
