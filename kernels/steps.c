@@ -56,22 +56,49 @@ static PyObject *differentiate(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-/* subtract each row's maximum, limit to the floor; then exponentiate all; then divide by the row's sum */
-FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float floor) {
-    for (Py_ssize_t r = 0; r < rows; r++) {
-        float *row = y + r * width, largest = row[0];
-        for (Py_ssize_t j = 1; j < width; j++) largest = row[j] > largest ? row[j] : largest;
-        for (Py_ssize_t j = 0; j < width; j++) {
-            float below = row[j] - largest;
-            row[j] = below < floor ? floor : below;
-        }
+enum { LANES = 16, ROWS = 8 };
+
+static inline __attribute__((always_inline)) float largest_of(const float *row, Py_ssize_t width) {
+    float largest[LANES], result = row[0];
+    Py_ssize_t j = 0;
+    if (width >= 4 * LANES) {
+        for (int k = 0; k < LANES; k++) largest[k] = row[k];
+        for (; j + LANES <= width; j += LANES)
+            for (int k = 0; k < LANES; k++) largest[k] = row[j + k] > largest[k] ? row[j + k] : largest[k];
+        for (int k = 0; k < LANES; k++) result = largest[k] > result ? largest[k] : result;
     }
-    for (Py_ssize_t i = 0; i < rows * width; i++) y[i] = nearest_exp_of(y[i]);
-    for (Py_ssize_t r = 0; r < rows; r++) {
-        float *row = y + r * width, sum = 0;
-        for (Py_ssize_t j = 0; j < width; j++) sum += row[j];
-        float share = 1.0f / sum;
-        for (Py_ssize_t j = 0; j < width; j++) row[j] *= share;
+    for (; j < width; j++) result = row[j] > result ? row[j] : result;
+    return result;
+}
+
+/* The sums of several rows at once, because each addition waits for the previous one of its row. */
+static inline __attribute__((always_inline)) void sum_rows_of(float *sums, const float *y, int rows, Py_ssize_t width) {
+    for (int k = 0; k < rows; k++) sums[k] = 0;
+    for (Py_ssize_t j = 0; j < width; j++)
+        for (int k = 0; k < rows; k++) sums[k] += y[k * width + j];
+}
+
+/* subtract each row's maximum, limit to the floor, and exponentiate; then divide by the row's sum */
+FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float floor) {
+    for (Py_ssize_t r = 0; r < rows; r += ROWS) {
+        int count = rows - r < ROWS ? (int)(rows - r) : ROWS;
+        float sums[ROWS], *first = y + r * width;
+        for (int k = 0; k < count; k++) {
+            float *row = first + k * width, largest = largest_of(row, width);
+            for (Py_ssize_t j = 0; j < width; j++) {
+                float below = row[j] - largest;
+                row[j] = below < floor ? floor : below;
+            }
+        }
+        for (Py_ssize_t i = 0; i < count * width; i++) first[i] = nearest_exp_of(first[i]);
+        if (count == ROWS)
+            sum_rows_of(sums, first, ROWS, width);
+        else
+            sum_rows_of(sums, first, count, width);
+        for (int k = 0; k < count; k++) {
+            float share = 1.0f / sums[k];
+            for (Py_ssize_t j = 0; j < width; j++) first[k * width + j] *= share;
+        }
     }
 }
 
