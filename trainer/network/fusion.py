@@ -5,11 +5,9 @@ Layers that keep their names keep their outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
-from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
-from trainer.layers.recurrent.gru import GROUP_RUN
-from trainer.layers.recurrent.subnetworks import Group
+from proto.ModelConfig_pb2 import LayerConfig
 from trainer.layers.sequence import attention, window_fc
 
 RISING = frozenset({"", "brelu", "exponential", "linear", "relu", "sigmoid", "softrelu", "softsign", "stanh", "tanh"})
@@ -73,51 +71,6 @@ def _join_scores(layers: Layers, kept: Set[str]) -> Layers:
         if all(one.name not in kept and len(readers[one.name]) == 1 for one in (sums, expanded)):
             joined |= {score.name: _join_score(expanded, sums, score), sums.name: None, expanded.name: None}
     return [one for layer in layers if (one := joined.get(layer.name, layer)) is not None]
-
-
-def join_gru_groups(config: ModelConfig, groups: Mapping[str, Group]) -> tuple[ModelConfig, dict[str, Group]]:
-    """Return the model and its groups; a group of which a step is only a GRU becomes one layer.
-
-    It runs all steps at once.
-
-    Args: config, groups: see `separate_groups`.
-    """
-    steps = {name: step for name, group in groups.items() if (step := _find_gru(group)) is not None}
-    if not steps:
-        return config, dict(groups)
-    joined = ModelConfig()
-    joined.CopyFrom(config)
-    del joined.layers[:]
-    for layer in config.layers:
-        group = layer.inputs[0].input_layer_name if layer.type == "gather_agent" else ""
-        if layer.name not in steps:
-            joined.layers.add().CopyFrom(_join_gru(groups[group], steps[group], layer) if group in steps else layer)
-    return joined, {name: group for name, group in groups.items() if name not in steps}
-
-
-def _find_gru(group: Group) -> LayerConfig | None:
-    """Return a GRU that is the only layer of its group: one input, one result, one memory that starts with zeros."""
-    record = group.record
-    layers = [one for one in group.step.layers if one.type not in ("agent", "scatter_agent")]
-    if record.HasField("generator") or (len(record.in_links), len(record.out_links), len(record.memories)) != (1, 1, 1):
-        return None
-    if [one.type for one in layers] != ["gru_step"] or not _is_left_alone(layers[0]):
-        return None
-    memory, link, step = record.memories[0], record.in_links[0], layers[0]
-    boots = memory.boot_layer_name or memory.boot_bias_parameter_name or memory.HasField("boot_with_const_id")
-    is_plain = not (boots or memory.is_sequence or link.has_subseq)
-    reads = [one.input_layer_name for one in step.inputs] == [link.link_name, memory.link_name]
-    is_remembered = step.name == memory.layer_name == record.out_links[0].layer_name
-    return step if reads and is_remembered and is_plain else None
-
-
-def _join_gru(group: Group, step: LayerConfig, result: LayerConfig) -> LayerConfig:
-    joined = LayerConfig()
-    joined.CopyFrom(step)
-    joined.name, joined.type, joined.reversed = result.name, GROUP_RUN, group.record.reversed
-    del joined.inputs[1:]
-    joined.inputs[0].input_layer_name = group.record.in_links[0].layer_name
-    return joined
 
 
 def _is_window(layer: LayerConfig) -> bool:

@@ -19,8 +19,9 @@ from trainer.layers.recurrent.group import GroupLayer
 from trainer.layers.recurrent.state import StatefulLayer
 from trainer.layers.recurrent.subnetworks import Group, separate_groups
 from trainer.network.batch_states import STATES_KEY, BatchStates
-from trainer.network.fusion import fuse, join_gru_groups
+from trainer.network.fusion import fuse
 from trainer.network.gradient_flows import GradientFlows
+from trainer.network.groups import simplify_groups
 from trainer.network.node import Node
 from trainer.network.several import SEVERAL, join_networks
 
@@ -42,7 +43,7 @@ class Network:
         self.parameters = parameters
         config = join_networks(config)
         _refuse_unsupported(config)
-        config, groups = join_gru_groups(*separate_groups(config))
+        config, groups = simplify_groups(*separate_groups(config))
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]

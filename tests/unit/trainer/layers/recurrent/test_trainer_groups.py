@@ -510,6 +510,37 @@ def test_gradients_of_a_step_taken_apart_agree_with_finite_differences():
     check_gradients(*network(lambda x: [sum_of(one) for one in taken_apart(x)]), x=frames())
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scores_of_a_step_are_computed_outside_of_the_group(reverse):
+    def make(x):
+        def step(row):
+            h = fc_layer([row, memory(name="h", size=SIZE)], size=SIZE, name="h")
+            return fc_layer(h, size=2, act=SoftmaxActivation(), name="scores"), fc_layer(h, size=SIZE, name="again"), h
+
+        scores, again, h = recurrent_group(step=step, input=fc_layer(x, size=SIZE), name="g", reverse=reverse)
+        return [sum_of(scores), sum_of(again), sum_of(h)]
+
+    def spelled_out(x):
+        def step(row):
+            return fc_layer([row, memory(name="h", size=SIZE)], size=SIZE, name="h")
+
+        h = recurrent_group(step=step, input=fc_layer(x, size=SIZE), name="g", reverse=reverse)
+        scores, again = fc_layer(h, size=2, act=SoftmaxActivation()), fc_layer(h, size=SIZE)
+        return [sum_of(scores), sum_of(again), sum_of(h)]
+
+    net, table = network(make)
+    x = frames()
+    check_gradients(net, table, x=x)
+    assert "h@g" in net.outputs
+    same, other = network(spelled_out)
+    for one, parameter in zip(table, other, strict=True):
+        parameter.value[:] = one.value
+    run(net, x=x)
+    run(same, x=x)
+    for one, other_name in zip(net.output_names, same.output_names, strict=True):
+        np.testing.assert_allclose(net.outputs[one].value, same.outputs[other_name].value, rtol=1e-12)
+
+
 def test_a_group_without_memories_runs_at_once():
     net, table = network(lambda x: recurrent_group(step=lambda row: fc_layer(row, size=SIZE, name="h"), input=x))
     same, whole = network(lambda x: fc_layer(x, size=SIZE))
