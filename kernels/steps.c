@@ -110,6 +110,16 @@ FAST static void softmax_gradient_loop(float *out, const float *g, const float *
     }
 }
 
+/* g is zero but for values[r] in column columns[r] of row r */
+FAST static void picked_softmax_gradient_loop(float *out, const float *y, const float *values, const int64_t *columns, Py_ssize_t rows,
+                                              Py_ssize_t width) {
+    for (Py_ssize_t r = 0; r < rows; r++, out += width, y += width) {
+        float picked = y[columns[r]], sum = values[r] * picked, minus = 0.0f - sum;
+        for (Py_ssize_t j = 0; j < width; j++) out[j] = minus * y[j];
+        out[columns[r]] = (values[r] - sum) * picked;
+    }
+}
+
 /* softmax(y, width, floor): in the place of z */
 static PyObject *softmax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
@@ -134,5 +144,21 @@ static PyObject *softmax_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
+/* picked_softmax_gradient(out, y, values, columns, width) */
+static PyObject *picked_softmax_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    NEED(5);
+    Py_ssize_t n, rows, more, width = PyLong_AsSsize_t(args[4]);
+    float *data[2];
+    if (same_length(&arrays, args, 2, 1, data, &n) < 0) return fail(&arrays, "");
+    const float *values = read_floats(&arrays, args[2], &rows);
+    const int64_t *columns = values ? read_integers(&arrays, args[3], &more) : NULL;
+    if (!columns || width < 1 || n != rows * width || more != rows) return fail(&arrays, "the rows do not fit");
+    if (!in_range(columns, rows, width)) return fail(&arrays, "a column is not in its row");
+    Py_BEGIN_ALLOW_THREADS
+    picked_softmax_gradient_loop(data[0], data[1], values, columns, rows, width);
+    Py_END_ALLOW_THREADS
+    DONE;
+}
+
 PyMethodDef steps_functions[] = {FUNCTION(activate), FUNCTION(differentiate), FUNCTION(softmax), FUNCTION(softmax_gradient),
-                                 {NULL, NULL, 0, NULL}};
+                                 FUNCTION(picked_softmax_gradient), {NULL, NULL, 0, NULL}};

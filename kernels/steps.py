@@ -56,6 +56,17 @@ def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
     return True
 
 
+def differentiate_picked_softmax(out: Array, values: Array, columns: Ids, y: Array) -> bool:
+    """Write the gradient of a softmax's z, where that of y is values[i] in column columns[i] of row i, zero elsewhere.
+
+    Shapes: out, y: (rows, width), not empty; values, columns: (rows,).
+    """
+    if compiled is None or not fits(out, values, y) or not y.size:
+        return False
+    compiled.picked_softmax_gradient(out, y, values, np.ascontiguousarray(columns, np.int64), y.shape[1])
+    return True
+
+
 def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
     """Return tanh(x[i] + rows[s]) for the frames i of each sequence s.
 

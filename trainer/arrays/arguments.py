@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.rows import add_rows, all_inside
+from kernels.rows import add_rows, all_inside, put_columns
 from runtime.errors import BugError
 
 Array = npt.NDArray[np.floating[Any]]
@@ -184,7 +184,23 @@ class DistinctGradient:
     rows: Array
 
 
-Flowing = Array | DistinctGradient | None  # the gradient that a layer returns for an input
+@dataclass(frozen=True)
+class PickedGradient:
+    """The gradient of a matrix that is zero but for one number in each row: values[i] in column columns[i].
+
+    Shapes: columns, values: (rows,).
+    """
+
+    columns: Ids
+    values: Array
+    width: int
+
+    def to_dense(self) -> Array:
+        """Return the matrix, (rows, width)."""
+        return put_columns(self.values, self.columns, self.width)
+
+
+Flowing = Array | DistinctGradient | PickedGradient | None  # the gradient that a layer returns for an input
 
 
 # ratio of possible ids to ids of a batch above which sorting the batch's ids is faster than a table of all ids

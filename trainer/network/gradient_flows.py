@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from trainer.arrays.arguments import Array, DistinctGradient
+from trainer.arrays.arguments import Array, DistinctGradient, PickedGradient
 
 DISTINCT = "distinct rows"  # not the name of any output: the key of the gradient of the default output's distinct rows
 
@@ -18,9 +19,16 @@ class GradientFlows:
 
     def __init__(self, gradients: Mapping[str, Array]) -> None:
         self._gradients: dict[str, dict[str, Array]] = {name: {"": one} for name, one in gradients.items()}
+        self._picked: dict[str, PickedGradient] = {}  # gradients of default outputs that have no other part
 
-    def add(self, name: str, part: Array | DistinctGradient, output: str = "") -> None:
+    def add(self, name: str, part: Array | DistinctGradient | PickedGradient, output: str = "") -> None:
         """Add a part to the gradient of a layer's output; the part itself is not changed."""
+        if isinstance(part, PickedGradient):
+            if not output and name not in self._gradients:
+                self._gradients[name], self._picked[name] = {}, part
+                return
+            part = part.to_dense()
+        self._spread(name)
         gradients = self._gradients.setdefault(name, {})
         if isinstance(part, DistinctGradient):
             part, output = part.rows, DISTINCT
@@ -29,6 +37,9 @@ class GradientFlows:
     def scale(self, name: str, factor: float) -> None:
         """Multiply the present gradient of a layer's default output."""
         gradients = self._gradients[name]
+        picked = self._picked.get(name)
+        if picked is not None:
+            self._picked[name] = replace(picked, values=picked.values * picked.values.dtype.type(factor))
         for output in gradients.keys() & {"", DISTINCT}:
             gradients[output] = gradients[output] * gradients[output].dtype.type(factor)
 
@@ -36,6 +47,17 @@ class GradientFlows:
         """Return whether a gradient of the layer has been added."""
         return name in self._gradients
 
+    def take_picked(self, name: str) -> PickedGradient | None:
+        """Return and remove the gradient of the default output, if it has only one number in each row."""
+        return self._picked.pop(name, None)
+
     def take(self, name: str) -> dict[str, Array]:
         """Return and remove the gradients of a layer's outputs; "" is the default output."""
+        self._spread(name)
         return self._gradients.pop(name)
+
+    def _spread(self, name: str) -> None:
+        """Turn a picked gradient into one with all its zeros."""
+        picked = self._picked.pop(name, None)
+        if picked is not None:
+            self._gradients[name][""] = picked.to_dense()

@@ -16,7 +16,7 @@ from proto.ModelConfig_pb2 import LayerConfig
 from runtime import glog
 from runtime.errors import ConfigError
 from trainer.arrays.activations import Activation, find_activation
-from trainer.arrays.arguments import Argument, Array, Ids, sum_repeated
+from trainer.arrays.arguments import Argument, Array, Ids, PickedGradient, sum_repeated
 from trainer.arrays.parameters import ParameterTable
 from trainer.arrays.rng import Stream
 from trainer.layers import find_layer
@@ -68,8 +68,9 @@ class Node:
 
         y = drop(activation(z)) and z = layer(x of every input), so dy -> dz -> dx of every input.
         """
+        picked = flows.take_picked(self.name) if self.output.takes_picked else None
         dy = flows.take(self.name)
-        dz = self.output.backward(dy)
+        dz = self.output.backward(dy) if picked is None else self.output.backward_picked(picked)
         self.layer.extra_gradients = dy  # the remaining entries are gradients of further outputs
         flowing = self.layer.backward(dz, self._wanted)
         for position, (name, output, dx) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
@@ -131,6 +132,17 @@ class OutputStage:
         if self._index is not None and not self._keeps_distinct:
             return sum_repeated(dz, self._index)
         return dz
+
+    @property
+    def takes_picked(self) -> bool:
+        """Whether `backward_picked` can be called instead of `backward`."""
+        is_plain = not (self._drop_rate or self._threshold or self.keeps_gradient) and self._index is None
+        return is_plain and self._activation.backward_picked is not None
+
+    def backward_picked(self, gradient: PickedGradient) -> Array:
+        """Return the gradient of the layer's result from a gradient of the output with one number in each row."""
+        assert self._activation.backward_picked is not None  # takes_picked
+        return self._activation.backward_picked(gradient, self._y)
 
     @property
     def _keeps_distinct(self) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kernels.rows import pick_columns, put_columns
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
-from trainer.arrays.arguments import Argument, Array, Ids, Sparse, find_bad_id
+from trainer.arrays.arguments import Argument, Array, Flowing, Ids, PickedGradient, Sparse, find_bad_id
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_rows, require_same_rows
@@ -55,11 +55,15 @@ class CostLayer(Layer):
         costs = self.row_costs(prediction, label).reshape(-1, 1)
         return inputs[0].with_value(costs if weight is None else costs * weight)
 
-    def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
         """Return the gradient of the prediction; label and weight have none."""
         result = self.row_gradients(self._prediction, self._label)
-        result *= gradient if self._weight is None else gradient * self._weight
+        result *= self.weigh(gradient)
         return [result, *[None] * (len(wanted) - 1)]
+
+    def weigh(self, gradient: Array) -> Array:
+        """Return the gradient of each row's cost before its weight, (rows, 1)."""
+        return gradient if self._weight is None else gradient * self._weight
 
     def require_target(self, prediction: Array, label: Argument) -> Array:
         """Return the label as a matrix of the prediction's shape.
@@ -106,6 +110,12 @@ class CrossEntropyCost(CostLayer):
         """Return -1 / p[label] at the label, zero elsewhere."""
         return put_columns(-1 / self._picked, self._labels, prediction.shape[1])
 
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Return the same without the zeros, times the gradient of each row's cost."""
+        values = -1 / self._picked * self.weigh(gradient)[:, 0]
+        picked = PickedGradient(self._labels, values, self._prediction.shape[1])
+        return [picked, *[None] * (len(wanted) - 1)]
+
 
 class SquareErrorCost(CostLayer):
     """Sum over the columns of (prediction - label)^2, without a factor 1/2."""
@@ -141,6 +151,10 @@ class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
         alpha = prediction.dtype.type(self.config.softmax_selfnorm_alpha)
         result += (1 + 2 * alpha * np.log(self._sums)) / self._sums
         return result
+
+    def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
+        """Return the gradient of all columns of the prediction."""
+        return CostLayer.backward(self, gradient, wanted)
 
 
 class SoftBinaryCrossEntropyCost(CostLayer):
