@@ -183,7 +183,7 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
     if state.is_broken or state is AttemptState.GIVEN_UP:
         return describe_end(errors, record)
     if state is AttemptState.FORMING:
-        return "no trainer has begun, as far as the volume tells"
+        return "the volume shows no trainer that has begun"
     return f"{progress.get('status')}, as trainer 0 said {describe_age(progress)}"
 
 

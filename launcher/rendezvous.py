@@ -304,7 +304,8 @@ def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
     if is_over:
         return f"the others go on with at least {config.gradient_min} trainers"
     moment = to_clock(wait.began_at + config.rejoin_timeout)
-    return f"at {moment} (REJOIN_TIMEOUT) at least {config.gradient_min} trainers go on without what is missing then"
+    left = f"at least {config.gradient_min} trainers continue without the pods that are missing then"
+    return f"at {moment} (REJOIN_TIMEOUT) {left}"
 
 
 def live_uids(pods: Sequence[PodStatus]) -> set[str]:

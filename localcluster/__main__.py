@@ -42,7 +42,7 @@ another pod's output. A fault strikes once per index, so the replacement lives; 
 exit status: 0 the Job is Complete; else the exit code of the pod that the Job's failure names (PodFailurePolicy),
 else the first of our exit codes among the failed pods (64-78), 75 for any other failure and for --timeout; 143 after
 SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the manifest,
-66 a missing file, 78 this machine's loopback does not do.
+66 a missing file, 78 this machine's loopback cannot be used.
 """
 
 

@@ -208,7 +208,7 @@ class MasterClient:
 
         Args: patience: maximum seconds without a master; by default those of this client.
         """
-        return self._report(task, RETURNED, samples, "it does not go on with it", patience)
+        return self._report(task, RETURNED, samples, "it does not continue this task", patience)
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer must save the model of a pass that has ended.

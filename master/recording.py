@@ -41,7 +41,7 @@ class RegistryLink(threading.Thread):
     def __init__(self, registry: Registry, *, looks: bool) -> None:
         super().__init__(name="registry-link", daemon=True)
         self.servers: list[str | None] | None = None
-        self.trouble = "they are looked up"
+        self.trouble = "they are being read"
         self._registry, self._looks = registry, looks
         self._end: str | None = None
         self._changed = threading.Event()

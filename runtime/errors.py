@@ -172,5 +172,5 @@ SICK_VOLUME = frozenset({
 def reading_error(kind: type[PaddleError], message: str, error: OSError) -> PaddleError:
     """Return the error for a file that cannot be read: of this kind, or VolumeError if the cause may be temporary."""
     if error.errno in SICK_VOLUME:
-        return VolumeError(f"{message}: {error.strerror}; look after the volume")
+        return VolumeError(f"{message}: {error.strerror}; check the volume")
     return kind(f"{message}: {error.strerror}")

@@ -65,15 +65,20 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
     """
     parser = _Parser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
     add, default = parser.add_argument, AgentOptions()
-    add("--port", type=int, default=default.port, help=f"that the driver calls ({default.port}); 0: any free one")
-    add("--address", default=default.address, help="to listen on (all)")
+    add("--port", type=int, default=default.port, help=f"port that the driver calls ({default.port}); 0: any free one")
+    add("--address", default=default.address, help="address to listen on (all)")
     add(
         "--driver-timeout",
         type=float,
         default=default.driver_timeout,
-        help="seconds without a driver that end a worker (60)",
+        help="seconds without a driver after which a worker is ended (60)",
     )
-    add("--leave-timeout", type=float, default=default.leave_timeout, help="seconds to leave in after SIGTERM (20)")
+    add(
+        "--leave-timeout",
+        type=float,
+        default=default.leave_timeout,
+        help="seconds for workers to leave after SIGTERM (20)",
+    )
     found = AgentOptions(**vars(parser.parse_args(argv)))
     if not 0 <= found.port <= 65535:
         raise UsageError(f"--port is {found.port}; it has to be 0 to 65535")

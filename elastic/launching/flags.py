@@ -72,12 +72,18 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = RunParser(prog="paddle elastic run", allow_abbrev=False, description=WHAT)
     add = parser.add_argument
-    add("-np", "--num-proc", dest="num_proc", type=int, help="workers that the job begins with, at least")
-    add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, help="workers that it goes on with (-np)")
-    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="workers that it has at most (no bound)")
-    add("--host-discovery-script", help="prints a host a line, name or name:slots, as often as it is asked")
+    add("-np", "--num-proc", dest="num_proc", type=int, help="least number of workers with which the job begins")
+    add(
+        "--min-np",
+        "--min-num-proc",
+        dest="min_num_proc",
+        type=int,
+        help="least number of workers with which it continues (-np)",
+    )
+    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="largest number of workers (no bound)")
+    add("--host-discovery-script", help="command that prints one host per line, as name or name:slots")
     add("-H", "--hosts", help="hosts that do not change: name:slots,name:slots")
-    add("-hostfile", "--hostfile", help="the same as a file with lines name slots=number")
+    add("-hostfile", "--hostfile", help="file with the same hosts, as lines name slots=number")
     add("--slots-per-host", dest="slots", type=int, help="slots of a host for which the script prints none")
     add("--elastic-timeout", type=float, help="seconds to wait for slots (600, or HOROVOD_ELASTIC_TIMEOUT)")
     add("--reset-limit", type=int, help="how often workers may go on after a change (no bound)")
@@ -89,23 +95,32 @@ def make_parser() -> argparse.ArgumentParser:
         metavar=("MIN", "MAX"),
         help="seconds after which a blacklisted host may come back (never)",
     )
-    add("--failures-per-host", type=int, default=2, help="of its workers, after which a host is blacklisted (2)")
+    add(
+        "--failures-per-host",
+        type=int,
+        default=2,
+        help="number of failed workers after which a host is blacklisted (2)",
+    )
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
-    add("--store-dir", default="", help="directory by which a driver that is started again goes on with the workers")
+    add("--store-dir", default="", help="directory by which a restarted driver continues with the workers")
     add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
     add("--hand-over", action="store_true", help="SIGTERM leaves the workers to the next driver of --store-dir")
     add("--discovery", choices=["kubernetes"], help="finds hosts: the pods of --pod-selector, on each an agent")
     add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
-    add("--namespace", default="", help="of those pods (that of the service account)")
+    add("--namespace", default="", help="namespace of those pods (that of the service account)")
     add("--agents", dest="has_agents", action="store_true", help="starts workers by agents on this machine, too")
-    add("--agent-port", type=int, default=AGENT_PORT, help=f"of `paddle elastic agent` ({AGENT_PORT})")
+    add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
     add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (10)")
     add("--address", default="", help="name or address by which workers of agents reach the driver (found)")
-    add("--port", type=int, default=0, help="of the driver, for its workers (any free one)")
+    add("--port", type=int, default=0, help="port of the driver for its workers (any free one)")
     add("--start-timeout", type=int, help="taken and not used: no interfaces are probed")
-    add("--gloo-timeout-seconds", type=float, help="for workers to connect to each other (30)")
+    add("--gloo-timeout-seconds", type=float, help="seconds for workers to connect to each other (30)")
     add(
-        "--network-interface", "--network-interfaces", dest="nics", action=_AddNames, help="of the workers' connections"
+        "--network-interface",
+        "--network-interfaces",
+        dest="nics",
+        action=_AddNames,
+        help="interface of the workers' connections",
     )
     add("--output-filename", help="directory for rank.0/stdout, ..., and what `paddle status` shows")
     add(
@@ -118,7 +133,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport")
     add("--disable-cache", action="store_true", help="taken and not used: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
-    add("command", nargs=argparse.REMAINDER, help="of a worker, with its arguments")
+    add("command", nargs=argparse.REMAINDER, help="command of a worker, with its arguments")
     return parser
 
 

@@ -153,10 +153,11 @@ class PodApi:
             if not token:
                 return items
             if size > self.list_limit:
-                text = f"{self.url} lists pods for ever: {size >> 20} MiB and more"
+                text = f"{self.url} lists pods without end: {size >> 20} MiB and more"
                 raise ApiError(f"{text}; see what answers at KUBERNETES_SERVICE_HOST")
         raise ApiError(
-            f"{self.url} lists pods for ever: {PAGES_LIMIT} pages and more; see what answers at KUBERNETES_SERVICE_HOST"
+            f"{self.url} lists pods without end: {PAGES_LIMIT} pages and more; "
+            "see what answers at KUBERNETES_SERVICE_HOST"
         )
 
     def read_parallelism(self) -> int | str:

@@ -215,5 +215,5 @@ def _judge_2017(environ: Mapping[str, str], problems: list[str]) -> list[str]:
             "(docs/from-v2.md)"
         )
     if environ.get("TRAIN_LIST"):
-        return ["TRAIN_LIST is not read: the config's train_list names the files, and the master deals them out"]
+        return ["TRAIN_LIST is not read: the config's train_list names the files, and the master distributes them"]
     return []

@@ -54,7 +54,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     except PermissionError as problem:
         raise MissingInputError(describe_refusal(source, problem)) from problem
     except OSError as problem:
-        raise VolumeError(f"cannot read {source}: {problem.strerror}; look after the volume") from problem
+        raise VolumeError(f"cannot read {source}: {problem.strerror}; check the volume") from problem
     if all(name.startswith(".") for name in names):
         raise MissingInputError(f"{source}, the shard of trainer {trainer_id}, is empty: {advice}")
     fault = find_bad_data(source)
@@ -66,7 +66,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):
-            raise VolumeError(f"cannot copy the shard: {text}; look after the volume") from problem
+            raise VolumeError(f"cannot copy the shard: {text}; check the volume") from problem
         code = int(is_of_file[1])
         if code == errno.ENOENT:
             raise MissingInputError(f"cannot copy the shard: {text}; make the shard again") from problem
@@ -224,7 +224,7 @@ def read_lists(shard: Path) -> ShardLists:
                 lines = on_volume(functools.partial(read_file, path)).decode("utf-8", "surrogateescape").split("\n")
                 lists[name] = [line.strip() for line in lines]
     except OSError as problem:
-        raise VolumeError(f"cannot read {shard}: {problem.strerror}; look after the volume") from problem
+        raise VolumeError(f"cannot read {shard}: {problem.strerror}; check the volume") from problem
     return ShardLists(sizes, lists)
 
 

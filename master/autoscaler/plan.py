@@ -180,15 +180,15 @@ def _raise_some(
 def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], count: int, now: float) -> str:
     among = f"its fair share of {count} jobs" if count > 1 else "what the nodes have room for"
     if job.parallelism < job.least:
-        return f"it has less than its least, {job.least}"
+        return f"it has fewer than its minimum, {job.least}"
     if job.parallelism > job.most:
-        return f"it has more than its most, {job.most}"
+        return f"it has more than its maximum, {job.most}"
     if after > job.parallelism:
         return f"there is room; {among} is reached" if after == job.most else f"there is room; {after} is {among}"
     if job.is_refused(now):
         return f"{job.waiting} of its trainers have found no node for {now - job.waiting_since:.0f} s"
     if lacking and not job.may_fall(now):
-        return f"raised {now - job.past.raised:.0f} s ago, but {lacking} lacks its least; {after} is {among}"
+        return f"raised {now - job.past.raised:.0f} s ago, but {lacking} lacks its minimum; {after} is {among}"
     if short:
         more = f" and {len(short) - 1} more have" if len(short) > 1 else " has"
         return f"{after} is {among}; {short[0]}{more} less"

@@ -29,7 +29,7 @@ class ClusterSnapshot(NamedTuple):
 def judge_job(job: JobFacts) -> str:
     """Return why a Job is ignored, or "" if it is not."""
     if job.queue:
-        return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it rests"
+        return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it is ignored"
     for name, text in ((LEAST, job.least), (MOST, job.most)):
         if text is None:
             return f"{job.key} has no annotation {name}, only the other one: it is left alone; write both"

@@ -208,8 +208,8 @@ def _why_stale(state: MasterState, event: TaskReported) -> str:
         return f"{record.holds[0].member} has finished it, as epoch {record.holds[0].epoch}"
     if record.status is TaskStatus.PENDING:
         others = ", ".join(f"{hold.member} as epoch {hold.epoch}" for hold in record.holds)
-        return f"its time was over, or its holder lost; it is with {others} now"
-    return "its time was over, or its holder lost; it is to be given again"
+        return f"its time limit was over, or its trainer was lost; {others} has it now"
+    return "its time limit was over, or its trainer was lost; it will be assigned again"
 
 
 # ----- Rule 5: time limits of tasks, leases of members

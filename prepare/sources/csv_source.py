@@ -108,8 +108,8 @@ class _Writing:
         number = self._classes.setdefault(label, len(self._classes))
         if number >= CLASSES:
             raise InputError(
-                f"CSV_LABEL={self._settings.csv_label} has more than {CLASSES} values; leave it out: what is a number "
-                "and no class need not be dealt evenly"
+                f"CSV_LABEL={self._settings.csv_label} has more than {CLASSES} values; leave it out: numbers "
+                "that are not classes need no even distribution"
             )
         return number
 

@@ -24,7 +24,7 @@ TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
 DIGITS = 18  # maximum number of digits of an id
 CELL_BYTES = 24  # bytes of a cell of the films x genres matrix, in the lists, in meta.bin and in meta.json
 ZERO, ONE = 0.0, 1.0  # shared by all lists
-PICKLE_PROTOCOL = 2  # the newest that a script of 2017 can read
+PICKLE_PROTOCOL = 2  # the newest pickle protocol that a script of 2017 can read
 
 
 def read_movielens(settings: Settings, scratch: Path) -> Dataset:

@@ -92,7 +92,7 @@ class DelimitedTable:
         numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
         if numbers and all(field.strip() and read_number(field) is None for field in numbers):
             raise InputError(
-                f"{row.place} looks like a header, which {self._first.name} has not like this: {row.shown}; give all "
+                f"{row.place} looks like a header, but {self._first.name} has another one: {row.shown}; give all "
                 "files the same header, or none"
             )
 

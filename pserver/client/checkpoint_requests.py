@@ -163,7 +163,7 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
             arrays[name] = np.empty(size // dtype.itemsize, dtype)
     except (KeyError, TypeError, ValueError, MemoryError) as exc:
         raise LostPeerError(
-            f"{channel.name} announces a state that is none ({type(exc).__name__}: {glog.clean(exc, 200)})"
+            f"{channel.name} announces an invalid state ({type(exc).__name__}: {glog.clean(exc, 200)})"
         ) from exc
     return Part(counters, arrays)
 

@@ -175,7 +175,9 @@ class FanOut:
         try:
             answer = protocol.decode(frames)
         except protocol.ProtocolError as exc:
-            raise PeerUnreachableError(f"{channel.name} answers what is no message of ours: {exc}") from exc
+            raise PeerUnreachableError(
+                f"{channel.name} sends an answer that is not a message of this protocol: {exc}"
+            ) from exc
         if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, channel.sequence)):
             raise error_of(answer, channel.name)
         if answer.sequence != channel.sequence:
@@ -186,7 +188,7 @@ class FanOut:
             raise
         except Exception as exc:  # an authenticated but faulty message must not end this trainer with an unknown error
             raise LostPeerError(
-                f"{channel.name} answers '{self._request.doing}' with what is no answer to it "
+                f"{channel.name} sends an invalid answer to '{self._request.doing}' "
                 f"({type(exc).__name__}: {glog.clean(exc, 200)})"
             ) from exc
 

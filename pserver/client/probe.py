@@ -93,7 +93,7 @@ def _take(target: ProbedService, frames: Frames, job: JobEnvironment) -> None:
     try:
         answer = protocol.decode(frames)
     except protocol.ProtocolError as exc:
-        target.fault = f"answers what is no message of ours: {exc}"
+        target.fault = f"sends an answer that is not a message of this protocol: {exc}"
     else:
         fault = protocol.find_fault(answer, job.job, job.attempt)
         target.is_ready = fault is None

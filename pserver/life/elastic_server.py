@@ -47,14 +47,16 @@ def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
     if line.text("log_json"):
         glog.to_json(line.text("log_json"), role="pserver", number=None, attempt="")
     if not job.secret:
-        glog.warning("there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): whoever reaches a port may take part")
+        glog.warning(
+            "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches a port may take part"
+        )
     health = ElasticHealth(job, name)
     with _watched(health, line, host):
         registry = open_registry(line.endpoints, line.store_dir, name, line.seconds("etcd_ttl"))
         end = find_job_end(registry) or _take_part(line, job, registry, host, health)
     registry.close()
     if end.reason:
-        raise DataError(f"the job has failed, says its master: {end.reason}; what the servers have is of no use")
+        raise DataError(f"the master reports that the job has failed: {end.reason}; the servers' values are not used")
     glog.info("the job is over: all its passes are done")
     return 0
 

@@ -67,8 +67,8 @@ class SparseTable:
     def places(self) -> npt.NDArray[np.int64]:
         """The service of the rows with each remainder by the number of services."""
         start = hash_name(self.name)
-        # near a hash of 2^63 or 2^64 the sum changes its sign, and with it the direction; no such name is
-        # is known for which it does, so the legacy is not followed there
+        # near a hash of 2^63 or 2^64 the sum changes its sign, and with it the direction; no name is
+        # known for which it does, so the legacy is not followed there
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)

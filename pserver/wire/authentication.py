@@ -53,7 +53,7 @@ class Reason(enum.IntEnum):
 
 
 _WORDS = {
-    Reason.FORM: "it takes what it was sent for no handshake",
+    Reason.FORM: "it does not accept this program's handshake",
     Reason.VERSION: f"it does not speak protocol version {VERSION}",
     Reason.PROOF: "it refuses the proof of the secret; PADDLE_SECRET differs between the two",
 }

@@ -116,7 +116,7 @@ class ApiClient:
             version, token = str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or "")
             if not token:
                 return version
-        raise ApiProblem(f"{self._place.url}{path} lists for ever: {PAGES} pages and more", 400)
+        raise ApiProblem(f"{self._place.url}{path} sends a list without end: {PAGES} pages and more", 400)
 
     def watch(self, path: str, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (OPENED, {}), then (type, object) for each change after a version, for at most WATCH_S."""

@@ -117,7 +117,7 @@ def taken_back(record: Record, within: float = 30.0) -> int:
     latest: dict[str, tuple[float, bool]] = {}
     for moment, job, before, after, reason in record.changes:
         since, rose = latest.get(job, (-1e9, after > before))
-        if rose != (after > before) and moment - since < within - 0.01 and "lacks its least" not in reason:
+        if rose != (after > before) and moment - since < within - 0.01 and "lacks its minimum" not in reason:
             count += 1
         latest[job] = (moment, after > before)
     return count

@@ -77,7 +77,7 @@ def test_its_rights_suffice(cluster: Cluster, job: None, tmp_path: Path) -> None
         try:
             assert process.stderr
             said = ""
-            while "autoscaled/digits: 1 -> 2 trainers: it has less than its least, 2" not in said:
+            while "autoscaled/digits: 1 -> 2 trainers: it has fewer than its minimum, 2" not in said:
                 line = process.stderr.readline()
                 assert line, f"it has ended:\n{said}"
                 said += line

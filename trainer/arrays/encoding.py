@@ -44,6 +44,6 @@ def decoding(what: str) -> Iterator[None]:
         yield
     except UNDECODABLE as error:
         raise DataError(
-            f"what the checkpoint has of {what} is not what a trainer writes there ({type(error).__name__}: "
+            f"the checkpoint's data of {what} are not in the form that a trainer writes ({type(error).__name__}: "
             f"{glog.clean(error)}); go on from another one"
         ) from error

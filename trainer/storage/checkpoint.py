@@ -199,7 +199,7 @@ def clean(folder: Path) -> None:
     try:
         _clean(folder)
     except OSError as error:
-        raise VolumeError(f"cannot put {folder} in order: {error.strerror} ({error.filename})") from error
+        raise VolumeError(f"cannot clean up {folder}: {error.strerror} ({error.filename})") from error
 
 
 def _clean(folder: Path) -> None:

@@ -109,8 +109,8 @@ class _Reader:
         self._used: set[str] = {TRAINERS}
         if "sums" not in job:
             glog.info(
-                f"the checkpoint {directory} has no sums of its files, as an older release left it: a bit of them that "
-                "has changed is not noticed"
+                f"the checkpoint {directory} has no sums of its files, because an older release wrote it: "
+                "a changed bit is not noticed"
             )
         return job
 
@@ -154,13 +154,13 @@ class _Reader:
     def _read_service(self, number: int, service: Mapping[str, Any], table: ParameterTable) -> Part:
         flaw = find_flaw(service.get("counters"))
         if flaw:
-            self._damaged(f"of service {number} {JOB} has {flaw}")
+            self._damaged(f"{JOB} has {flaw} for service {number}")
         records = service.get("arrays")
         if not isinstance(records, list) or not all(map(_is_array, records)):
-            self._damaged(f"of service {number} {JOB} does not describe the arrays")
+            self._damaged(f"{JOB} does not describe the arrays of service {number}")
         arrays = {record["name"]: self._read_array(number, record, table) for record in records}
         if len(arrays) != len(records):
-            self._damaged(f"of service {number} {JOB} names an array twice")
+            self._damaged(f"{JOB} names an array of service {number} twice")
         return Part(service["counters"], arrays)
 
     def _read_array(self, number: int, record: Mapping[str, Any], table: ParameterTable) -> npt.NDArray[Any]:
@@ -168,10 +168,10 @@ class _Reader:
         size = math.prod(shape) * kind.itemsize
         if not file:
             if (kind, shape) != (table.values.dtype, table.values.shape):
-                self._damaged(f"of service {number} the values are not those of its parameters")
+                self._damaged(f"the values of service {number} are not those of its parameters")
             return table.values
         if self._sizes.get(file) != size:
-            self._damaged(f"of service {number} the array {record['name'][:50]!r} does not fill its file")
+            self._damaged(f"the array {record['name'][:50]!r} of service {number} does not fill its file")
         self._stat(file)  # checked before memory is allocated for it
         array = np.empty(shape, kind)
         self._read_into(file, _bytes_of(array))
@@ -221,7 +221,7 @@ class _Reader:
         self._used.add(name)
         size = sum(target.nbytes for target in targets)
         if self._sizes[name] != size:
-            self._damaged(f"its file {name} is to have {self._sizes[name]} bytes, and what it is of has {size}")
+            self._damaged(f"its file {name} should have {self._sizes[name]} bytes, but its content needs {size}")
         self._check_sum(name, self._fill(name, size, targets))
 
     def _skim(self, name: str) -> None:
@@ -230,7 +230,7 @@ class _Reader:
 
     def _check_sum(self, name: str, found: str) -> None:
         if self._sums and self._sums[name] != found:
-            self._damaged(f"its file {name} is not what was written: it has another sum")
+            self._damaged(f"its file {name} has another sum: it has changed since it was written")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
         """Read a file into targets, or only through it without targets; return its checksum."""
@@ -271,7 +271,7 @@ class _Reader:
             why = "is missing" if error.errno in (errno.ENOENT, errno.ENOTDIR) else f"is no file: {error.strerror}"
             self._damaged(f"its file {name} {why}")
         raise VolumeError(
-            f"of the checkpoint {self._directory} {name} cannot be read: {error.strerror}; look after the volume"
+            f"of the checkpoint {self._directory} {name} cannot be read: {error.strerror}; check the volume"
         ) from error
 
     def _damaged(self, what: str) -> NoReturn:
@@ -295,7 +295,7 @@ def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
     except OSError as error:
-        raise VolumeError(f"{path} cannot be looked at: {error.strerror}; look after the volume") from error
+        raise VolumeError(f"{path} cannot be inspected: {error.strerror}; check the volume") from error
 
 
 def _is_there(path: Path) -> bool:
@@ -305,7 +305,7 @@ def _is_there(path: Path) -> bool:
     except OSError as error:
         if error.errno in NO_SUCH_FILE:
             return False
-        raise VolumeError(f"{path} cannot be looked for: {error.strerror}; look after the volume") from error
+        raise VolumeError(f"{path} cannot be searched for: {error.strerror}; check the volume") from error
     return True
 
 

@@ -39,8 +39,8 @@ def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) 
     number, is_before = place.get("number"), place.get("stage") == BEFORE
     if first is None or type(number) is not int or number < 0:
         raise ConfigError(
-            f"the checkpoint {shown} was made by {_count(len(told), '')} and does not tell their place, this job has "
-            f"{trainers}: go on with as many, or from the parameters of a pass alone: "
+            f"the checkpoint {shown} was made by {_count(len(told), '')} and does not contain their position, "
+            f"this job has {trainers}: go on with as many, or from the parameters of a pass alone: "
             "--init_model_path=<save_dir>/pass-*"
         )
     origins = [trainer % len(told) for trainer in range(trainers)]

@@ -149,7 +149,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:
-        raise VolumeError(f"{path} cannot be looked for: {error.strerror}; look after the volume") from error
+        raise VolumeError(f"{path} cannot be searched for: {error.strerror}; check the volume") from error
 
 
 def _make_up(

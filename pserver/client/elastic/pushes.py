@@ -82,7 +82,7 @@ class MemberViews(Protocol):
     def wait(self, epoch: int) -> MembershipView:
         """Wait for a view of at least this epoch that contains this trainer, and return it.
 
-        Raises: PaddleError: there will be none.
+        Raises: PaddleError: no such view will come.
         """
 
 

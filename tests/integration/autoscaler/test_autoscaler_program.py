@@ -168,7 +168,7 @@ def test_a_job_without_annotations_is_ignored(api: FakeApi, start: Start) -> Non
 def test_a_job_of_kueue_is_left_to_it(api: FakeApi, start: Start) -> None:
     api.put("jobs", job("a", 1, labels={"kueue.x-k8s.io/queue-name": "paddle"}))
     program = start()
-    program.wait_for(r"science/a is managed by Kueue \(queue paddle\), which decides when it runs: it rests")
+    program.wait_for(r"science/a is managed by Kueue \(queue paddle\), which decides when it runs: it is ignored")
     assert not api.patches
 
 

@@ -292,7 +292,7 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
         launchers.channels[0].why_not_heard(ids)
-        == "no word yet from the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
+        == "no message yet from the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
     )
     assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
 

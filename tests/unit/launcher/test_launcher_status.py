@@ -213,12 +213,12 @@ SILENT = "trainer 1 has reported nothing"
 UNKNOWN = "how it ended is not known: no pod has left an error.json"
 NOW = RECORD.name
 STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
-    "the first one forms": (record_of(1), [], {}, ["no trainer has begun, as far as the volume tells"]),
+    "the first one forms": (record_of(1), [], {}, ["the volume shows no trainer that has begun"]),
     "the second forms after a loss": (
         RECORD,
         [("1.aa", 0, *LOST)],
         {"attempt": "1.aa", "status": "failed"},
-        [f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}", "no trainer has begun"],
+        [f"what failed first is not known: {SILENT}; trainer 0 has {FOLLOWED}", "no trainer that has begun"],
     ),
     "the second trains": (
         RECORD,

@@ -190,7 +190,7 @@ def test_a_header_that_only_the_first_of_several_files_has_is_found_in_none(tmp_
 def test_a_header_that_differs_is_bad_data(tmp_path, capsys, second):
     write(tmp_path, p0__csv=text_of(WEATHER[:200]), p1__csv=second + text_of(WEATHER[200:], header=False))
     assert run(tmp_path) == 65
-    assert "p1.csv line 1 looks like a header, which p0.csv has not like this" in capsys.readouterr().err
+    assert "p1.csv line 1 looks like a header, but p0.csv has another one" in capsys.readouterr().err
 
 
 def test_a_header_of_a_later_file_only_is_bad_data(tmp_path, capsys):

@@ -119,7 +119,7 @@ def test_a_sick_volume_is_not_blamed_on_the_file(path: Path, monkeypatch: pytest
 
     reader = RecordIOReader(path)
     monkeypatch.setattr(os, "pread", fail)
-    with pytest.raises(VolumeError, match="look after the volume"):
+    with pytest.raises(VolumeError, match="check the volume"):
         reader.read()
 
 

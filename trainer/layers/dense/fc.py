@@ -21,7 +21,7 @@ from trainer.layers.base import Layer
 class FullyConnectedLayer(Layer):
     """x: (rows, I_k) dense or sparse, W_k: (I_k, size), bias: (size,) -> (rows, size).
 
-    A mixed layer of full-matrix projections only is the same.
+    It also computes a mixed layer whose terms are all full-matrix projections.
     """
 
     takes_repeats = True

@@ -115,7 +115,9 @@ def _take_group(
         for name in evaluator.input_layers:
             owner = owners.get(name)
             if owner in {one.name for one in inside[1:]}:
-                raise ConfigError(f"evaluator {evaluator.name} reads {name}, of a group within a group; read a result")
+                raise ConfigError(
+                    f"evaluator {evaluator.name} reads {name} of a group inside a group; read a result of the group"
+                )
             if owner == record.name and not any(link.link_name == name for link in kept.out_links):
                 kept.out_links.add(layer_name=name, link_name=name)
     step = ModelConfig(type=config.type)

@@ -58,7 +58,7 @@ def agree_on_first_values(
         holder = known[INIT_LOCK].value[:200] if INIT_LOCK in known else "another trainer"
         if now - began >= patience:
             raise PeerUnreachableError(
-                f"{glog.clean(holder)} was to give the parameter servers their first values, and has not in "
+                f"{glog.clean(holder)} should have sent the parameter servers their first values, but has not in "
                 f"{patience:.0f} s; end it, and another trainer does"
             )
         if now >= due:

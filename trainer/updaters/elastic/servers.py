@@ -215,7 +215,7 @@ class ElasticServers:
         return (
             None
             if found == records
-            else PeerUnreachableError("a parameter server was started again; it is joined anew")
+            else PeerUnreachableError("a parameter server was started again; this trainer joins it again")
         )
 
     def _pause(self) -> None:

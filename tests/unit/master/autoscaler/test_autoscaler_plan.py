@@ -102,7 +102,7 @@ def test_what_was_raised_lately_gives_way_to_the_least_of_another_job() -> None:
     raised, new = job("a", 10, past=Past(raised=NOW - 5)), job("b", 2, least=2, placed={}, waiting=2)
     plan = make_plan(ClusterRoom([(10,)]), [raised, new], NOW)
     assert [change.after for change in plan.changes] == [5, 5]
-    assert plan.changes[0].reason == "raised 5 s ago, but b lacks its least; 5 is its fair share of 2 jobs"
+    assert plan.changes[0].reason == "raised 5 s ago, but b lacks its minimum; 5 is its fair share of 2 jobs"
 
 
 def test_others_give_way_before_one_that_was_raised_lately() -> None:
@@ -130,8 +130,8 @@ def test_a_job_whose_trainers_find_no_node_is_lowered_and_waits_longer_each_time
 @pytest.mark.parametrize(
     ("one", "reason"),
     [
-        (job("a", 1, least=2, most=9), "it has less than its least, 2"),
-        (job("a", 12, most=11), "it has more than its most, 11"),
+        (job("a", 1, least=2, most=9), "it has fewer than its minimum, 2"),
+        (job("a", 12, most=11), "it has more than its maximum, 11"),
         (job("a", 1, most=5), "there is room; what the nodes have room for is reached"),
         (job("a", 1), "there is room; 10 is what the nodes have room for"),
         (job("a", 20), "other pods take the room; 10 is what the nodes have room for"),
@@ -195,7 +195,7 @@ def test_bounds_fairness_and_calm_hold_whatever_happens(
         assert least <= change.after <= most
         rose = change.after > change.before
         since, before = latest.get(name, (-HOLD_S, rose))
-        assert rose == before or moment - since >= HOLD_S or "lacks its least" in change.reason
+        assert rose == before or moment - since >= HOLD_S or "lacks its minimum" in change.reason
         latest[name] = (moment, rose)
     for _ in range(round((HOLD_S + 5) / TICK_S)):  # at most 5 s until pods are where they will be
         cluster.tick()

@@ -171,7 +171,7 @@ def test_on_a_volume_that_does_not_answer_a_save_is_kept_and_going_on_may_be_tri
     monkeypatch.setattr(Path, "iterdir", fail)
     keep_newest(tmp_path, "pass-00000", 2)
     assert "cannot look for old checkpoints" in capsys.readouterr().err
-    with pytest.raises(VolumeError, match=r"cannot put .* in order: Stale file handle"):
+    with pytest.raises(VolumeError, match=r"cannot clean up .*: Stale file handle"):
         clean(tmp_path)
     monkeypatch.setattr(checkpoint_reader, "open_regular", fail)
     with pytest.raises(VolumeError, match=r"done cannot be read: Stale file handle"):
@@ -293,7 +293,7 @@ def test_a_checkpoint_of_an_older_release_is_read_and_what_it_lacks_is_said_once
     write_job(tmp_path / "pass-00000", json.dumps(job))
     found, _ = read(tmp_path, "pass-00000")
     assert found["w"].value.tolist() == table["w"].value.tolist()
-    assert capsys.readouterr().err.count("has no sums of its files, as an older release left it") == 1
+    assert capsys.readouterr().err.count("has no sums of its files, because an older release wrote it") == 1
 
 
 @pytest.mark.parametrize(

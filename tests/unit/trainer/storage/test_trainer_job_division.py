@@ -85,5 +85,5 @@ def test_a_trainer_that_told_nothing_goes_on_as_trainer_0() -> None:
     "first", [None, told(0, place={}), told(0, place={"number": "4"}), told(0, place={"number": -1})]
 )
 def test_a_checkpoint_without_a_place_is_refused(first: dict[str, Any] | None) -> None:
-    with pytest.raises(ConfigError, match="does not tell their place"):
+    with pytest.raises(ConfigError, match="does not contain their position"):
         redivide(made_by(first, told(1)), 3, "", "state/x")
