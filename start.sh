@@ -213,7 +213,7 @@ check_tree() {
     fi
     while read -r line; do
         case $line in
-            'find: '*'loop detected'* | 'find: '*'Too many levels'*) odd="a link that leads round in circles (${line#find: })" ;;
+            'find: '*'loop detected'* | 'find: '*'Too many levels'*) odd="a link that forms a loop (${line#find: })" ;;
             'l '*) odd="a link that leads nowhere: ${line#l }" ;;
             'p '*) odd="a FIFO: ${line#p }" ;;
             's '*) odd="a socket: ${line#s }" ;;

@@ -85,7 +85,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
 def only_job_of(volume: Path) -> str:
     """Return the name of the only job on a volume that has an output.
 
-    Raises: UsageError: there are several. MissingInputError: there is none.
+    Raises: UsageError: there are several. MissingInputError: no job has an output.
     """
     found: list[str] = []
     with contextlib.suppress(OSError):

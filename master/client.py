@@ -266,7 +266,7 @@ class MasterClient:
     def _ask(self, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:
         """Repeat a request until there is an answer.
 
-        Raises: PeerUnreachableError: there is none in time.  ConfigError: this trainer does not belong to the job.
+        Raises: PeerUnreachableError: no answer comes in time. ConfigError: this trainer does not belong to the job.
             RequestRefusedError: the master refuses, with a code of `rules` or `uploads`.
         """
         trouble = ""

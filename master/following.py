@@ -115,7 +115,7 @@ class FollowedLeader:
     def wait(self, timeout: float) -> ControlClient:
         """Wait for a connection, and return it.
 
-        Raises: NoAnswerError: there is none in time.
+        Raises: NoAnswerError: no connection is made in time.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._client is not None or self.is_over, timeout)

@@ -162,7 +162,7 @@ def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
 
 def _describe_pass(account: dict[str, Any]) -> str:
     repeated = account["dispatches"] - account["done"]
-    unreported = f", {account['unreported']} of them without a word" if account["unreported"] else ""
+    unreported = f", {account['unreported']} of them without a report" if account["unreported"] else ""
     line = (
         f"{account['pass']}: {account['done']} tasks finished, {account['discarded']} discarded, {repeated} dispatches "
         f"repeated{unreported}, {account['failures']} failures, {account['samples']} samples, {account['repeated']} "

@@ -51,9 +51,9 @@ class UploadDesk:
         """Handle a part that begins with file number `first`; a repeated part has no effect."""
         sender = self._sender
         if sender is None or sender.member != member:
-            return [TicketRefusal(ticket, "offer", "this master knows nothing of the list; offer it again")]
+            return [TicketRefusal(ticket, "offer", "this master does not know this list; offer it again")]
         if first > len(self._files) or first + len(names) > sender.files:
-            fault = f"the files from {first} do not follow on the {len(self._files)} that came, of {sender.files}"
+            fault = f"the files from {first} do not follow the {len(self._files)} received ones, of {sender.files}"
             return [TicketRefusal(ticket, "dataset", fault)]
         self._files[first:] = names
         if len(self._files) < sender.files:
@@ -75,7 +75,7 @@ class UploadDesk:
     def _finish(self, ticket: Ticket, sender: DatasetOffer) -> list[Reaction]:
         found = digest_of(self._files)
         if found != sender.digest:
-            fault = f"the {sender.files} files that came have digest {found[:16]}, not {sender.digest[:16]}"
+            fault = f"the {sender.files} received files have digest {found[:16]}, not {sender.digest[:16]}"
             return [TicketRefusal(ticket, "dataset", fault), *self._next()]
         tasks = tuple(group_files(self._files, self._files_per_task))
         self._sender, self._files = None, []

@@ -112,7 +112,7 @@ class Settings:
         if training < count * self.shard_files:
             raise InputError(f"{training} training samples cannot lie in {count} x {self.shard_files} files")
         if self.test_data == "split" and 0 < test < count:
-            raise InputError(f"{test} test samples cannot be split into {count} shards; TEST_DATA=whole can")
+            raise InputError(f"{test} test samples cannot be split into {count} shards; set TEST_DATA=whole")
 
 
 def example_of(source: str, shape: str) -> str:

@@ -109,7 +109,7 @@ class Registry(Protocol):
 def check_key(key: str) -> str:
     """Return the key if it is well-formed.
 
-    Raises: BugError: it is not.
+    Raises: BugError: the key is malformed.
     """
     if not _KEY.fullmatch(key):
         raise BugError(f"'{key[:100]}' is no key of the registry")

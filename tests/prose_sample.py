@@ -74,12 +74,18 @@ def python_texts(path: str, source: str) -> Iterator[Text]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or DIRECTIVE.match(token.string):
             continue
-        if block and (token.start[0] != block[-1].start[0] + 1 or token.start[1] != block[-1].start[1]):
+        is_next = bool(block) and token.start == (block[-1].start[0] + 1, block[-1].start[1])
+        if block and (not is_next or has_code(token) or has_code(block[-1])):
             yield comment(path, block)
             block = []
         block.append(token)
     if block:
         yield comment(path, block)
+
+
+def has_code(token: tokenize.TokenInfo) -> bool:
+    """Return whether code precedes a comment in its line: then it is a text by itself."""
+    return bool(token.line[: token.start[1]].strip())
 
 
 def message(path: str, node: ast.expr, text: str) -> Iterator[Text]:
@@ -95,7 +101,7 @@ def name_of(part: ast.expr) -> str:
 
 
 def comment(path: str, block: list[tokenize.TokenInfo]) -> Text:
-    """Return successive comments of the same column as one text."""
+    """Return successive lines of comments of the same column as one text."""
     return Text(path, block[0].start[0], "comment", "\n".join(token.string.lstrip("#! ") for token in block))
 
 

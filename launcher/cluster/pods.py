@@ -115,7 +115,7 @@ def has_silent_node(status: JsonObject) -> bool:
 
 
 def parse_address(text: str) -> str:
-    """Return the text if it is an IP address or empty. Raises: ValueError: it is neither."""
+    """Return the text if it is an IP address or empty. Raises: ValueError: the text is neither."""
     try:
         if text and (not re.fullmatch("[0-9A-Fa-f.:]+", text) or not ipaddress.ip_address(text)):
             raise ValueError(text)

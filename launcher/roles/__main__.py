@@ -69,7 +69,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
 
     Without this wait, a failed pod of a Job would be restarted after growing delays.
 
-    Raises: PeerUnreachableError: none does within the time.
+    Raises: PeerUnreachableError: no endpoint accepts a connection in time.
     """
     began = noted = time.monotonic()
     while plan.etcd:

@@ -89,7 +89,7 @@ def walk_shard(shard: Path) -> Iterator[Path]:
             facts = directory.stat()
             here = (facts.st_dev, facts.st_ino)
             if here in above:
-                raise DataError(f"{directory} is a link that leads round in circles; remove it")
+                raise DataError(f"{directory} is a link that forms a loop; remove it")
             for path in directory.iterdir():
                 passed += 1
                 if passed > MAX_FILES:  # two links in each of thirty directories make 2^30 paths without a loop
@@ -100,7 +100,7 @@ def walk_shard(shard: Path) -> Iterator[Path]:
                     except OSError as problem:
                         if problem.errno != errno.ELOOP:
                             raise
-                        raise DataError(f"{path} is a link that leads round in circles; remove it") from problem
+                        raise DataError(f"{path} is a link that forms a loop; remove it") from problem
                     if stat.S_ISDIR(mode):
                         left.append((path, (*above, here)))
                     elif stat.S_ISREG(mode):

@@ -190,7 +190,7 @@ class DirectoryLeadership:
             newest = _list_tokens(self._directory, CLAIM)[-1:]
         if newest != [self.token]:
             found = f"leader {newest[0]} has taken over" if newest else "its claim was removed"
-            raise LeadershipLostError(f"this master, leader {self.token}, leads {self._directory} no more: {found}")
+            raise LeadershipLostError(f"this master, leader {self.token}, no longer leads {self._directory}: {found}")
 
     def _begin(self, pairs: dict[str, str]) -> None:
         """Write the segment with these keys, and append to it from now on."""

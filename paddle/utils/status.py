@@ -80,7 +80,7 @@ def find_fraction(output: Path) -> float | None:
 def describe_output(output: Path) -> list[str]:
     """Return the lines of any job.
 
-    Raises: DamagedError, MissingInputError: a file that tells of it cannot be read.
+    Raises: DamagedError, MissingInputError: a file with the job's state cannot be read.
     """
     if (output / tasks_file.NAME).exists():
         return describe_with_master(output)

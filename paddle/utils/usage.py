@@ -24,7 +24,7 @@ _DAY_S = 86400
 
 
 def main(argv: list[str]) -> int:
-    """Print what is known of the job and return the exit status."""
+    """Print the known facts about the job and return the exit status."""
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(HELP)
         return 0

@@ -99,7 +99,7 @@ class _Walk:
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
         if here in above:
-            raise InputError(f"{shown} is a link that leads round in circles; remove it")
+            raise InputError(f"{shown} is a link that forms a loop; remove it")
         if len(above) > DEPTH:
             raise InputError(f"{shown}: directories are more than {DEPTH} deep; name a smaller folder")
         for name, kind in self._entries(directory, place):
@@ -197,7 +197,7 @@ class _Way:
     def _follow(self, part: str) -> None:
         self._links += 1
         if self._links > LINKS:
-            raise InputError(f"{self._shown} is a link that leads round in circles; remove it")
+            raise InputError(f"{self._shown} is a link that forms a loop; remove it")
         target = os.readlink(part, dir_fd=self._passed[-1])
         if target.startswith("/"):
             target = self._from_root(target)

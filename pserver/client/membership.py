@@ -308,7 +308,7 @@ class JobMember:
     def _check_vector(self, array: Array) -> None:
         """Check that an array is a flat vector of the model.
 
-        Raises: BugError: it is not.
+        Raises: BugError: the array is not.
         """
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
             raise BugError(

@@ -17,7 +17,7 @@ INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -
 CLAIMED = Metric("paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim, and so may answer")
 SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots of a server of an elastic job that were stored")
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that could not be stored")
-SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "since the last snapshot was stored or recovered")
+SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "seconds since the last snapshot was stored or recovered")
 
 METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
 

@@ -28,29 +28,35 @@ DROPPED = Metric(
 FAILED = Metric(
     "paddle_pserver_failed_messages_total", "messages whose handling raised an error; the connection was closed", _OF
 )
-ROUNDS = Metric("paddle_pserver_rounds_total", "rounds of synchronous training that are done", _OF)
+ROUNDS = Metric("paddle_pserver_rounds_total", "complete rounds of synchronous training", _OF)
 ROUND_SECONDS = Metric(
-    "paddle_pserver_round_seconds_total", "from the first piece of a round that came to its end, of all rounds", _OF
+    "paddle_pserver_round_seconds_total",
+    "seconds from the first piece of a round to its end, added up over all complete rounds",
+    _OF,
 )
-STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "in the optimiser", _OF)
-PASSES = Metric("paddle_pserver_passes_total", "passes that all trainers have finished; not of an elastic job", _OF)
+STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "seconds in the optimiser", _OF)
+PASSES = Metric(
+    "paddle_pserver_passes_total", "passes that all trainers have finished; not counted in an elastic job", _OF
+)
 WAITED = Metric(
     "paddle_pserver_wait_seconds_total",
     "seconds that the other trainers waited for this one, in rounds in which it was the last",
     _BY,
 )
-SILENCE = Metric("paddle_pserver_silence_seconds", "since the trainer's last gradient, inside of a pass", _BY)
-GRADIENTS = Metric("paddle_pserver_async_gradients_total", "gradients of asynchronous training that came", _BY)
+SILENCE = Metric("paddle_pserver_silence_seconds", "seconds since the trainer's last gradient, inside a pass", _BY)
+GRADIENTS = Metric("paddle_pserver_async_gradients_total", "received gradients of asynchronous training", _BY)
 DISCARDED = Metric(
     "paddle_pserver_discarded_gradients_total", "asynchronous gradients that were discarded as too old", _BY
 )
 STALENESS = Metric(
     "paddle_pserver_lag_steps_total",  # the name of earlier releases, which users' dashboards read
-    "their staleness in steps, added up; by paddle_pserver_async_gradients_total, the average",
+    "sum of the staleness of asynchronous gradients, in steps; by paddle_pserver_async_gradients_total: the mean",
     _OF,
 )
 BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server's loop had work")
-TURN = Metric("paddle_pserver_turn_age_seconds", "since the server's loop turned last; above 1 it is in one long step")
+TURN = Metric(
+    "paddle_pserver_turn_age_seconds", "seconds since the last turn of the loop; above 1: it is in one long step"
+)
 
 METRICS = (
     BUILD,

@@ -81,7 +81,7 @@ def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
 def get_object(note: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
     """Return an object of a note, or None if it is missing or null.
 
-    Raises: BugError: it is anything else.
+    Raises: BugError: the value has another type.
     """
     value = note.get(key)
     if value is not None and not isinstance(value, Mapping):

@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 BUILD = Metric(
     "paddle_build_info",
-    "always 1: which program of which job and attempt",
+    "always 1; its labels name the program, the job and the attempt",
     ("program", "version", "paddle_job", "attempt"),
 )
 

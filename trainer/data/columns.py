@@ -267,7 +267,7 @@ class GridColumn(SequenceColumn):
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
     """Return the lengths of lists, and their items list by list (arrays stay arrays).
 
-    Raises: SampleError: one is not a list.
+    Raises: SampleError: an item is not a list.
     """
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))

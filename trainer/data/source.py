@@ -240,8 +240,8 @@ class DataSource:
 
     def _warn(self, finding: str) -> None:
         glog.warning(
-            f"the data provider {self._provider} does not repeat what it gave before the checkpoint: {finding}; the "
-            "parameters are those of the checkpoint, but the order of the samples differs"
+            f"the data provider {self._provider} does not give the same samples as before the checkpoint: {finding}; "
+            "the parameters are those of the checkpoint, but the order of the samples differs"
         )
 
     def nothing(self) -> dict[str, Argument]:

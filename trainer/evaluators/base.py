@@ -125,7 +125,7 @@ class Evaluator:
     def numbers(self, argument: Argument, role: str) -> Array:
         """Return an argument's values.
 
-        Raises: ConfigError: it has none.
+        Raises: ConfigError: the argument has ids and no values.
         """
         if argument.value is None:
             raise ConfigError(f"{self} needs a {role} of numbers, not of ids")
@@ -134,7 +134,7 @@ class Evaluator:
     def labels(self, argument: Argument, role: str = "label") -> Ids:
         """Return an argument's ids.
 
-        Raises: ConfigError: it has none.
+        Raises: ConfigError: the argument has values and no ids.
         """
         if argument.ids is None:
             raise ConfigError(f"{self} needs a {role} of ids (integer_value), not of numbers")

@@ -101,7 +101,7 @@ def require_rows(layer: Layer, argument: Argument) -> Array:
 def require_ids(layer: Layer, argument: Argument) -> Ids:
     """Return the ids of an input.
 
-    Raises: ConfigError: it has none.
+    Raises: ConfigError: the input has no ids.
     """
     if argument.ids is None:
         raise ConfigError(f"{layer} needs an input of ids; declare its data as integer_value")
@@ -111,7 +111,7 @@ def require_ids(layer: Layer, argument: Argument) -> Ids:
 def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
     """Check that all inputs have equally many rows.
 
-    Raises: DataError: they do not.
+    Raises: DataError: the numbers of rows differ.
     """
     if len({len(one) for one in inputs}) > 1:
         raise DataError(f"{layer}: its inputs have {', '.join(str(len(one)) for one in inputs)} rows; they must agree")

@@ -127,7 +127,7 @@ def _show_differences(runs: Sequence[Facts], names: Sequence[str]) -> Markup:
     if not all(facts.history.starts for facts in runs):
         return tag("p", "At least one of them has no record of its start, which has its configuration.")
     if not rows:
-        return tag("p", "Nothing that is recorded: flags, settings, layers and parameters are equal.")
+        return tag("p", "No difference is recorded: flags, settings, layers and parameters are equal.")
     return _tabulate("What differs", names, rows)
 
 

@@ -194,7 +194,7 @@ def read_object(path: Path) -> Record:
 
 
 def read_membership(output: Path) -> Record:
-    """Return what the driver of an all-reduce job has written, an empty record where there is none."""
+    """Return the record of an all-reduce job's driver, or an empty record if there is none."""
     try:
         return membership_file.read_record(output / membership_file.NAME)
     except (OSError, DamagedError):

@@ -126,7 +126,7 @@ def _make_sections(facts: Facts, links: Links, configuration: Markup | None) -> 
         order.sort(key=lambda title: title != "Attempts")
     shown = [make_section(title, content) for title in order if (content := sections[title]) is not None]
     missing = ", ".join(title.lower() for title in order if sections[title] is None)
-    return [*shown, tag("p", f"Nothing is recorded of: {missing}.", class_="quiet") if missing else ""]
+    return [*shown, tag("p", f"There are no records of: {missing}.", class_="quiet") if missing else ""]
 
 
 def make_section(title: str, content: Markup) -> Markup:

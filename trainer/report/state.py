@@ -68,7 +68,7 @@ def _describe_silence(facts: Facts) -> str:
     if heard is None or facts.now - heard < SILENCE_S:
         return ""
     return (
-        f"Nothing was heard of it since {moment(heard)}, {seconds(facts.now - heard)} before this page was made: "
+        f"It has written nothing since {moment(heard)}, {seconds(facts.now - heard)} before this page was made: "
         "it was killed, or it cannot write here."
     )
 

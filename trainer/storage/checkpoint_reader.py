@@ -271,7 +271,7 @@ class _Reader:
             why = "is missing" if error.errno in (errno.ENOENT, errno.ENOTDIR) else f"is no file: {error.strerror}"
             self._damaged(f"its file {name} {why}")
         raise VolumeError(
-            f"of the checkpoint {self._directory} {name} cannot be read: {error.strerror}; check the volume"
+            f"{name} of the checkpoint {self._directory} cannot be read: {error.strerror}; check the volume"
         ) from error
 
     def _damaged(self, what: str) -> NoReturn:

@@ -337,7 +337,7 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
     """Return the config script to use: the given one, otherwise the one that the initial model names.
 
     Args: model: a model directory.  save_directory, first_pass: without a model, this pass is used.
-    Raises: MissingInputError: there is none.  DataError: the model's `path.txt` is invalid.
+    Raises: MissingInputError: no config is found. DataError: the model's `path.txt` is invalid.
     """
     if config:
         return config

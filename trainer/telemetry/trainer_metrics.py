@@ -25,7 +25,7 @@ NO_NUMBER = "none"  # label of a trainer that no master has accepted yet
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
 TURN = Metric(
     "paddle_trainer_turn_age_seconds",
-    "since it last began a batch of training or testing, or checked for answers of its peers",
+    "seconds since it last began a batch of training or testing, or checked for answers of its peers",
     _OF,
 )
 
@@ -36,8 +36,8 @@ PASSES = Metric("paddle_trainer_passes_total", "passes that it has finished", _O
 BATCHES = Metric("paddle_trainer_batches_total", "batches that it has trained", _OF)
 SAMPLES = Metric("paddle_trainer_samples_total", "samples that it has trained", _OF)
 SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
-COST = Metric("paddle_trainer_cost", "average cost since the pass began, of the newest line of the log", _OF)
-EVALUATOR = Metric("paddle_trainer_evaluator", "the same for each evaluator", ("trainer", "evaluator"))
+COST = Metric("paddle_trainer_cost", "average cost since the pass began, from the newest line of the log", _OF)
+EVALUATOR = Metric("paddle_trainer_evaluator", "value of each evaluator since the pass began", ("trainer", "evaluator"))
 SECONDS = {
     DATA: Metric("paddle_trainer_data_seconds_total", "seconds of waiting for the data provider", _OF),
     COMPUTE: Metric("paddle_trainer_compute_seconds_total", "seconds of forward, backward and evaluators", _OF),
@@ -46,7 +46,7 @@ SECONDS = {
     ),
     TEST: Metric("paddle_trainer_test_seconds_total", "seconds of tests", _OF),
     SAVE: Metric("paddle_trainer_save_seconds_total", "seconds of saves and checkpoints", _OF),
-    OTHER: Metric("paddle_trainer_other_seconds_total", "seconds of anything else", _OF),
+    OTHER: Metric("paddle_trainer_other_seconds_total", "seconds of all other work", _OF),
 }
 
 METRICS = (

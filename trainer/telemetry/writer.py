@@ -97,7 +97,7 @@ class Writer(threading.Thread):
             self.join(limit_s)
 
     def run(self) -> None:
-        """Write what is due until the end."""
+        """Write all due records until the end."""
         is_last = False
         while not is_last:
             lines, snapshot, makes_report, is_last = self._take()

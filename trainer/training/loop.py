@@ -158,7 +158,7 @@ class Training:
                 self._make_checkpoint_inside()
 
     def _finish_batch(self) -> None:
-        """Perform what is due after a step: log lines, tests and saves."""
+        """Perform the due work after a step: log lines, tests and saves."""
         position = self._position
         self._log.write_batch(position.number, position.batches, self._updater.rates)
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches

@@ -13,7 +13,7 @@ from runtime.errors import StoppedError, stopped_by
 class Stopper:
     """Raise StoppedError for SIGTERM and SIGINT; inside a `with` block only at its end.
 
-    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends what a first signal still waits for; then `is_clean` is
+    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends the wait that the first signal began; then `is_clean` is
     False.
     """
 

@@ -408,12 +408,12 @@ def test_a_copy_that_fails_for_good_ends_with_status_74_and_no_work_directory(po
 
 
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a loop": (lambda config: (config / "loop").symlink_to("."), "a link that leads round in circles"),
+    "a loop": (lambda config: (config / "loop").symlink_to("."), "a link that forms a loop"),
     "a loop below": (
         lambda config: [(config / "d").mkdir(), (config / "d/up").symlink_to("..")],
-        "a link that leads round in circles",
+        "a link that forms a loop",
     ),
-    "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that leads round in circles"),
+    "a link to itself": (lambda config: (config / "a").symlink_to("a"), "a link that forms a loop"),
     "a link to nothing": (lambda config: (config / "a").symlink_to("b"), "a link that leads nowhere"),
     "a FIFO": (lambda config: os.mkfifo(config / "pipe"), "a FIFO"),
     "a device": (lambda config: (config / "zero").symlink_to("/dev/zero"), "a device"),

@@ -78,9 +78,9 @@ def test_a_shard_with_something_in_it_is_copied(config: LauncherConfig, tmp_path
 
 
 LINKS = {
-    "a loop": (("loop", "."), "loop is a link that leads round in circles"),
-    "a link to itself": (("a", "a"), "a is a link that leads round in circles"),
-    "a loop below a directory": (("d/up", ".."), "d/up is a link that leads round in circles"),
+    "a loop": (("loop", "."), "loop is a link that forms a loop"),
+    "a link to itself": (("a", "a"), "a is a link that forms a loop"),
+    "a loop below a directory": (("d/up", ".."), "d/up is a link that forms a loop"),
     "a device": (("zero", "/dev/zero"), "zero is neither a file nor a directory"),
     "a hidden device": ((".zero", "/dev/zero"), "zero is neither a file nor a directory"),
 }

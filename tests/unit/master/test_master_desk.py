@@ -133,7 +133,7 @@ def test_a_list_that_is_not_as_its_digest_says_is_refused() -> None:
     stage = Stage()
     client = stage.join("a")
     stage.offer(client, FILES)
-    with pytest.raises(RequestRefusedError, match="the 6 files that came have digest"):
+    with pytest.raises(RequestRefusedError, match="the 6 received files have digest"):
         stage.send(client, FILES, 0, [*FILES[:5], "other"]).result(0)
     with pytest.raises(RequestRefusedError, match="offer it again"):
         stage.send(client, FILES).result(0)

@@ -62,7 +62,7 @@ def listening(raw):
 
 
 OUT = "is a link that leads out of"
-CIRCLE = "is a link that leads round in circles"
+CIRCLE = "is a link that forms a loop"
 NAMED = {
     "absolute link": (link("a.pos", "{outside}/secret"), f"a.pos {OUT}"),
     "relative link": (link("a.pos", "../outside/secret"), f"a.pos {OUT}"),

@@ -96,7 +96,7 @@ def read_header(path: str) -> DataHeader:
 def require_header(path: str, header: DataHeader) -> None:
     """Check that a file has the same slots as the first one.
 
-    Raises: DataError: it has others.
+    Raises: DataError: the slots differ.
     """
     if read_header(path) != header:
         raise DataError(f"{path} has other slots than the first file of the list")

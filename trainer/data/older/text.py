@@ -19,7 +19,7 @@ MOST_LABELS = (1 << 31) - 1  # labels are integers of any size, as in v0.10
 def slots_of(dim: int) -> list[InputType]:
     """Return the slots: the numbers, then the label.
 
-    Raises: ConfigError: there are no numbers.
+    Raises: ConfigError: feat_dim is missing.
     """
     if dim < 1:
         raise ConfigError("SimpleData has no feat_dim; give how many numbers are in a line behind the label")

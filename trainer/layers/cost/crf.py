@@ -181,7 +181,7 @@ def _find_places(starts: Ids) -> tuple[Ids, Ids, Ids]:
 def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> Ids:
     """Return the labels of the frames.
 
-    Raises: ConfigError: they are not ids.  DataError: their number differs, or one is out of range.
+    Raises: ConfigError: the labels are not ids. DataError: their number differs, or one is out of range.
     """
     if label.ids is None:
         raise ConfigError(f"{layer} needs labels of ids (integer_value_sequence)")

@@ -1,4 +1,4 @@
-"""The workers of an all-reduce job: its generations, who came, went and failed first, and what each change cost."""
+"""The workers of an all-reduce job: generations, workers that joined, left or failed first, and each change's cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time los
 
 
 def show_workers(facts: Facts) -> Markup | None:
-    """Return what the driver has written, None where there is no driver."""
+    """Return the record of the driver, or None without a driver."""
     record = facts.membership
     if not record:
         return None

@@ -108,7 +108,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
 def _check_model(done: Entry, name: str, digest: str) -> None:
     """Check that the servers' values belong to this model.
 
-    Raises: ConfigError: they do not.
+    Raises: ConfigError: the values belong to another model.
     """
     by = theirs = None
     with contextlib.suppress(BoundedJsonError):

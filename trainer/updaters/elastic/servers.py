@@ -231,7 +231,7 @@ class ElasticServers:
 def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
     """Check that the servers have the same number of ports, and ports for tables if there are tables.
 
-    Raises: ConfigError: they do not.
+    Raises: ConfigError: the numbers of ports differ, or ports for tables are missing.
     """
     first = records[0]
     for one in records:

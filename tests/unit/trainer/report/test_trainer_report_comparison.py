@@ -157,7 +157,7 @@ def test_only_what_differs_in_the_configurations_is_listed(tmp_path):
 def test_equal_configurations_are_said_to_be(tmp_path):
     for name in ("a", "b"):
         finished_job(tmp_path / name)
-    assert "Nothing that is recorded: flags, settings, layers and parameters are equal." in (
+    assert "No difference is recorded: flags, settings, layers and parameters are equal." in (
         compare(tmp_path / "a", tmp_path / "b").words
     )
 

@@ -234,7 +234,7 @@ def test_a_run_that_has_been_silent_does_not_just_say_that_it_trains(tmp_path):
     fresh, late = (Reader(tmp_path, lambda after=after: job.now + after).read() for after in (30, 300))
     assert describe_state(fresh).message == ""
     assert describe_state(late).name == "training"
-    assert re.match("Nothing was heard of it since .*, 5 min 00 s before", describe_state(late).message)
+    assert re.match("It has written nothing since .*, 5 min 00 s before", describe_state(late).message)
 
 
 # ----- The time of the trainers
