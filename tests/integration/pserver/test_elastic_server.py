@@ -332,7 +332,7 @@ def test_a_server_that_waits_for_an_index_can_be_stopped(any_job):
 def test_servers_say_that_the_job_has_failed(job):
     server = job.server().serving()
     job.registry.put("job/end", JobEnd("task 3 failed too often").value)
-    assert server.end() == 65 and "the job has failed, says its master: task 3 failed too often" in server.text()
+    assert server.end() == 65 and "the master reports that the job has failed: task 3 failed too often" in server.text()
 
 
 def test_trainers_have_the_time_to_leave_when_the_job_is_over(job):
