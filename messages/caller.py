@@ -72,11 +72,6 @@ class Caller:
         with self._lock:
             return "" if self._core.state is ClientState.JOINED else self._core.trouble
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether this member is closed for ever."""
-        return self._core.state is ClientState.CLOSED
-
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> Answer:
         """See `ControlCalling`.
 

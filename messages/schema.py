@@ -163,29 +163,6 @@ class Items:
             self.shape.check(one, f"{path}[{number}]")
 
 
-@dataclass(frozen=True)
-class Table:
-    """An object with at most `most` keys of any name (up to 200 characters) and values of one shape."""
-
-    shape: Shape
-    most: int
-
-    def fits(self, value: object) -> bool:
-        """See `Shape`."""
-        if type(value) is not dict or len(value) > self.most:
-            return False
-        return all(len(key) <= 200 for key in value) and all(map(self.shape.fits, value.values()))
-
-    def check(self, value: object, path: str) -> None:
-        """See `Shape`."""
-        if not isinstance(value, dict) or len(value) > self.most:
-            _refuse(value, path, f"an object with at most {self.most} keys")
-        for key, one in value.items():
-            if len(key) > 200:
-                _refuse(key, path, "an object with keys of at most 200 characters")
-            self.shape.check(one, f"{path}.{key}")
-
-
 class Fields:
     """An object that has exactly these fields."""
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from paddle.completion.scripts import make_script
 from paddle.completion.tables import collect_words
-from runtime.errors import PaddleError
-from trainer.command_line import CommandParser
+from trainer.command_line import CommandParser, command
 
 
 def build_parser() -> CommandParser:
@@ -22,15 +21,11 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the script of a shell, and return the exit status."""
-    try:
-        shell: str = build_parser().parse_args(argv).shell
-    except PaddleError as error:
-        sys.stderr.write(f"paddle completion: {error}\n")
-        return error.exit_code
+@command("paddle completion")
+def main(argv: Sequence[str]) -> None:
+    """Print the script of a shell."""
+    shell: str = build_parser().parse_args(argv).shell
     sys.stdout.write(make_script(shell, collect_words()))
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from paddle.doctor.findings import choose_exit_status, render
 from paddle.doctor.probing import DoctorCase, run_all
-from runtime.errors import PaddleError, UsageError
-from trainer.command_line import CommandParser
+from runtime.errors import UsageError
+from trainer.command_line import CommandParser, command
 
 ROLES = ("launcher", "master", "driver", "autoscaler")
 LIMIT_S = 10.0  # seconds for all checks, which run at the same time
@@ -38,15 +38,12 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command("paddle doctor")
+def main(argv: Sequence[str]) -> int:
     """Print what the checks find, and return the exit status."""
-    try:
-        given = build_parser().parse_args(argv)
-        if not 0 < given.timeout <= 600:
-            raise UsageError(f"--timeout is {given.timeout:g}; it must be above 0 and at most 600 seconds")
-    except PaddleError as error:
-        sys.stderr.write(f"paddle doctor: {error}\n")
-        return error.exit_code
+    given = build_parser().parse_args(argv)
+    if not 0 < given.timeout <= 600:
+        raise UsageError(f"--timeout is {given.timeout:g}; it must be above 0 and at most 600 seconds")
     case = DoctorCase(dict(os.environ), given.volume, tuple(given.role))
     found = run_all(case, given.timeout)
     sys.stdout.write("".join(f"{case.secrets.redact(line)}\n" for line in render(found)))

@@ -2,8 +2,10 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 
-from runtime.errors import PaddleError, UsageError
+from runtime.errors import UsageError
+from trainer.command_line import command
 from trainer.config import as_v0_10, run_config, to_text
 
 USAGE = "usage: paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]"
@@ -15,20 +17,8 @@ HELP = f"""{USAGE}
 """
 
 
-def main(argv: list[str]) -> int:
-    """Print the config and return the exit status."""
-    if "--help" in argv or "-h" in argv:
-        sys.stdout.write(HELP)
-        return 0
-    try:
-        dump(argv)
-    except PaddleError as error:
-        sys.stderr.write(f"paddle dump_config: {error}\n")
-        return error.exit_code
-    return 0
-
-
-def dump(argv: list[str]) -> None:
+@command("paddle dump_config", HELP)
+def main(argv: Sequence[str]) -> None:
     """Print the config to stdout.
 
     Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see
@@ -56,4 +46,4 @@ def dump(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,30 +1,19 @@
 """`paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]`: draw the network of a config script for Graphviz."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from proto import ModelConfig_pb2
-from runtime.errors import PaddleError, UsageError, VolumeError
+from runtime.errors import UsageError, VolumeError
+from trainer.command_line import command
 from trainer.config import parse_config
 
 USAGE = "usage: paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]"
 
 
-def main(argv: list[str]) -> int:
-    """Write the diagram and return the exit status."""
-    if "--help" in argv or "-h" in argv:
-        sys.stdout.write(USAGE + "\n")
-        return 0
-    try:
-        make_diagram(argv)
-    except PaddleError as error:
-        sys.stderr.write(f"paddle make_diagram: {error}\n")
-        return error.exit_code
-    return 0
-
-
-def make_diagram(argv: list[str]) -> None:
+@command("paddle make_diagram", f"{USAGE}\n")
+def main(argv: Sequence[str]) -> None:
     """Write the diagram of a config.
 
     Raises: UsageError: the arguments are not those of USAGE.  VolumeError: the diagram cannot be written.
@@ -81,4 +70,4 @@ def _links(group: ModelConfig_pb2.SubModelConfig, numbers: dict[str, int]) -> It
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.errors import ConfigError, MissingInputError, NothingFoundError, PaddleError, UsageError, VolumeError
-from trainer.command_line import CommandParser
+from runtime.errors import ConfigError, MissingInputError, NothingFoundError, UsageError, VolumeError
+from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of
 
@@ -53,15 +53,11 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the curves and return the exit status."""
-    try:
-        arguments = build_parser().parse_args(argv)
-        plot(arguments.input, arguments.output, arguments.format, arguments.key or ["AvgCost"])
-    except PaddleError as error:
-        sys.stderr.write(f"paddle plotcurve: {error}\n")
-        return error.exit_code
-    return 0
+@command("paddle plotcurve")
+def main(argv: Sequence[str]) -> None:
+    """Draw the curves."""
+    arguments = build_parser().parse_args(argv)
+    plot(arguments.input, arguments.output, arguments.format, arguments.key or ["AvgCost"])
 
 
 def plot(source: str | None, target: str | None, kind: str | None, keys: Sequence[str]) -> None:

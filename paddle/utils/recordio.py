@@ -18,20 +18,17 @@ from recordio.sources import FORMS, read_sources
 from recordio.writing import CHUNK_BYTES
 from runtime.durable_files import find_output, remove_if_possible, staging_of, sync_directory, write_durably
 from runtime.errors import DataError, PaddleError, UsageError, VolumeError
-from trainer.command_line import CommandParser
+from trainer.command_line import CommandParser, command
 
 NAMES = {one: one.name.lower() for one in Compression}
 LINES = 10_000  # records of a shard, by default
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command("paddle recordio")
+def main(argv: Sequence[str]) -> int:
     """Run a command line, and return the exit status."""
-    try:
-        arguments = build_parser().parse_args(argv)
-        status: int = arguments.run(arguments)
-    except PaddleError as error:
-        sys.stderr.write(f"paddle recordio: {error}\n")
-        return error.exit_code
+    arguments = build_parser().parse_args(argv)
+    status: int = arguments.run(arguments)
     return status
 
 
@@ -45,8 +42,8 @@ def build_parser() -> CommandParser:
         "check", help="read the files completely, and name each damaged chunk; exit status 65 if there is one"
     )
     check.set_defaults(run=run_check)
-    for command in (show, check):
-        command.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
+    for reads in (show, check):
+        reads.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
     convert = commands.add_parser("convert", help="write text as RecordIO files, or their records as lines")
     convert.set_defaults(run=run_convert)
     convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="input files, in this order")

@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from elastic.job import membership_file
 from launcher.status import describe_job, tabulate_pods
-from launcher.text import as_row, number_of
+from launcher.text import JsonObject, as_row, number_of
 from launcher.volume import read_json
 from master import tasks_file
 from master.tasks.records import Phase
-from runtime.errors import MissingInputError, NothingFoundError, PaddleError, reading_error
+from runtime.errors import MissingInputError, NothingFoundError, reading_error
 from runtime.terminal.bar import format_lines
-from trainer.command_line import CommandParser
+from trainer.command_line import CommandParser, command
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
@@ -42,25 +42,20 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the state of a job, and return the exit status."""
-    try:
-        output: Path = build_parser().parse_args(argv).output
-        if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
-            raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
-        if not any(any(output.glob(name)) for name in TELLING):
-            hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
-            raise NothingFoundError(
-                f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
-                f"--report{hint}"
-            )
-        lines = describe_output(output)
-    except PaddleError as error:
-        sys.stderr.write(f"paddle status: {error}\n")
-        return error.exit_code
-    shown = [as_row(line) for line in lines]
+@command("paddle status")
+def main(argv: Sequence[str]) -> None:
+    """Print the state of a job."""
+    output: Path = build_parser().parse_args(argv).output
+    if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+        raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
+    if not any(any(output.glob(name)) for name in TELLING):
+        hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
+        raise NothingFoundError(
+            f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
+            f"--report{hint}"
+        )
+    shown = [as_row(line) for line in describe_output(output)]
     sys.stdout.write(format_lines(shown, find_fraction(output), sys.stdout, os.environ))
-    return 0
 
 
 def find_fraction(output: Path) -> float | None:
@@ -83,39 +78,30 @@ def describe_output(output: Path) -> list[str]:
     Raises: DamagedError, MissingInputError: a file with the job's state cannot be read.
     """
     if (output / tasks_file.NAME).exists():
-        return describe_with_master(output)
+        return describe_record(output / tasks_file.NAME, tasks_file.read_settled, tasks_file.describe)
     if not (output / membership_file.NAME).exists():
         return describe_alone(output)
-    lines = describe_with_driver(output)
+    lines = describe_record(output / membership_file.NAME, membership_file.read_settled, membership_file.describe)
     if any(any(output.glob(name)) for name in TRAINING):  # --save_dir is the same directory
         lines += describe_alone(output)
     return lines
 
 
-def describe_with_driver(output: Path) -> list[str]:
-    """Return the lines of an all-reduce job about its workers.
+def describe_record(
+    path: Path,
+    read: Callable[[Path], tuple[JsonObject, float, bool]],
+    describe: Callable[..., Iterator[str]],
+) -> list[str]:
+    """Return the lines about a job that a driver or a master has written a file about.
 
-    Raises: DamagedError, MissingInputError: membership.json cannot be read.
+    Args: read: returns the record, its age in seconds, and whether another one should be there by now.
+    Raises: DamagedError, MissingInputError: the file cannot be read.
     """
-    path = output / membership_file.NAME
     try:
-        record, age, is_late = membership_file.read_settled(path)
+        record, age, is_late = read(path)
     except OSError as exc:
         raise reading_error(MissingInputError, f"{path} cannot be read", exc) from exc
-    return list(membership_file.describe(record, age, is_late=is_late))
-
-
-def describe_with_master(output: Path) -> list[str]:
-    """Return the lines about a job whose tasks a master distributes.
-
-    Raises: DamagedError, MissingInputError: tasks.json cannot be read.
-    """
-    path = output / tasks_file.NAME
-    try:
-        record, age, is_late = tasks_file.read_settled(path)
-    except OSError as exc:
-        raise reading_error(MissingInputError, f"{path} cannot be read", exc) from exc
-    return list(tasks_file.describe(record, age, is_late=is_late))
+    return list(describe(record, age, is_late=is_late))
 
 
 def describe_alone(output: Path) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.errors import ConfigError, MissingInputError, PaddleError, VolumeError
-from trainer.command_line import CommandParser
+from runtime.errors import ConfigError, MissingInputError, VolumeError
+from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
@@ -41,17 +41,13 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the event files and return the exit status."""
-    try:
-        arguments = build_parser().parse_args(argv)
-        logdir = arguments.logdir or arguments.output / "tensorboard"
-        count = write_events(arguments.output, logdir)
-        sys.stdout.write(f"{count} numbers are in {logdir}; look at them with: tensorboard --logdir {logdir}\n")
-    except PaddleError as error:
-        sys.stderr.write(f"paddle tensorboard: {error}\n")
-        return error.exit_code
-    return 0
+@command("paddle tensorboard")
+def main(argv: Sequence[str]) -> None:
+    """Write the event files."""
+    arguments = build_parser().parse_args(argv)
+    logdir = arguments.logdir or arguments.output / "tensorboard"
+    count = write_events(arguments.output, logdir)
+    sys.stdout.write(f"{count} numbers are in {logdir}; look at them with: tensorboard --logdir {logdir}\n")
 
 
 def write_events(output: Path, logdir: Path) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import MissingInputError, PaddleError, UsageError
+from runtime.errors import MissingInputError, UsageError
+from trainer.command_line import command
 
 HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]
 Shows task, exit code and duration of a training job. Nothing is sent to anyone.
@@ -23,20 +25,13 @@ _TIME = re.compile(r"^\S*[IWEF]\d{4} (\d\d):(\d\d):(\d\d)\.")
 _DAY_S = 86400
 
 
-def main(argv: list[str]) -> int:
-    """Print the known facts about the job and return the exit status."""
-    if "--help" in argv or "-h" in argv:
-        sys.stdout.write(HELP)
-        return 0
-    try:
-        sys.stdout.write(describe(argv))
-    except PaddleError as error:
-        sys.stderr.write(f"paddle usage: {error}\n")
-        return error.exit_code
-    return 0
+@command("paddle usage", HELP)
+def main(argv: Sequence[str]) -> None:
+    """Print what is known of the job."""
+    sys.stdout.write(describe(argv))
 
 
-def describe(argv: list[str]) -> str:
+def describe(argv: Sequence[str]) -> str:
     """Return the information about a job from the arguments.
 
     Raises: UsageError: the arguments are not those of HELP.  MissingInputError: the log does not exist.
@@ -74,4 +69,4 @@ def measure_log(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

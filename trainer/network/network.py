@@ -61,7 +61,6 @@ class Network:
                 layer.open(group, Network)
         every = [node.layer for node in self._nodes.values()]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
-        self.data_names = [name for name, node in self._nodes.items() if node.config.type == "data"]
         self.output_names = list(config.output_layer_names)
         self.replicas: Sequence[Network] = (
             self,

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runtime.errors import MissingInputError, NothingFoundError, PaddleError, VolumeError
-from trainer.command_line import CommandParser
+from runtime.errors import MissingInputError, NothingFoundError, VolumeError
+from trainer.command_line import CommandParser, command
 from trainer.report.facts import Reader
 from trainer.report.writing import write_comparison, write_report
 
@@ -28,16 +28,12 @@ def build_parser() -> CommandParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and return the exit status."""
-    try:
-        arguments = build_parser().parse_args(argv)
-        outputs = [one for one in (arguments.output, arguments.other) if one is not None]
-        sys.stdout.write(f"{report(outputs, arguments.output_file)}\n")
-    except PaddleError as error:
-        sys.stderr.write(f"paddle report: {error}\n")
-        return error.exit_code
-    return 0
+@command("paddle report")
+def main(argv: Sequence[str]) -> None:
+    """Write the report."""
+    arguments = build_parser().parse_args(argv)
+    outputs = [one for one in (arguments.output, arguments.other) if one is not None]
+    sys.stdout.write(f"{report(outputs, arguments.output_file)}\n")
 
 
 def report(outputs: Sequence[Path], target: Path | None) -> Path:

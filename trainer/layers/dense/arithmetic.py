@@ -165,8 +165,8 @@ class PowerLayer(Layer):
         ]
 
 
-class SumToOneLayer(Layer):
-    """x over the sum of its row."""
+class RowScalingLayer(Layer):
+    """x over a number of its row."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -174,12 +174,25 @@ class SumToOneLayer(Layer):
         self._inverse: Array  # (rows, 1)
         self._y: Array
 
+    def measure(self, x: Array) -> Array:
+        """Return the numbers of the rows. Shapes: x: (rows, size); the result: (rows,)."""
+        raise NotImplementedError
+
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return x / sum x."""
+        """Return each row over its number."""
         x = require_matrix(self, inputs[0], self.size)
-        self._inverse = 1 / x.sum(axis=1, keepdims=True)
+        self._inverse = 1 / self.measure(x)[:, None]
         self._y = x * self._inverse
         return inputs[0].with_value(self._y)
+
+
+class SumToOneLayer(RowScalingLayer):
+    """x over the sum of its row."""
+
+    def measure(self, x: Array) -> Array:
+        """Return sum x."""
+        total: Array = x.sum(axis=1)
+        return total
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return (g - the row sum of g y) / sum x."""
@@ -188,21 +201,13 @@ class SumToOneLayer(Layer):
         return [gradient]
 
 
-class RowNormLayer(Layer):
+class RowNormLayer(RowScalingLayer):
     """x over the Euclidean length of its row."""
 
-    def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
-        super().__init__(config, parameters)
-        self.require_inputs(1, 1)
-        self._inverse: Array  # (rows, 1)
-        self._y: Array
-
-    def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return x / |x|."""
-        x = require_matrix(self, inputs[0], self.size)
-        self._inverse = 1 / np.sqrt(np.einsum("ij,ij->i", x, x))[:, None]
-        self._y = x * self._inverse
-        return inputs[0].with_value(self._y)
+    def measure(self, x: Array) -> Array:
+        """Return |x|."""
+        lengths: Array = np.sqrt(np.einsum("ij,ij->i", x, x))
+        return lengths
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return (g - y (g . y)) / |x|."""

@@ -45,7 +45,6 @@ class PriorBoxLayer(Layer):
             sizes += [(np.sqrt(smallest * largest),) * 2 for largest in conf.max_size]
             sizes += [(smallest * np.sqrt(r), smallest / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
         self._sizes = np.array(sizes)
-        self._row: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the boxes and variances."""
