@@ -1,5 +1,7 @@
 """All-reduce among processes of this machine: over shared memory, over connections, and by torch.distributed's gloo.
 
+"two hosts": half of the processes share memory, and so does the other half; connections join the two.
+
     python bench/allreduce.py [--torch PYTHON] [--rounds N] [--many]
 
 Every rank has an array of float32, and gets the sum. The ways run in alternation, so that their ratios hold when the
@@ -26,7 +28,7 @@ SIZES = {"19.9 MB": 4_975_000, "0.24 MB": 60_000, "1 MB": 250_000, "4 KB": 1_000
 LOOPBACK_BYTES = 1 << 30
 
 
-def serve_ours(rank: int, ports: list[int], elements: int, *, with_memory: bool) -> None:
+def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
     """Be a rank of ours."""
     import numpy as np
 
@@ -40,8 +42,10 @@ def serve_ours(rank: int, ports: list[int], elements: int, *, with_memory: bool)
         def get(self, scope: str, key: str, wait: float = 0.0) -> bytes:
             return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
 
+    half = len(ports) // 2
+    near = {"memory": None, "connections": (), "two hosts": range(half) if rank < half else range(half, len(ports))}
     plan = GroupPlan(rank, len(ports), "bench", secret="secret", timeout=120.0, port=ports[rank])
-    group = form(plan, FixedStore(), with_memory=with_memory)
+    group = form(plan, FixedStore(), near=near[way])
     array = np.ones(elements, np.float32)
 
     def reduce() -> None:
@@ -106,9 +110,9 @@ def has_torch(python: str) -> bool:
     return subprocess.run([python, "-c", "import torch.distributed"], **quiet, check=False).returncode == 0
 
 
-def compare(size: int, name: str, python: str | None, rounds: int, repeats: int) -> None:
+def compare(ways: list[str], size: int, name: str, python: str | None, rounds: int, repeats: int) -> None:
     """Measure one array among so many processes."""
-    ways = ["memory", "connections", *(["gloo"] if python else [])]
+    ways = [*ways, *(["gloo"] if python else [])]
     contestants = [contest(way, size, SIZES[name], python or "") for way in ways]
     try:
         run_interleaved(contestants, rounds, repeats)
@@ -137,7 +141,7 @@ def main() -> None:
         if way == "gloo":
             serve_gloo(rank, ports, elements)
         else:
-            serve_ours(rank, ports, elements, with_memory=way == "memory")
+            serve_ours(way, rank, ports, elements)
         return
     print(describe_machine())
     print(f"one connection of the loopback: {measure_loopback() / 1e9:.2f} GB/s")
@@ -145,9 +149,10 @@ def main() -> None:
     if python is None:
         print("torch is not there, so nothing is compared with gloo; --torch names a Python that has it")
     for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)):
-        compare(3, name, python, args.rounds * factor, args.repeats)
+        compare(["memory", "connections"], 3, name, python, args.rounds * factor, args.repeats)
+    compare(["connections", "two hosts"], 4, "19.9 MB", python, args.rounds, args.repeats)
     if args.many:
-        compare(64, "1 MB", python, 2, 3)
+        compare(["memory", "connections"], 64, "1 MB", python, 2, 3)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def serve(rank: int, ports: list[int], with_memory: bool) -> None:
             return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
 
     plan = GroupPlan(rank, len(ports), "bench", secret="secret", timeout=WAIT_S, port=ports[rank])
-    group = form(plan, FixedStore(), with_memory=with_memory)
+    group = form(plan, FixedStore(), near=None if with_memory else ())
     array = np.ones(60_000, np.float32)
     try:
         for turn in range(1 << 60):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -39,18 +39,19 @@ class MemoryStore:
 def groups(
     size: int,
     *,
-    with_memory: bool = True,
+    with_memory: bool | Sequence[Collection[int]] = True,
     secret: str = "s3cret",
     patience: Patience | None = None,
     timeout: float = DEADLINE_S,
 ) -> Iterator[list[RankGroup]]:
-    """Yields a group's ranks, all in this process; each leaves at the end."""
+    """Yields a group's ranks, all in this process; each leaves at the end. `with_memory` may be the ranks by host."""
     store = MemoryStore()
     scope = f"group_{time.monotonic_ns()}"
 
     def make(rank: int) -> RankGroup:
         plan = GroupPlan(rank, size, scope, secret=secret, timeout=timeout)
-        return form(plan, store, patience, with_memory=with_memory)
+        hosts = [range(size)] if with_memory is True else with_memory or []
+        return form(plan, store, patience, near=next((host for host in hosts if rank in host), ()))
 
     with ThreadPoolExecutor(size) as threads:
         made = list(threads.map(make, range(size)))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from elastic.collectives import joining
 from elastic.collectives.frames import Frame, FrameKind
 from elastic.collectives.fusion import Batch
-from elastic.collectives.group import Patience, RankGroup
+from elastic.collectives.group import ArrayPath, Patience, RankGroup
 from elastic.collectives.joining import AddressStore, GroupPlan
 from elastic.collectives.memory import SLOT_BYTES, MemoryPath
 from elastic.collectives.mesh import Mesh
 from elastic.collectives.requests import CollectiveKind
-from elastic.collectives.sockets import SocketPath
+from elastic.collectives.sockets import HostsPath, SocketPath
 from pserver.wire.shared_memory import SharedMemory
-from runtime.bounded_json import BoundedJsonError, parse_bounded
+from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 
 class AlonePath:
@@ -40,28 +40,48 @@ class AlonePath:
 
 
 def form(
-    plan: GroupPlan, store: AddressStore | None, patience: Patience | None = None, *, with_memory: bool = True
+    plan: GroupPlan,
+    store: AddressStore | None,
+    patience: Patience | None = None,
+    *,
+    near: Collection[int] | None = None,
 ) -> RankGroup:
     """Wait until all ranks have connected, and return the group.
 
-    Args: store: store of the ranks' addresses; a group with a single rank needs no store.  with_memory: False: use only
-        connections, and no shared memory.
+    Args: store: store of the ranks' addresses; a group with a single rank needs no store.  near: the other ranks that
+        may share memory with this rank; None: all ranks of this host.
     Raises: HorovodInternalError: a rank has not connected in time, or is lost.
     """
     if plan.size == 1 or store is None:
         return RankGroup(Mesh(0, {}), AlonePath(), patience)
     deadline = time.monotonic() + plan.timeout
     mesh = joining.join(plan, store)
-    memories = _share(mesh, with_memory, deadline)
-    if memories is not None:
-        return RankGroup(mesh, MemoryPath(mesh, memories, plan.timeout), patience)
-    return RankGroup(mesh, SocketPath(mesh, plan.timeout), patience)
+    memories, hosts = _share(mesh, mesh.peers.keys() if near is None else near, deadline)
+    path: ArrayPath = SocketPath(mesh, plan.timeout)
+    if len(hosts) == 1:
+        path = MemoryPath(mesh, memories, plan.timeout)
+    elif len(hosts) < mesh.size:
+        path = HostsPath(mesh, hosts, memories, plan.timeout)
+    return RankGroup(mesh, path, patience)
 
 
-def _share(mesh: Mesh, with_memory: bool, deadline: float) -> Mapping[int, SharedMemory] | None:
-    """Return the memories of all ranks by rank, or None if not every rank can open all of them."""
+def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
+    """Return the ranks of each host (pure); the ranks of a host can open the memory of each other and of no other rank.
+
+    Args: opened: by rank, the ranks whose memory the rank can open, including the rank itself.
+    """
+    sets = [frozenset(one) for one in opened]
+    hosts: dict[frozenset[int], list[int]] = {}
+    for rank, one in enumerate(sets):
+        is_mutual = rank in one and all(number < len(sets) and sets[number] == one for number in one)
+        hosts.setdefault(one if is_mutual else frozenset([rank]), []).append(rank)
+    return list(hosts.values())
+
+
+def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
+    """Return the opened memories by rank, and the ranks of each host."""
     own: SharedMemory | None = None
-    if with_memory:
+    if near:
         with contextlib.suppress(OSError):
             own = SharedMemory.make(SLOT_BYTES)
     offers = _exchange(mesh, 0, {"memory": own and own.offer}, deadline)
@@ -69,15 +89,20 @@ def _share(mesh: Mesh, with_memory: bool, deadline: float) -> Mapping[int, Share
     if own is not None:
         for number, offer in offers.items():
             memory = offer.get("memory")
-            if isinstance(memory, dict) and memory.get("length") == SLOT_BYTES:
+            if number in near and isinstance(memory, dict) and memory.get("length") == SLOT_BYTES:
                 opened = SharedMemory.open(memory)
                 if opened is not None:
                     memories[number] = opened
-    has_all = len(memories) == mesh.size
-    answers = _exchange(mesh, 1, {"opened": has_all}, deadline)
+    answers = _exchange(mesh, 1, {"opened": sorted(memories)}, deadline)
     if own is not None:
         own.close()  # every rank has opened the memory by now, or never will
-    return memories if has_all and all(one.get("opened") is True for one in answers.values()) else None
+    sets = {rank: _read_ranks(one.get("opened"), mesh.size) for rank, one in answers.items()} | {mesh.rank: memories}
+    return memories, find_hosts([sets[rank] for rank in range(mesh.size)])
+
+
+def _read_ranks(found: Any, size: int) -> Collection[int]:
+    is_list = isinstance(found, list) and all(is_integer(one, 0, size - 1) for one in found)
+    return found if is_list else ()
 
 
 def _exchange(mesh: Mesh, number: int, note: Mapping[str, Any], deadline: float) -> dict[int, dict[str, Any]]:
@@ -88,7 +113,7 @@ def _exchange(mesh: Mesh, number: int, note: Mapping[str, Any], deadline: float)
     answers = {}
     for rank, frame in zip(ranks, frames, strict=True):
         try:
-            answers[rank] = parse_bounded(frame.note, depth=4, values=64)
+            answers[rank] = parse_bounded(frame.note, depth=4, values=64 + mesh.size)
         except BoundedJsonError as exc:
             mesh.fail(f"rank {rank} said hello by a note {exc}")
     return answers

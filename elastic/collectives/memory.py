@@ -21,7 +21,7 @@ from elastic.collectives import arithmetic
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import Frame, FrameKind
 from elastic.collectives.fusion import Batch
-from elastic.collectives.mesh import Mesh
+from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
@@ -37,7 +37,7 @@ class MemoryPath:
         timeout: seconds that the other ranks have for a step after all ranks have begun the collective.
     """
 
-    def __init__(self, mesh: Mesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
+    def __init__(self, mesh: AnyMesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
         self._mesh, self._timeout = mesh, timeout
         self._others = list(mesh.peers)
         self._sequence = 0
@@ -80,16 +80,21 @@ class MemoryPath:
 
     # ----- Collectives -----
 
-    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if they included the begin of the batch; else None."""
-        is_placed = frames is not None
+    def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
+        """Run a batch.
+
+        Args: frames: the announcements, if they included the begin of the batch; else None.  root: the only rank that
+            needs the result of an all-reduce; None: all ranks.
+        """
+        is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
         if batch.kind == CollectiveKind.ALLREDUCE:
             if self._is_direct(batch):
                 self._begin(batch, is_placed)
                 sources = [self._seen(rank, 0, batch, batch.count) for rank in range(self._mesh.size)]
-                batch.write_combined(sources, self._mesh.size)
+                if is_wanted:
+                    batch.write_combined(sources, self._mesh.size)
             else:
-                self._reduce_by_parts(batch, is_placed)
+                self._reduce_by_parts(batch, is_placed, is_wanted)
         elif batch.kind == CollectiveKind.ALLGATHER:
             self._gather(batch, is_placed)
         elif batch.kind == CollectiveKind.BROADCAST:
@@ -116,7 +121,7 @@ class MemoryPath:
         if begin < end:
             batch.read(begin, end, self._own(0, batch, end - begin))
 
-    def _reduce_by_parts(self, batch: Batch, is_placed: bool) -> None:
+    def _reduce_by_parts(self, batch: Batch, is_placed: bool, is_wanted: bool) -> None:
         size, rank = self._mesh.size, self._mesh.rank
         piece = PIECE_BYTES // batch.dtype.itemsize
         pieces = -(-batch.count // piece)
@@ -129,7 +134,7 @@ class MemoryPath:
             arithmetic.combine(self._own(PIECE_BYTES, batch, high - low), sources, batch.argument, size)
             self._write_piece(batch, number + 1)
             self._step()
-            for one in range(size):
+            for one in range(size) if is_wanted else ():
                 low, high = _part(end - begin, one, size)
                 batch.write(begin + low, begin + high, self._seen(one, PIECE_BYTES, batch, high - low))
 

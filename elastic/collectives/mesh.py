@@ -338,6 +338,50 @@ class Mesh:
         os.close(waker)
 
 
+class SubMesh:
+    """Some ranks of a mesh, numbered from 0 in their order; a failure ends the whole group."""
+
+    def __init__(self, mesh: Mesh, ranks: Sequence[int]) -> None:
+        self._mesh, self._ranks = mesh, list(ranks)
+        self.rank, self.size = self._ranks.index(mesh.rank), len(self._ranks)
+        self.peers = {place: mesh.peers[rank] for place, rank in enumerate(self._ranks) if rank != mesh.rank}
+
+    def send(
+        self,
+        number: int,
+        kind: FrameKind,
+        sequence: int,
+        note: bytes = b"",
+        payload: Sequence[memoryview] = _NO_PAYLOAD,
+        piece: int = 0,
+    ) -> None:
+        """See `Mesh.send`."""
+        self._mesh.send(self._ranks[number], kind, sequence, note, payload, piece)
+
+    def wait(self, ranks: Sequence[int], deadline: float) -> None:
+        """See `Mesh.wait`."""
+        self._mesh.wait([self._ranks[number] for number in ranks], deadline)
+
+    def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
+        """See `Mesh.take`."""
+        return self._mesh.take(self._ranks[number], kind, sequence)
+
+    def collect(self, kind: FrameKind, sequence: int, ranks: Sequence[int], deadline: float) -> list[Frame]:
+        """See `Mesh.collect`."""
+        return self._mesh.collect(kind, sequence, [self._ranks[number] for number in ranks], deadline)
+
+    def flush(self, deadline: float) -> None:
+        """See `Mesh.flush`."""
+        self._mesh.flush(deadline)
+
+    def fail(self, reason: str) -> None:
+        """See `Mesh.fail`."""
+        self._mesh.fail(f"among the ranks {', '.join(map(str, self._ranks))}, counted from 0: {reason}")
+
+
+AnyMesh = Mesh | SubMesh
+
+
 def _drain(connection: Connection, deadline: float) -> None:
     """Send the unsent bytes, and shut down the sending side of the connection."""
     while connection.unsent and (left := deadline - time.monotonic()) > 0:

@@ -18,7 +18,7 @@ import numpy as np
 from elastic.collectives import arithmetic
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import PIECE_BYTES, FrameKind
-from elastic.collectives.mesh import Mesh
+from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import Reduction
 
 
@@ -71,7 +71,7 @@ def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[lis
     return pieces(rank), come
 
 
-def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
     """Replace the array of every rank by the reduction of all arrays.
 
     Args: work: array of the working type.  timeout: seconds between two pieces.
@@ -89,7 +89,7 @@ def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float
     _pass_round(mesh, sequence, work, (first, come), add, timeout)
 
 
-def gather(mesh: Mesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
+def gather(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
     Args: counts: elements of each rank's part.  timeout: seconds between two pieces.
@@ -98,7 +98,7 @@ def gather(mesh: Mesh, sequence: int, target: Flat, counts: Sequence[int], timeo
 
 
 def _pass_round(
-    mesh: Mesh,
+    mesh: AnyMesh,
     sequence: int,
     work: Flat,
     plan: tuple[list[tuple[int, int]], list[RingPiece]],

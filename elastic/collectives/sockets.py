@@ -1,19 +1,28 @@
-"""Collectives over connections: small arrays use the announcement or a tree, and large arrays use a ring."""
+"""Collectives over connections: small arrays use the announcement or a tree, and large arrays use a ring.
+
+A host with several ranks takes part in a large ring as a single rank: its ranks reduce in shared memory before, and its
+first rank passes the result on in shared memory after.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from elastic.collectives import ring, tree
-from elastic.collectives.arithmetic import Flat
+from elastic.collectives.arithmetic import Flat, divide
 from elastic.collectives.frames import Frame, FrameKind
-from elastic.collectives.fusion import Batch
-from elastic.collectives.mesh import Mesh
-from elastic.collectives.requests import CollectiveKind
+from elastic.collectives.fusion import Batch, FusedArray
+from elastic.collectives.memory import MemoryPath
+from elastic.collectives.mesh import Mesh, SubMesh
+from elastic.collectives.requests import CollectiveKind, Reduction, Request
+from pserver.wire.shared_memory import SharedMemory
 
 TREE_BYTES = 1 << 16  # bytes; up to this size the number of messages determines the time, and not their length
 INLINE_BYTES = 1 << 15  # bytes; an array up to this size is sent with the announcement
 INLINE_SIZE = 8  # ranks; larger groups send no arrays with the announcement
+SEGMENT_BYTES = 16 << 20  # bytes between two steps of a host; other ranks of the host wait meanwhile for the ring
 
 
 class SocketPath:
@@ -31,7 +40,7 @@ class SocketPath:
             whole: Flat = np.empty(batch.count, batch.dtype)
             batch.read(0, batch.count, whole)
             payload.append(whole.view(np.uint8).data)
-        sequence = self._next()
+        sequence = self.next()
         for number in self._others:
             self._mesh.send(number, FrameKind.ANNOUNCE, sequence, note, payload)
         return sequence
@@ -44,7 +53,8 @@ class SocketPath:
         is_small = batch.nbytes <= INLINE_BYTES and self._mesh.size <= INLINE_SIZE
         return batch.kind == CollectiveKind.ALLREDUCE and is_small
 
-    def _next(self) -> int:
+    def next(self) -> int:
+        """Return the number of the next exchange of the group."""
         self._sequence += 1
         return self._sequence - 1
 
@@ -57,18 +67,18 @@ class SocketPath:
                 return
             work = batch.whole_target()
             algorithm = tree if work.nbytes <= TREE_BYTES else ring
-            algorithm.reduce(mesh, self._next(), work, batch.argument, timeout)
-            self._give_back(batch, work)
+            algorithm.reduce(mesh, self.next(), work, batch.argument, timeout)
+            _give_back(batch, work)
         elif batch.kind == CollectiveKind.ALLGATHER:
             target = batch.entries[0].target
             start = sum(batch.counts[: mesh.rank])
             target[start : start + batch.count] = batch.entries[0].source
-            ring.gather(mesh, self._next(), target, batch.counts, timeout)
+            ring.gather(mesh, self.next(), target, batch.counts, timeout)
         elif batch.kind == CollectiveKind.BROADCAST:
             whole: Flat = np.empty(batch.count, batch.dtype)
             if batch.argument == mesh.rank:
                 batch.read(0, batch.count, whole)
-            tree.broadcast(mesh, self._next(), whole, batch.argument, timeout)
+            tree.broadcast(mesh, self.next(), whole, batch.argument, timeout)
             batch.write(0, batch.count, whole)
 
     def _reduce_inline(self, batch: Batch, frames: list[Frame]) -> None:
@@ -81,7 +91,55 @@ class SocketPath:
             sources[number] = np.frombuffer(frame.payload, batch.dtype)
         batch.write_combined([sources[rank] for rank in range(self._mesh.size)], self._mesh.size)
 
-    @staticmethod
-    def _give_back(batch: Batch, work: Flat) -> None:
-        if len(batch.entries) > 1 or work is not batch.entries[0].target:
-            batch.write(0, batch.count, work)
+
+class HostsPath(SocketPath):
+    """The path of arrays between hosts of which some have several ranks.
+
+    Args: hosts: the ranks of each host; every rank has the same list.  memories: memories of this host by rank.
+    """
+
+    def __init__(
+        self, mesh: Mesh, hosts: Sequence[Sequence[int]], memories: Mapping[int, SharedMemory], timeout: float
+    ) -> None:
+        super().__init__(mesh, timeout)
+        own = next(host for host in hosts if mesh.rank in host)
+        self._near: MemoryPath | None = None
+        if len(own) > 1:
+            self._near = MemoryPath(
+                SubMesh(mesh, own), {place: memories[rank] for place, rank in enumerate(own)}, timeout
+            )
+        self._far = SubMesh(mesh, [host[0] for host in hosts]) if mesh.rank == own[0] else None
+
+    def run(self, batch: Batch, frames: list[Frame] | None) -> None:
+        """Run a batch; see `SocketPath.run`."""
+        if batch.kind != CollectiveKind.ALLREDUCE or batch.nbytes <= TREE_BYTES:
+            super().run(batch, frames)
+            return
+        work = batch.whole_target()
+        step = SEGMENT_BYTES // work.itemsize
+        for begin in range(0, len(work), step):
+            self._reduce(work[begin : begin + step], batch.argument)
+        _give_back(batch, work)
+
+    def _reduce(self, part: Flat, reduction: int) -> None:
+        is_average = reduction == Reduction.AVERAGE
+        partial = Reduction.SUM if is_average else Reduction(reduction)
+        sequence = self.next()
+        if self._near is not None:
+            self._near.run(_make_batch(CollectiveKind.ALLREDUCE, part, partial), None, root=0)
+        if self._far is not None:
+            ring.reduce(self._far, sequence, part, partial, self._timeout)
+            if is_average:
+                divide(part, self._mesh.size)
+        if self._near is not None:
+            self._near.run(_make_batch(CollectiveKind.BROADCAST, part, 0), None)
+
+
+def _make_batch(kind: CollectiveKind, part: Flat, argument: int) -> Batch:
+    request = Request(kind, "", part.dtype, part.shape, argument)
+    return Batch([FusedArray(request, part, part)], [request.elements])
+
+
+def _give_back(batch: Batch, work: Flat) -> None:
+    if len(batch.entries) > 1 or work is not batch.entries[0].target:
+        batch.write(0, batch.count, work)

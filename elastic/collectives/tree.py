@@ -15,12 +15,12 @@ import numpy as np
 from elastic.collectives import arithmetic
 from elastic.collectives.arithmetic import Flat
 from elastic.collectives.frames import FrameKind
-from elastic.collectives.mesh import Mesh
+from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import Reduction
 from elastic.collectives.ring import cut
 
 
-def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
+def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
     """Replace the array of every rank by the reduction of all arrays; an array fits into a single message."""
     rank, size = mesh.rank, mesh.size
     power = 1 << (size.bit_length() - 1)
@@ -50,7 +50,7 @@ def reduce(mesh: Mesh, sequence: int, work: Flat, reduction: int, timeout: float
     mesh.flush(time.monotonic() + timeout)
 
 
-def broadcast(mesh: Mesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
+def broadcast(mesh: AnyMesh, sequence: int, work: Flat, root: int, timeout: float) -> None:
     """Send the array of the root to every rank by a binomial tree, piece by piece."""
     size = mesh.size
     place = (mesh.rank - root) % size
@@ -76,11 +76,11 @@ def broadcast(mesh: Mesh, sequence: int, work: Flat, root: int, timeout: float) 
     mesh.flush(time.monotonic() + timeout)
 
 
-def _send(mesh: Mesh, rank: int, sequence: int, work: Flat) -> None:
+def _send(mesh: AnyMesh, rank: int, sequence: int, work: Flat) -> None:
     mesh.send(rank, FrameKind.DATA, sequence, b"", [work.view(np.uint8).data])
 
 
-def _receive(mesh: Mesh, rank: int, sequence: int, work: Flat, timeout: float) -> Flat:
+def _receive(mesh: AnyMesh, rank: int, sequence: int, work: Flat, timeout: float) -> Flat:
     mesh.wait([rank], time.monotonic() + timeout)
     payload = mesh.take(rank, FrameKind.DATA, sequence).payload
     if payload.nbytes != work.nbytes:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.collectives.arithmetic import combine
+from elastic.collectives.forming import find_hosts
 from elastic.collectives.requests import REDUCED_DTYPES, CollectiveKind, Reduction
 
-WAYS = {"memory": True, "connections": False}
+WAYS: dict[str, bool | list[list[int]]] = {"memory": True, "connections": False, "hosts": [[0, 2, 3], [1, 4]]}
 COUNTS = [0, 1, 17, 9_000, 17_000, 70_000]  # inline, tree, ring; direct, parts
 
 
@@ -183,3 +184,31 @@ def test_sums_of_float16_are_made_in_float32(values: list[list[float]], reductio
     combine(out, sources, reduction, len(sources))
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(out, expected(sources, reduction), rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("opened", "hosts"),
+    [
+        ([[0], [1]], [[0], [1]]),
+        ([[0, 1], [0, 1]], [[0, 1]]),
+        ([[0, 2], [1], [0, 2], [3]], [[0, 2], [1], [3]]),
+        ([[0, 1, 2], [0, 1], [0, 1, 2]], [[0], [1], [2]]),  # rank 1 cannot open the memory of rank 2
+        ([[0, 1], [], [2, 7]], [[0], [1], [2]]),  # rank 1 has none, and rank 2 names a rank that does not exist
+    ],
+)
+def test_a_host_is_the_ranks_that_open_each_others_memory(opened: list[list[int]], hosts: list[list[int]]) -> None:
+    assert find_hosts(opened) == hosts
+
+
+def test_a_part_of_an_array_is_one_step_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks of a host wait for the ring between hosts no longer than a part of the array takes."""
+    monkeypatch.setattr("elastic.collectives.sockets.SEGMENT_BYTES", 1 << 17)
+    data = [np.random.default_rng(rank).integers(-9, 9, 200_003).astype(np.float16) for rank in range(5)]
+
+    def work(group):  # type: ignore[no-untyped-def]
+        return group.wait(group.submit(CollectiveKind.ALLREDUCE, data[group.rank], argument=Reduction.AVERAGE))
+
+    with groups(5, with_memory=[[1, 3], [0, 4], [2]]) as made:
+        results = on_all(made, work)
+    assert len({one.tobytes() for one in results}) == 1
+    np.testing.assert_allclose(results[0], expected(data, Reduction.AVERAGE), rtol=1e-3)

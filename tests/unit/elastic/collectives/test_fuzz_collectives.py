@@ -54,7 +54,7 @@ def honest(request: Request) -> bytes:
     return b"".join(map(bytes, parts))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(REQUESTS), st.booleans(), st.lists(FRAMES, max_size=6), st.none() | DAMAGES)
 def test_whatever_a_rank_sends_the_other_one_ends(
     request: Request, begins_well: bool, sent: list[bytes], damage: tuple[float, int] | None

@@ -36,7 +36,7 @@ from elastic.collectives.joining import GroupPlan
 from elastic.collectives.requests import CollectiveKind, Reduction
 from elastic.errors import HorovodInternalError
 
-rank, ports, with_memory, count = json.loads(sys.argv[1])
+rank, ports, near, count = json.loads(sys.argv[1])
 
 class Store:
     def put(self, scope, key, value): pass
@@ -44,7 +44,7 @@ class Store:
         return json.dumps({"host": "127.0.0.1", "port": ports[int(key)]}).encode()
 
 plan = GroupPlan(rank, len(ports), "g", secret="s", timeout=60.0, port=ports[rank])
-group = form(plan, Store(), with_memory=with_memory)
+group = form(plan, Store(), near=near)
 data = np.ones(count, np.float32)
 try:
     for turn in range(1 << 60):
@@ -56,16 +56,20 @@ except HorovodInternalError as exc:
 """
 
 
-def start(rank: int, ports: list[int], with_memory: bool, count: int) -> subprocess.Popen[str]:
-    argument = json.dumps([rank, ports, with_memory, count])
+# way -> ranks whose memory every rank uses; None: all. With "hosts" rank 2 is alone, because nobody uses its memory.
+NEAR = {"memory": None, "connections": [], "hosts": [0, 1]}
+
+
+def start(rank: int, ports: list[int], way: str, count: int) -> subprocess.Popen[str]:
+    argument = json.dumps([rank, ports, NEAR[way], count])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, "-c", RANK, argument], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
-def test_a_frozen_rank_raises_on_every_survivor_and_raises_itself_when_it_goes_on(with_memory: bool) -> None:
+@pytest.mark.parametrize("way", ["memory", "connections"])
+def test_a_frozen_rank_raises_on_every_survivor_and_raises_itself_when_it_goes_on(way: str) -> None:
     ports = free_ports(3)
-    ranks = [start(rank, ports, with_memory, 10) for rank in range(3)]
+    ranks = [start(rank, ports, way, 10) for rank in range(3)]
     try:
         for one in ranks:
             assert one.stdout is not None
@@ -100,7 +104,7 @@ def test_a_rank_that_is_cut_off_behind_open_connections_is_lost() -> None:
         plans = [GroupPlan(rank, 2, "scope", secret="s", timeout=DEADLINE_S) for rank in range(2)]
         with ThreadPoolExecutor(2) as threads:
             stores = [store, OtherWay()]
-            forming = [threads.submit(form, *one, with_memory=False) for one in zip(plans, stores, strict=True)]
+            forming = [threads.submit(form, *one, near=()) for one in zip(plans, stores, strict=True)]
             made = [one.result(DEADLINE_S) for one in forming]
 
         def work(group):  # type: ignore[no-untyped-def]
@@ -192,11 +196,11 @@ def test_the_reason_of_a_rank_that_has_closed_is_read_before_its_loss_counts() -
                 mesh.check()
 
 
-@pytest.mark.parametrize("with_memory", [True, False], ids=["memory", "connections"])
+@pytest.mark.parametrize("way", NEAR)
 @pytest.mark.parametrize("count", [10, 500_000])
-def test_a_killed_rank_raises_on_every_survivor(with_memory: bool, count: int) -> None:
+def test_a_killed_rank_raises_on_every_survivor(way: str, count: int) -> None:
     ports = free_ports(3)
-    ranks = [start(rank, ports, with_memory, count) for rank in range(3)]
+    ranks = [start(rank, ports, way, count) for rank in range(3)]
     try:
         for one in ranks:
             assert one.stdout is not None
