@@ -102,17 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="number of failed workers after which a host is blacklisted (2)",
     )
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
-    add("--store-dir", default="", help="directory by which a restarted driver continues with the workers")
-    add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
-    add("--hand-over", action="store_true", help="SIGTERM leaves the workers to the next driver of --store-dir")
-    add("--discovery", choices=["kubernetes"], help="finds hosts: the pods of --pod-selector, on each an agent")
-    add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
-    add("--namespace", default="", help="namespace of those pods (that of the service account)")
-    add("--agents", dest="has_agents", action="store_true", help="starts workers by agents on this machine, too")
-    add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
-    add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (10)")
-    add("--address", default="", help="name or address by which workers of agents reach the driver (found)")
-    add("--port", type=int, default=0, help="port of the driver for its workers (any free one)")
+    _add_driver_flags(parser)
     add("--start-timeout", type=int, help="taken and not used: no interfaces are probed")
     add("--gloo-timeout-seconds", type=float, help="seconds for workers to connect to each other (30)")
     add(
@@ -135,6 +125,22 @@ def make_parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="logs more")
     add("command", nargs=argparse.REMAINDER, help="command of a worker, with its arguments")
     return parser
+
+
+def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a driver that can be restarted, and of one whose workers are on other machines."""
+    add = parser.add_argument
+    add("--store-dir", default="", help="directory by which a restarted driver continues with the workers")
+    add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
+    add("--hand-over", action="store_true", help="SIGTERM leaves the workers to the next driver of --store-dir")
+    add("--discovery", choices=["kubernetes"], help="finds hosts: the pods of --pod-selector, on each an agent")
+    add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
+    add("--namespace", default="", help="namespace of those pods (that of the service account)")
+    add("--agents", dest="has_agents", action="store_true", help="starts workers by agents on this machine, too")
+    add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
+    add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (10)")
+    add("--address", default="", help="name or address by which workers of agents reach the driver (found)")
+    add("--port", type=int, default=0, help="port of the driver for its workers (any free one)")
 
 
 def make_arguments(options: Mapping[str, Any]) -> list[str]:

@@ -149,7 +149,12 @@ def test_whatever_comes_ends_or_waits_and_takes_no_more_than_a_record(seed):
 
 
 def test_a_client_that_is_refused_says_why():
-    for reason, part in [(1, "this program's handshake"), (2, "does not speak protocol version"), (3, "PADDLE_SECRET"), (9, "9")]:
+    for reason, part in [
+        (1, "this program's handshake"),
+        (2, "does not speak protocol version"),
+        (3, "PADDLE_SECRET"),
+        (9, "9"),
+    ]:
         client, _ = pair()
         client.feed(authentication._pack(authentication.Record.REFUSAL, 1, bytes([reason])))
         assert part in client.fault and not client.wanted
