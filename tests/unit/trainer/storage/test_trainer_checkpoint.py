@@ -174,7 +174,7 @@ def test_on_a_volume_that_does_not_answer_a_save_is_kept_and_going_on_may_be_tri
     with pytest.raises(VolumeError, match=r"cannot clean up .*: Stale file handle"):
         clean(tmp_path)
     monkeypatch.setattr(checkpoint_reader, "open_regular", fail)
-    with pytest.raises(VolumeError, match=r"done cannot be read: Stale file handle"):
+    with pytest.raises(VolumeError, match=r"done of the checkpoint .* cannot be read: Stale file handle"):
         read(tmp_path, "pass-00000")
 
 
