@@ -292,7 +292,7 @@ _STATIC_ONLY = {
 def _check_elastic(values: Values) -> None:
     """Check that the flags can be used with a store.
 
-    Raises: UsageError: the text names a flag that cannot.
+    Raises: UsageError: the text names a flag that cannot be used.
     """
     store = "--etcd_endpoints" if values.etcd_endpoints else "--store_dir"
     if values.etcd_endpoints and values.store_dir:

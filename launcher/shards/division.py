@@ -93,8 +93,8 @@ def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
 def divide(bases: Sequence[int], absent: Mapping[int, ShardLists]) -> list[Portion] | int:
     """Return the data of each trainer; or the number of an absent trainer's shard that has no list of training files.
 
-    Each file, the largest first, goes to the trainer with the fewest bytes so far; of several to the last one, because
-    trainer 0 also saves. Args: bases: see assign_bases. absent: by shard, all shards that are not a base.
+    Each file, the largest first, goes to the trainer with the fewest bytes so far. Of equal trainers the last one gets
+    it, because trainer 0 also saves. Args: bases: see assign_bases. absent: by shard, all shards that are not a base.
     """
     dealt: list[list[Piece]] = [[] for _ in bases]
     found = {number: find_pieces(number, shard) for number, shard in absent.items()}

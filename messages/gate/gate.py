@@ -206,7 +206,7 @@ class Gate:
             self._refuse(passage, "address", "it is no address of this job")
             return
         if len(self._unauthenticated) >= self._limits.unauthenticated:
-            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many connect and are not let in")
+            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many connections wait to be let in")
         outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unauthenticated[passage] = None
         self._set_events(outer, passage, selectors.EVENT_READ)

@@ -17,7 +17,7 @@ from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
-RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # by kind of record
+RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run
 PREFIX = {"batch": "window_"}  # of the fields of a kind
 EVENT_FILES = "events.out.tfevents.*"
 

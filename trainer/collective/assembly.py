@@ -127,7 +127,7 @@ class TakenDirectory:
 def check_flags(flags: Values) -> None:
     """Check that the flags can be used with trainers that join and leave.
 
-    Raises: UsageError: the text names a flag that cannot.
+    Raises: UsageError: the text names a flag that cannot be used.
     """
     for flag in (FLAGS[name] for name in STATIC_ONLY if name in flags.given):
         value = getattr(flags, flag.name)

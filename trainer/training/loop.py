@@ -47,7 +47,7 @@ class Training:
         self._parts, self._updater, self._stopper, self._flags = parts, updater, stopper, parts.flags
         self._breakdown = parts.reporter.breakdown
         self._position = Position(parts.flags.start_pass)
-        self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # the number after that of the last pass
+        self._end_pass = parts.flags.start_pass + parts.flags.num_passes  # number of the last pass, plus 1
         self._log = TrainingLog(parts.flags, parts.evaluators, parts.table, parts.reporter, averages=parts.averages)
         self._step = BatchStep(parts, updater, stopper, self._log)
         self._saves = Saves(parts, updater, stopper)

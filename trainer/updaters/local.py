@@ -55,7 +55,7 @@ class Updater(Protocol):
         """Take one step with the gradients of a batch of `samples` samples.
 
         Args: checkpoint: whether this trainer requests a checkpoint after this batch.
-        Returns: whether any trainer has; then all call `gather_checkpoint`.
+        Returns: whether any trainer has requested one; then all call `gather_checkpoint`.
         """
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
