@@ -30,7 +30,7 @@ FLAGS = index_flags(
     Flag("chunk_per_task", 1, _S, "files of a task, or chunks of RecordIO files; it was 10 in 2017", 1, 1 << 16),
     Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task, also used before tasks were measured"),
     Flag("task_timeout_min", "10s", _S, "minimum time limit of a task"),
-    Flag("task_timeout_max", 3, _S, "failures of a task in a pass; with more it is discarded for the pass", 0),
+    Flag("task_timeout_max", 3, _S, "allowed failures of a task in a pass; after more it is discarded for the pass", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
     Flag("deterministic_tasks", 0, _S, "task i of a pass goes only to trainer i modulo this number, and a pass waits"
          " for them all; 0: to the first that asks", 0, 4096),

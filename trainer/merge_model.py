@@ -24,7 +24,7 @@ FLAGS = index_flags(
     Flag("model_file", "", Status.SUPPORTED, "file to write"),
     Flag("config", "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"),
     Flag("config_file", "", Status.SUPPORTED, "the same under the legacy's name"),
-    Flag("config_args", "", Status.SUPPORTED, "k1=v1,k2=v2 for the config script"),
+    Flag("config_args", "", Status.SUPPORTED, "arguments of the config script, as k1=v1,k2=v2"),
     Flag("python_path", "", Status.SUPPORTED, "further directories of modules, separated by colons"),
 )
 USAGE = (
