@@ -7,7 +7,7 @@
      +- ClosedError          this side is closed
      +- NoCurveError         the job has a secret, and this libzmq lacks CURVE
 
-A message from outside never raises an error in the application: the room answers or drops it, and counts it.
+A message from outside never raises an error in the application: messages/ answers or drops it, and counts it.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ if __name__ == "__main__":
     from paddle.command import main
 
     status = main()
-    # The interpreter's cleanup at the end is skipped: it takes 70 ms of processor time of a trainer, during which the
-    # next
-    # attempt of a job waits for (bench/recovery.py).
+    # The interpreter's cleanup at the end is skipped: it takes a trainer 70 ms of processor time, and the next attempt
+    # of a job would have to wait for it (bench/recovery.py).
     gc.freeze()
     sys.exit(status)

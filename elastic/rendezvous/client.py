@@ -189,7 +189,7 @@ class RendezvousClient:
                     f"{self._name} did not answer within {self.timeout:g} s: {glog.clean(reason, 200)}; look at its log"
                 )
             time.sleep(delay)
-        raise BugError("the delays between trials have come to an end")
+        raise BugError("the series of delays between trials ended, but it must be endless")
 
     def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
         connection = WatchedConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))

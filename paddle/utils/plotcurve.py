@@ -39,7 +39,7 @@ class PassCurves(NamedTuple):
     test: list[Row]
 
 
-NO_NUMBERS = ("Pass", "Batch", "samples")  # numbers of a line that count and do not measure
+NO_NUMBERS = ("Pass", "Batch", "samples")  # these numbers of a line are counts, not measured values
 DOTS = 60  # maximum points of a curve that is drawn with dots
 
 

@@ -109,7 +109,7 @@ class Parameter:
         return self.gradient.reshape(rows, columns)
 
     def add_gradient(self, part: Array) -> None:
-        """Add an array of any shape with as many elements."""
+        """Add an array to the gradient; it may have any shape with the same number of elements."""
         part = part.reshape(-1)
         if self._content is _Content.STALE:
             self._gradient[:] = part

@@ -49,7 +49,7 @@ class FullyConnectedLayer(Layer):
         return kinds == {"fc"} and not config.operator_confs and not config.shared_biases
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the weighted sums; repeated rows for one input of repeated rows."""
+        """Return the weighted sums; if the only input repeats its rows, the result does too."""
         self._inputs = inputs
         first = inputs[0]
         if len(inputs) == 1:
