@@ -41,12 +41,13 @@ test-newest:  ## the unit tests with the newest Python of this machine, in .venv
 	$(MAKE) setup VENV=.venv-newest PYTHON="$$(tests/newest-python)"
 	.venv-newest/bin/pytest --numprocesses=2 --dist=worksteal tests/unit
 
-lint: setup  ## ruff, mypy, import rules, bounds of sizes, codespell, shellcheck, yamllint
+lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell, shellcheck, yamllint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
+	$(BIN)/python tests/dead_code.py
 	$(BIN)/codespell
 	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
 		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run install kueue/build kwok/build moosefs run) \

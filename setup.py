@@ -132,6 +132,7 @@ setup(
             "types-protobuf",
             "types-PyYAML",
             "types-requests",
+            "vulture>=2.14",
             "yamllint>=1.35",
         ],
     },

@@ -69,11 +69,6 @@ class KeyValueStore:
                 return
             self._remove(scope, key)
 
-    def list_finished(self, scope: str) -> list[str]:
-        """Return the deleted keys of a planned scope that other members still use."""
-        with self._changed:
-            return sorted(self._finished.get(scope, ()))
-
     def _remove(self, scope: str, key: str) -> None:
         value = self._scopes.get(scope, {}).pop(key, None)
         if value is not None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import dead_code
 import house
 import pytest
 from house import Finding, find_all, judge
@@ -137,3 +138,19 @@ def test_the_status_says_whether_anything_is_wrong(tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out == "file | trainer/a.py | 401 lines\n"
     write(tmp_path, {"trainer/a.py": ""})
     assert house.main() == 0
+
+
+def test_code_that_only_a_test_or_nothing_uses_is_named_but_no_word_of_the_config_language(tmp_path):
+    sources = {
+        "bench/run.py": "from runtime.used import help_bench\nhelp_bench()\n",
+        "runtime/used.py": "def help_bench(): pass\ndef dead(): pass\n",
+        "tests/test_used.py": "from runtime.used import dead\ndead()\n",
+        "trainer/config/building/names.py": "WORDS = 'fc_layer'\n",
+        "trainer/config/language.py": "def fc_layer(): pass\ndef forgotten(): pass\n",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = [(one.path, one.name) for one in dead_code.find_unused(tmp_path)]
+    assert ("runtime/used.py", "dead") in found and ("trainer/config/language.py", "forgotten") in found
+    assert not {"help_bench", "fc_layer"} & {name for _, name in found}

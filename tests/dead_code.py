@@ -1,0 +1,107 @@
+"""Code of the product that nothing in the product, the examples or the benchmarks uses, as vulture finds it.
+
+Usage: python tests/dead_code.py. It prints what is unused without a reason below, and every reason that nothing needs
+any more; it ends with 1 if there is any. A use by a test alone does not count.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from vulture import Vulture
+
+ROOT = Path(__file__).resolve().parents[1]
+PATHS = [
+    "start_paddle.py", "bench", "elastic", "examples", "kernels", "launcher", "localcluster", "master", "messages",
+    "paddle", "prepare", "pserver", "recordio", "registry", "runtime", "trainer",
+]  # fmt: skip
+NAMES = "trainer/config/building/names.py"  # the words of the config language, each in a text
+
+_LIBRARY = "a class of the standard library or of requests calls or reads it"
+_HOROVOD = "Horovod 0.28's, which its users and tests call"
+_2017 = "the name is of 2017, and users' configs and providers have it"
+_FIELD = "a field of a message that the config language makes"
+_LOCAL = "an argument that the function reads by locals()"
+_IN_TABLE = "its name stands in the table of paddle/doctor/probing.py or paddle/completion/tables.py"
+REASONS = {
+    ("*", "METRICS"): "tests hold the list of docs/metrics.md against it",
+    ("*", "__getattr__"): "Python calls it",
+    ("*", "do_[A-Z]*"): _LIBRARY,
+    ("*", "log_message"): _LIBRARY,
+    ("elastic/agent/client.py", "response_class"): _LIBRARY,
+    ("elastic/constants.py", "HOROVOD_*"): _HOROVOD,
+    ("elastic/http_server.py", "*"): _LIBRARY,
+    ("elastic/launch.py", "*"): _HOROVOD,
+    ("elastic/membership/history.py", "first_*"): "membership.json has them, written from the fields of the class",
+    ("elastic/membership/reports.py", "record_ready"): _HOROVOD,
+    ("elastic/process/callbacks.py", "*"): _HOROVOD,
+    ("elastic/registration.py", "record_*"): _HOROVOD,
+    ("elastic/sampler.py", "*"): _HOROVOD,
+    ("elastic/worker.py", "match_intf"): _HOROVOD,
+    ("launcher/cluster/call_slots.py", "CALLS_PER_SECOND"): "the limit that tests hold the slots against",
+    ("launcher/programs/probes.py", "*"): _LIBRARY,
+    ("localcluster/*", "[nrw]*"): "a part of its interface for tests (localcluster/__init__.py)",
+    ("localcluster/api/server.py", "*"): _LIBRARY,
+    ("messages/fake.py", "mend"): "the network for tests without sockets has the whole interface",
+    ("paddle/completion/tables.py", "*"): _IN_TABLE,
+    ("paddle/doctor/*", "check_*"): _IN_TABLE,
+    ("paddle/interrupts.py", "unraisablehook"): _LIBRARY,
+    ("paddle/utils/image_util.py", "*"): _2017,
+    ("prepare/input/*", "*able"): _LIBRARY,
+    ("runtime/kubernetes/*", "*"): _LIBRARY,
+    ("trainer/config/language/layers/groups.py", "*"): _2017,
+    ("trainer/config/language/layers/levels.py", "*"): _2017,
+    ("trainer/config/language/*", "bias_size"): _FIELD,
+    ("trainer/config/language/*", "blocked"): _FIELD,
+    ("trainer/config/language/*", "caffe_mode"): _FIELD,
+    ("trainer/config/language/*", "selective_fc_full_mul_ratio"): _FIELD,
+    ("trainer/config/language/networks/bidirectional.py", "[bf]wd_*"): _LOCAL,
+    ("trainer/config/language/networks/image.py", "*"): _LOCAL,
+    ("trainer/config/older_groups.py", "target_inlinkid"): _FIELD,
+    ("trainer/config/scripts/python2.py", "get_code"): "importlib calls it",
+    ("trainer/data/provider2.py", "init_hook"): _LOCAL,
+    ("trainer/layers/image/conv.py", "biased"): "the view of an array that it changes",
+}
+
+
+class Unused(NamedTuple):
+    """A name that nothing uses."""
+
+    path: str
+    line: int
+    name: str
+    kind: str
+
+
+def find_unused(root: Path) -> list[Unused]:
+    """Return what vulture finds in the product, without the words of the config language."""
+    vulture = Vulture()
+    vulture.scavenge([root / path for path in PATHS if (root / path).exists()], exclude=["*_pb2.py"])
+    words = set(re.findall(r"\w+", (root / NAMES).read_text(encoding="utf-8")))
+    found = [
+        Unused(Path(item.filename).relative_to(root).as_posix(), item.first_lineno, item.name, item.typ)
+        for item in vulture.get_unused_code(min_confidence=60)
+    ]
+    product = [one for one in found if not one.path.startswith(("bench/", "examples/"))]
+    return [one for one in product if not (one.path.startswith("trainer/config/") and one.name in words)]
+
+
+def main() -> int:
+    """Print what is unused without a reason, and the reasons without need; return the exit status."""
+    found = find_unused(ROOT)
+    needed = {
+        key: [one for one in found if all(map(fnmatch.fnmatchcase, (one.path, one.name), key))] for key in REASONS
+    }
+    excused = {one for unused in needed.values() for one in unused}
+    problems = [f"{one.path}:{one.line}: nothing uses the {one.kind} {one.name}" for one in found if one not in excused]
+    problems += [f"nothing needs the reason of {path}: {name}" for (path, name), unused in needed.items() if not unused]
+    print("".join(f"{problem}\n" for problem in problems), end="")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
