@@ -133,7 +133,7 @@ def _show_differences(runs: Sequence[Facts], names: Sequence[str]) -> Markup:
 
 def _tabulate(caption: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
     shown = [[breakable(name), *values] for name, *values in rows]
-    return make_table(HiddenCaption(caption), ["", *names], shown, words=3, style="pairs runs")
+    return make_table(HiddenCaption(caption), ["name", *names], shown, words=3, style="pairs runs")
 
 
 def list_differences(starts: Sequence[Record]) -> list[list[str]]:

@@ -50,7 +50,7 @@ def make_table(
         class_="scroll",
         tabindex="0",
         role="region",
-        aria_label=caption,
+        aria_label=f"table: {caption}",  # the section has the name itself
     )
 
 
