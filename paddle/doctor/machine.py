@@ -95,7 +95,7 @@ def check_kernels(case: DoctorCase) -> list[Diagnosis]:
         Diagnosis(
             "compiled kernels",
             "disabled by PADDLE_KERNELS=plain" if is_chosen else "not installed: there was no C compiler",
-            "numpy computes the same results, slower: up to several times for small batches and recurrent layers",
+            "numpy computes the same results, with more processor time for each batch",
             "unset PADDLE_KERNELS" if is_chosen else "install gcc and the headers of Python, then the project again",
         )
     ]
@@ -122,7 +122,7 @@ def _try_memory() -> Diagnosis:
     return Diagnosis(
         "shared memory",
         f"programs of a pod cannot share memory{reason}",
-        "gradients between programs of the same pod travel over sockets, at about half the speed",
+        "gradients between programs of the same pod travel over sockets, more slowly (bench/RESULTS.md)",
         "use Linux with /proc mounted, and programs of one pod with the same uid",
     )
 
