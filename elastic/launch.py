@@ -124,9 +124,23 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     return FixedHosts(parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc})
 
 
-def _run_elastic(args: argparse.Namespace) -> None:
-    """Run the job of a command line; see `run_job`."""
-    run_job(make_settings(args), WorkerProgram(args.command, os.environ, start_command(args.command)))
+def _run_elastic(args: argparse.Namespace) -> list[Any] | None:
+    """Run the job of a command line; return the results of the function in `args.run_func`, if there is one.
+
+    Args: args: missing attributes have the default of their flag, so that Horovod's own attributes are enough.
+    Raises: see `run`.
+    """
+    args = argparse.Namespace(**(vars(parse_args([])) | vars(args)))
+    settings = make_settings(args)
+    function = args.run_func
+    if function is None:
+        run_job(settings, WorkerProgram(args.command, os.environ, start_command(args.command)))
+        return None
+    from elastic.launching.call import FunctionCall
+    from elastic.launching.function import run_function
+
+    call = function if isinstance(function, FunctionCall) else FunctionCall(function, (), {})
+    return run_function(call, args.executable, lambda program: run_job(settings, program))
 
 
 def run(
@@ -170,12 +184,11 @@ def run(
     options = {**locals(), "verbose": bool(verbose)}
     if not callable(func):
         raise UsageError(f"run() got {type(func).__name__}, which is no function")
-    settings = make_settings(parse_args(make_arguments(options)))
     from elastic.launching.call import FunctionCall
-    from elastic.launching.function import run_function
 
-    call = FunctionCall(func, tuple(args), kwargs or {})
-    return run_function(call, executable, lambda program: run_job(settings, program))
+    given = parse_args(make_arguments(options))
+    given.run_func, given.executable = FunctionCall(func, tuple(args), kwargs or {}), executable
+    return _run_elastic(given) or []
 
 
 def main(argv: Sequence[str]) -> int:

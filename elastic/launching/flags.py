@@ -123,6 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport")
     add("--disable-cache", action="store_true", help="taken and not used: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
+    parser.set_defaults(run_func=None, executable=None)
     add("command", nargs=argparse.REMAINDER, help="command of a worker, with its arguments")
     return parser
 

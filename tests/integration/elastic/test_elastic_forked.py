@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import random
@@ -61,6 +62,12 @@ def test_r1_run_with_hosts_and_a_local_function() -> None:
 
     numbers = {"num_proc": 2, "min_num_proc": 2, "max_num_proc": 2}
     assert launch.run(place, hosts="localhost:2,127.0.0.1:2", use_gloo=True, **numbers) == [(0, 2), (1, 2)]
+
+
+def test_run_elastic_takes_a_function_and_horovods_own_attributes_alone() -> None:
+    """Horovod's `run` hands `_run_elastic` an object of its own, without the attributes that only our flags have."""
+    given = {"num_proc": 2, "min_num_proc": 2, "max_num_proc": 2, "hosts": "localhost:2", "nics": None, "verbose": 2}
+    assert launch._run_elastic(argparse.Namespace(**given, run_func=lambda: 7, executable=None)) == [7, 7]
 
 
 def test_r2_run_with_discovery_script_and_a_local_function(tmp_path: Path) -> None:
