@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from elastic.hosts import SlotInfo
 
+# seconds: Python handles a signal that arrives just before a wait for a lock only after that wait
+SIGNAL_S = 0.5
+
 
 class WorkerEvents(list[threading.Event]):
     """The events that end a worker: the event of the job, the event of its host, and the event of the worker.
@@ -82,6 +85,8 @@ class ResultsRecorder:
     def get_results(self) -> Results:
         """Wait for all threads, including threads that start during the wait, and return the results of the workers."""
         while not self._worker_threads.empty():
-            self._worker_threads.get().join()
+            thread = self._worker_threads.get()
+            while thread.is_alive():
+                thread.join(SIGNAL_S)
         with self._lock:
             return Results(self._error_message, dict(self._worker_results))

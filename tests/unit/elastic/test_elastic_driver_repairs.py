@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from elastic import discovery as discovery_module
 from elastic.discovery import FixedHosts, FoundHosts, HostDiscovery
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
 from elastic.launching.judging import JobFailedError, judge
+from elastic.membership.results import ResultsRecorder
 from elastic.worker import HostUpdateResult
 
 
@@ -344,6 +346,25 @@ def test_a_worker_that_fails_after_another_has_succeeded_fails_the_job(end: int,
     with pytest.raises(JobFailedError, match=r"a\[1\] .* as the first of 1 workers") as caught:
         judge(job.driver.get_results())
     assert caught.value.exit_code == status
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_workers_is_handled() -> None:
+    """A driver on a busy machine was deaf to SIGTERM that came as it began to wait: found by a test of signals."""
+    results, is_handled, seen = ResultsRecorder(), threading.Event(), []
+
+    def work() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # interrupts no call of the main thread
+        seen.append(is_handled.wait(LIMIT_S))
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: is_handled.set())
+    try:
+        thread = threading.Thread(target=work)
+        results.expect(thread)
+        thread.start()
+        results.get_results()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [True]
 
 
 def test_a_worker_that_cannot_be_started_has_failed() -> None:
