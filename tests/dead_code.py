@@ -36,6 +36,7 @@ REASONS = {
     ("elastic/constants.py", "HOROVOD_*"): _HOROVOD,
     ("elastic/http_server.py", "*"): _LIBRARY,
     ("elastic/launch.py", "*"): _HOROVOD,
+    ("elastic/launching/flags.py", "option_string"): _LIBRARY,
     ("elastic/membership/history.py", "first_*"): "membership.json has them, written from the fields of the class",
     ("elastic/membership/reports.py", "record_ready"): _HOROVOD,
     ("elastic/process/callbacks.py", "*"): _HOROVOD,
