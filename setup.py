@@ -21,6 +21,7 @@ KERNELS = Extension(
         for name in (
             "arguments",
             "attention",
+            "chain",
             "draws",
             "gru",
             "images",
@@ -36,6 +37,7 @@ KERNELS = Extension(
             "winograd",
         )
     ],
+    libraries=["m"],
     depends=["kernels/activations.h", "kernels/kernels.h", "kernels/products.h"],
     extra_compile_args=[
         "-O3",

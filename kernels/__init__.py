@@ -50,3 +50,13 @@ def flush_denormals() -> None:
     """
     if compiled is not None:
         compiled.flush_denormals()
+
+
+def keep_memory() -> None:
+    """Let this process keep the memory of freed arrays for the next ones.
+
+    Otherwise the system takes back the memory of every large array, and gives it again page by page, with zeros, for
+    the next batch. Does nothing without the compiled module.
+    """
+    if compiled is not None:
+        compiled.keep_memory()

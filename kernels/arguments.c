@@ -12,9 +12,13 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
     if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
     arrays->count++;
     const char *format = view->format ? view->format : "B";
-    const char *formats = kind == 'f' ? "f" : kind == 'I' ? "IL" : "ilqn";
-    if (!strchr(formats, format[0]) || format[1] || view->itemsize != (kind == 'l' ? 8 : 4)) {
-        const char *name = kind == 'f' ? "float32" : kind == 'I' ? "uint32" : kind == 'i' ? "int32" : "int64";
+    const char *formats = kind == 'f' ? "f" : kind == 'd' ? "d" : kind == 'I' ? "IL" : "ilqn";
+    if (!strchr(formats, format[0]) || format[1] || view->itemsize != (kind == 'l' || kind == 'd' ? 8 : 4)) {
+        const char *name = kind == 'f'   ? "float32"
+                           : kind == 'd' ? "float64"
+                           : kind == 'I' ? "uint32"
+                           : kind == 'i' ? "int32"
+                                         : "int64";
         PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", name, format);
         return NULL;
     }
@@ -29,6 +33,14 @@ float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
 
 const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
     return array_of(arrays, object, 'f', 0, length);
+}
+
+double *doubles(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'd', 1, length);
+}
+
+const double *read_doubles(Arrays *arrays, PyObject *object, Py_ssize_t *length) {
+    return array_of(arrays, object, 'd', 0, length);
 }
 
 int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length) {

@@ -33,6 +33,8 @@ void release(Arrays *arrays);
 /* Return the array's data, and set `length` to the number of its elements. */
 float *floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const float *read_floats(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+double *doubles(Arrays *arrays, PyObject *object, Py_ssize_t *length);
+const double *read_doubles(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 int64_t *integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int64_t *read_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t *length);
@@ -67,8 +69,8 @@ PyObject *fail(Arrays *arrays, const char *message);
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 
-extern PyMethodDef attention_functions[], draws_functions[], gru_functions[], images_functions[], lstm_functions[],
-    rows_functions[], rules_functions[], samples_functions[], steps_functions[], tables_functions[],
+extern PyMethodDef attention_functions[], chain_functions[], draws_functions[], gru_functions[], images_functions[],
+    lstm_functions[], rows_functions[], rules_functions[], samples_functions[], steps_functions[], tables_functions[],
     windows_functions[], winograd_functions[];
 
 #endif

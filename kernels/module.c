@@ -9,6 +9,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 /* Set the calling thread's processor to treat denormal numbers as zero. */
 static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
@@ -19,15 +22,27 @@ static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-static PyMethodDef functions[] = {{"flush_denormals", flush_denormals, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+/* Let the allocator keep freed memory for the next allocation. */
+static PyObject *keep_memory(PyObject *self, PyObject *unused) {
+#if defined(__GLIBC__)
+    enum { LARGEST = 128 << 20, KEPT = 1 << 30 }; /* bytes: larger arrays go back to the system, as does more than KEPT */
+    mallopt(M_MMAP_THRESHOLD, LARGEST);
+    mallopt(M_TRIM_THRESHOLD, KEPT);
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {{"flush_denormals", flush_denormals, METH_NOARGS, NULL},
+                                  {"keep_memory", keep_memory, METH_NOARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef description = {PyModuleDef_HEAD_INIT, .m_name = "kernels._compiled", .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__compiled(void) {
     PyObject *module = PyModule_Create(&description);
-    PyMethodDef *families[] = {attention_functions, draws_functions, gru_functions, images_functions,
-                               lstm_functions, rows_functions, rules_functions, samples_functions,
-                               steps_functions, tables_functions, windows_functions, winograd_functions};
+    PyMethodDef *families[] = {attention_functions, chain_functions, draws_functions, gru_functions, images_functions,
+                               lstm_functions, rows_functions, rules_functions, samples_functions, steps_functions,
+                               tables_functions, windows_functions, winograd_functions};
     for (size_t i = 0; module && i < sizeof families / sizeof *families; i++)
         if (PyModule_AddFunctions(module, families[i]) < 0) Py_CLEAR(module);
     return module;

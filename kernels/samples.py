@@ -1,4 +1,4 @@
-"""The choice of a batch's samples, and the positions of their items."""
+"""The legacy's random numbers, and what is chosen by them: masks of dropout, a batch's samples and their items."""
 
 from __future__ import annotations
 
@@ -11,9 +11,27 @@ import numpy.typing as npt
 from kernels import compiled, plain
 
 Ids = npt.NDArray[np.integer[Any]]
+Draws = npt.NDArray[np.uint32]
 
 
-def pick_samples(pool: array[int], head: int, draws: npt.NDArray[np.uint32]) -> None:
+def fill(out: Draws, state: int) -> int | None:
+    """Fill an array with the random numbers that follow a state of `rand_r`, and return the state after them.
+
+    If it returns None, the caller must use numpy.
+    """
+    return None if compiled is None else int(compiled.draws(out, state))
+
+
+def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floating[Any]]:
+    """Return 1 where the random number, as a float32 from 0 to 1, is above the rate, else 0."""
+    if compiled is not None and dtype == np.float32:
+        mask = np.empty(draws.shape, np.float32)
+        compiled.keep(mask, draws, rate)
+        return mask
+    return plain.keep(draws, rate).astype(dtype)
+
+
+def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
     """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on.
 
     Args: pool: of type code "q".  draws: at most as many as samples from the head on.

@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> None:
         # Imported here, because it takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered
         # without it in 0.07 s. The garbage collector finds nothing during imports; without it they are a tenth faster.
         gc.disable()
-        from kernels import flush_denormals
+        from kernels import flush_denormals, keep_memory
         from trainer.training.assembly import Assembly
 
         make: type[Assembly] = Assembly
@@ -94,6 +94,7 @@ def run(arguments: Sequence[str]) -> None:
     for line in list_warnings(flags):
         glog.warning(line)
     flush_denormals()
+    keep_memory()
     with Watched(flags) as metrics:
         assembly = make(flags)
         try:

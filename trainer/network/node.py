@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kernels.draws import keep
+from kernels.samples import keep
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime import glog
 from runtime.errors import ConfigError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import draws, plain
+from kernels import plain, samples
 from trainer.arrays.rng import Stream
 
 
@@ -14,7 +14,7 @@ def test_draws_are_those_of_the_generator_step_by_step(count, state, monkeypatch
     one_by_one = Stream(state)
     expected = [one_by_one.draw() for _ in range(count)]
     for compiled in (kernels.compiled, None):
-        monkeypatch.setattr(draws, "compiled", compiled)
+        monkeypatch.setattr(samples, "compiled", compiled)
         stream = Stream(state)
         assert stream.draws(count).tolist() == expected
         assert stream.state == one_by_one.state
@@ -26,7 +26,7 @@ def test_masks_keep_what_is_over_the_rate(rate):
     drawn[:3] = 0, 2**31 - 1, 2**30
     expected = (drawn / 2**31).astype(np.float32) > np.float32(rate)
     for dtype in (np.float32, np.float64):
-        mask = draws.keep(drawn, rate, dtype)
+        mask = samples.keep(drawn, rate, dtype)
         assert mask.dtype == dtype
         assert (mask == expected).all()
     assert (plain.keep(drawn, rate) == expected).all()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.chain import LabelChain
 from proto.ModelConfig_pb2 import LayerConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Argument, Array, Ids, find_bad_id
@@ -207,7 +208,7 @@ class CrfLayer(Layer):
         self._labels: Ids
         self._weights: Array | None
         self._packing: PackedOrder
-        self._chain: Chain
+        self._chain: Chain | LabelChain
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences.
@@ -218,11 +219,7 @@ class CrfLayer(Layer):
         self._starts = starts = require_starts(self, inputs[0])
         self._labels = require_labels(self, inputs[1], starts, self.size)
         self._weights = require_matrix(self, inputs[2], 1) if len(inputs) > 2 else None
-        self._packing = PackedOrder(starts, is_reversed=False)
-        scores = Scores.of(self._parameter.value, self.size)
-        self._chain = Chain(x, self._packing, scores)
-        exact = self._chain.log_totals(starts) - path_scores(x, self._labels, starts, scores)
-        costs: Array = exact.astype(x.dtype).reshape(-1, 1)
+        costs: Array = self._find_costs(x).astype(x.dtype).reshape(-1, 1)
         if self._weights is not None and len(self._weights) != len(costs):
             raise DataError(
                 f"{self}: {len(self._weights)} weights for {len(costs)} sequences; its weight input has one row for "
@@ -235,15 +232,34 @@ class CrfLayer(Layer):
         factors = gradient[:, 0] * self.config.coeff
         if self._weights is not None:
             factors = factors * self._weights[:, 0]
-        of_frame = np.repeat(factors.astype(np.float64), np.diff(self._starts))
-        result, expected = self._chain.marginals(of_frame[self._packing.rows])
+        result, of_scores = self._find_gradients(factors.astype(np.float64))
         if not self._parameter.is_static:
-            actual = count_parts(self._labels, self._starts, of_frame, self.size)
-            parts = [expected.start - actual.start, expected.end - actual.end, *(expected.move - actual.move)]
-            self._parameter.add_gradient(np.concatenate(parts))
+            self._parameter.add_gradient(of_scores)
+        return [result.astype(gradient.dtype, copy=False), *[None] * (len(wanted) - 1)]
+
+    def _find_costs(self, x: Array) -> Array:
+        """Return the cost of each sequence, (sequences,) in double precision."""
+        matrix = self._parameter.value.reshape(self.size + 2, self.size).astype(np.float64)
+        compiled = LabelChain(x, self._labels, self._starts, matrix, np.empty((2, *x.shape)))
+        if compiled.fits():
+            self._chain = compiled
+            return compiled.costs()
+        self._packing = PackedOrder(self._starts, is_reversed=False)
+        scores = Scores.of(self._parameter.value, self.size)
+        self._chain = Chain(x, self._packing, scores)
+        return self._chain.log_totals(self._starts) - path_scores(x, self._labels, self._starts, scores)
+
+    def _find_gradients(self, factors: Array) -> tuple[Array, Array]:
+        """Return the gradients of x and of the parameter, where the costs are multiplied by factors, (sequences,)."""
+        if isinstance(self._chain, LabelChain):
+            return self._chain.gradients(factors)
+        of_frame = np.repeat(factors, np.diff(self._starts))
+        result, expected = self._chain.marginals(of_frame[self._packing.rows])
+        actual = count_parts(self._labels, self._starts, of_frame, self.size)
+        parts = [expected.start - actual.start, expected.end - actual.end, *(expected.move - actual.move)]
         result[np.arange(len(result)), self._labels] -= 1
         result *= of_frame[:, None]
-        return [result.astype(gradient.dtype, copy=False), *[None] * (len(wanted) - 1)]
+        return result, np.concatenate(parts)
 
 
 class CrfDecodingLayer(Layer):

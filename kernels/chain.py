@@ -1,0 +1,51 @@
+"""A conditional random field over the labels of sequences: its costs, and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import compiled, fits
+
+Array = npt.NDArray[np.floating[Any]]
+Ids = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class LabelChain:
+    """A conditional random field over the labels of sequences.
+
+    Shapes: x: (frames, classes); labels: (frames,) in [0, classes); starts: (sequences + 1,) from 0; scores: (classes +
+    2, classes) float64, of the first label, of the last one, and of a label after each label.
+    """
+
+    x: Array
+    labels: Ids
+    starts: Ids
+    scores: Array
+    sums: Array  # (2, frames, classes) float64, from `costs` for `gradients`
+
+    def fits(self) -> bool:
+        """Return whether `costs` and `gradients` can be used; if not, the caller must use numpy."""
+        return compiled is not None and fits(self.x) and bool(self.x.shape[1])
+
+    def costs(self) -> Array:
+        """Return -ln of the probability of each sequence's labels, (sequences,) float64; 0 for empty sequences."""
+        assert compiled is not None  # fits
+        costs = np.empty(len(self.starts) - 1)
+        compiled.chain_costs(*self._arguments(), costs)
+        return costs
+
+    def gradients(self, weights: Array) -> tuple[Array, Array]:
+        """Return the gradients of x and of the scores, of the sum of the costs times their weights, (sequences,)."""
+        assert compiled is not None  # fits
+        d_x, d_scores = np.empty_like(self.x), np.empty_like(self.scores)
+        compiled.chain_gradients(*self._arguments(), np.ascontiguousarray(weights, np.float64), d_x, d_scores)
+        return d_x, d_scores
+
+    def _arguments(self) -> tuple[Any, ...]:
+        labels, starts = (np.ascontiguousarray(ids, np.int64) for ids in (self.labels, self.starts))
+        return self.x, labels, starts, self.scores, *self.sums
