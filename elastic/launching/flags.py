@@ -62,7 +62,7 @@ class _AddNames(argparse.Action):
     """Adds the names of a comma-separated list to a set."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _option: Any = None
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
     ) -> None:
         found: set[str] = getattr(namespace, self.dest) or set()
         setattr(namespace, self.dest, found | set(split_names(values)))

@@ -17,7 +17,6 @@ import numpy as np
 
 from kernels.recurrent import GruRun
 from kernels.rows import sum_columns
-from kernels.sequences import GruRun
 from proto.ModelConfig_pb2 import LayerConfig
 from trainer.arrays.arguments import Argument, Array, Flowing
 from trainer.arrays.parameters import Parameter, ParameterTable
