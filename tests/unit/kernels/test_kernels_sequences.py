@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.chain import LabelChain
-from kernels.recurrent import GruRun
+from kernels import chain as chains
+from kernels import recurrent
 from proto.ModelConfig_pb2 import LayerConfig
 from proto.ParameterConfig_pb2 import ParameterConfig
 from trainer.arrays.arguments import Argument
@@ -40,7 +40,7 @@ def test_a_run_of_a_gru_is_its_steps_in_numpy(size, lengths, gate, candidate, ha
     gradient = rng.normal(size=(starts[-1], size)).astype(np.float32)
     results = []
     for compiled in (kernels.compiled, None):
-        monkeypatch.setattr(hot, "compiled", compiled)
+        monkeypatch.setattr(recurrent, "compiled", compiled)
         layer, table = make_layer(size, gate, candidate, has_bias)
         h = layer.forward([Argument(value=x, starts=starts)]).value.copy()
         (d_x,) = layer.backward(gradient.copy(), [True])
@@ -53,10 +53,10 @@ def test_a_run_whose_steps_grow_or_whose_rows_are_missing_is_refused():
     size, n = 4, 3
     square, wide = np.zeros((n, size), np.float32), np.zeros((n, 3 * size), np.float32)
     w = np.zeros(3 * size * size, np.float32)
-    run = GruRun(wide, square, square.copy(), np.array([0, 1, 3]), "sigmoid", "tanh")
+    run = recurrent.GruRun(wide, square, square.copy(), np.array([0, 1, 3]), "sigmoid", "tanh")
     with pytest.raises(ValueError, match="steps"):
         run.forward(wide.copy(), np.arange(n), w, None)
-    run = GruRun(wide, square, square.copy(), np.array([0, 2, 3]), "sigmoid", "tanh")
+    run = recurrent.GruRun(wide, square, square.copy(), np.array([0, 2, 3]), "sigmoid", "tanh")
     with pytest.raises(ValueError, match="steps"):
         run.forward(wide.copy(), np.array([0, 1, 3]), w, None)
     with pytest.raises(ValueError, match="bias"):
@@ -74,7 +74,7 @@ def make_chain(classes, starts, seed=1):
     x = draw.normal(scale=3, size=(starts[-1], classes)).astype(np.float32)
     labels = draw.integers(0, classes, starts[-1])
     scores = draw.normal(size=(classes + 2, classes)).astype(np.float32).astype(np.float64)
-    return LabelChain(x, labels, np.array(starts), scores, np.empty((2, *x.shape)))
+    return chains.LabelChain(x, labels, np.array(starts), scores, np.empty((2, *x.shape)))
 
 
 @pytest.mark.parametrize("classes", [1, 2, 9])
@@ -87,7 +87,7 @@ def test_a_chain_is_that_of_numpy(classes, starts, monkeypatch):
     gradient = np.random.default_rng(2).normal(size=(len(starts) - 1, 1)).astype(np.float32)
     results = []
     for compiled in (kernels.compiled, None):
-        monkeypatch.setattr(hot, "compiled", compiled)
+        monkeypatch.setattr(chains, "compiled", compiled)
         table = ParameterTable([ParameterConfig(name="w", size=chain.scores.size)])
         table.values[:] = chain.scores.reshape(-1)
         layer = CrfLayer(config, table)
