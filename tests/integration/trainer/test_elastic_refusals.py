@@ -92,14 +92,14 @@ def two_stores(world):
     return (job := world.job()), say_no_where(job, *flags, programs=("train",))
 
 
-@case("a store that is no directory")
+@case("a store that is not a directory")
 def no_directory(world):
     job = world.job()
     (job.folder / "store").touch()
     return job, say_no_where(job, "--store_dir=store", programs=("master",))
 
 
-@case("an endpoint that is none")
+@case("an endpoint that is not an address")
 def no_endpoint(world):
     return (job := world.job()), say_no_where(job, "--etcd_endpoints=ftp://etcd:1")
 
