@@ -269,7 +269,7 @@ def main() -> int:
         prepare(api, watch)
         for place, one in enumerate(options.runs, start=1):
             case, onoff, *limits = one.split(",")
-            number = 1 + len(list(options.out.glob(f"case{case}_{onoff}-*.log")))
+            number = 1 + len({path.name.partition(".")[0] for path in options.out.glob(f"case{case}_{onoff}-*.log")})
             path = options.out / f"case{case}_{onoff}-{number}"
             record = Record(int(case), onoff == "ON")
             print(f"{path.name}: begins at {time.strftime('%H:%M:%S')}", flush=True)
