@@ -40,7 +40,7 @@ ROWS = [
     Row("time without room for another one, 300 to 500 s; in all", 1, 500,
         ("the same, 300 to 500 s", "no room for a trainer, % of the time"), " %", "-", "95 %"),
     Row("pending time of a job", 2, 60, ("pending time of a job, s",), " s", "1.5 s / 54 s", "8 s"),
-    Row("the service whole after each step up", 2, 700, ("service whole after each step up, s",), " s",
+    Row("service whole after a step up", 2, 700, ("service whole after each step up, s",), " s",
         "10 s / never in 115 s", "10 s"),
     Row("pod-seconds missing", 2, 700, ("pod-seconds missing",), "", "3,200 / 21,900", "3,500"),
     Row("utilisation, 0 to 700 s", 2, 700, UTILISED[:1], " %", "67 % / 85 %", "90 %"),
