@@ -217,7 +217,7 @@ def test_the_pages_scrape_configuration_is_one(tmp_path):
 
 def test_the_pages_expressions_have_answers(job):
     page = (ROOT / "docs" / "metrics.md").read_text()
-    expressions = re.findall(r"`((?:sum|max|avg|rate)\b[^`]*)`", page[page.index("Where to look first") :])
+    expressions = re.findall(r"`((?:sum|max|avg|rate)\b[^`]*)`", page[page.index("These expressions") :])
     assert len(expressions) >= 6
     for expression in expressions:
         assert job.prometheus.query(expression.replace("[1m]", "[1h]")), expression
