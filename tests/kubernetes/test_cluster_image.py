@@ -14,8 +14,8 @@ LISTED = 5  # packages with a row of their own in the table
 
 def find_sizes(cluster: Cluster, image: Image) -> dict[str, float]:
     """MB of each package of the image, of this project as a whole, and of the base."""
-    lines = cluster.run(*READ_ONLY, "--entrypoint", "sh", image.reference, "-c", "du -sk /opt/venv/lib/python3*/*/*")
-    sizes = {Path(path).name: int(size) * 1.024e-3 for size, path in (line.split("\t") for line in lines.splitlines())}
+    lines = cluster.run(*READ_ONLY, "--entrypoint", "sh", image.reference, "-c", "du -sb /opt/venv/lib/python3*/*/*")
+    sizes = {Path(path).name: int(size) / 1e6 for size, path in (line.split("\t") for line in lines.splitlines())}
     ours = [name for name in sizes if (REPOSITORY / name).is_dir()]
     table = {"the base: Debian with Python": image.base_bytes / 1e6, "this project": sum(map(sizes.pop, ours))}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:LISTED]
