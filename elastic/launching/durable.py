@@ -124,8 +124,11 @@ def read_guard(place: Path) -> tuple[int, str] | None:
 def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
     """Wait for the end of a worker; return whether an event has ended the worker."""
     found = read_guard(place)
-    descriptor = -1 if found is None else open_process(*found)
-    if found is None or descriptor < 0:
+    if found is None:
+        return False
+    descriptor = open_process(*found)
+    if descriptor < 0:
+        kill_left(place, *found)
         return False
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -141,10 +144,19 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
                 return True
     finally:
         os.close(descriptor)
-    if not (place / guard.EXIT).exists():  # the guard was killed, and its worker may still run
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(found[0], signal.SIGKILL)
+    kill_left(place, *found)
     return False
+
+
+def kill_left(place: Path, pid: int, start: str) -> None:
+    """Kill the worker of a guard that was killed; the group keeps the guard's pid while the worker runs."""
+    if (place / guard.EXIT).exists():
+        return
+    with contextlib.suppress(OSError, IndexError):  # no process has the pid
+        if guard.read_start(pid) != start:
+            return  # another process has it, so that the group is gone
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def open_process(pid: int, start: str) -> int:

@@ -15,6 +15,8 @@ from pathlib import Path
 import elastic_worker
 import pytest
 
+from elastic.launching import durable
+
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60.0
 WORKER = [sys.executable, elastic_worker.__file__]
@@ -202,3 +204,17 @@ def test_a_host_that_is_another_machine_is_refused_without_a_secret(tmp_path: Pa
     assert status == 69
     assert "the host 192.0.2.1 is another machine" in log
     assert "to have workers there run `paddle elastic agent` on it, and set PADDLE_SECRET" in log
+
+
+def test_a_worker_is_killed_whose_guard_was_killed_before_the_driver_looked(tmp_path: Path) -> None:
+    """It ran on without a guard and without a driver."""
+    durable.start_guard(["sh", "-c", f"echo $$ > {tmp_path}/child; sleep 600"], os.environ, tmp_path, 60.0)
+    child, found = os.pidfd_open(int(wait_for(tmp_path / "child"))), durable.read_guard(tmp_path)
+    assert found is not None
+    ended = os.pidfd_open(found[0])
+    os.kill(found[0], signal.SIGKILL)
+    assert select.select([ended], [], [], LIMIT_S)[0]
+    assert not durable.wait_for_end(tmp_path, [])
+    assert select.select([child], [], [], LIMIT_S)[0]
+    for descriptor in (child, ended):
+        os.close(descriptor)
