@@ -287,7 +287,7 @@ def test_strangers_and_another_secret_do_not_disturb_a_group_that_forms() -> Non
                         break
                 except ConnectionResetError:
                     break
-        other = GroupPlan(1, 2, "scope", secret="other", timeout=0.3)
+        other = GroupPlan(1, 2, "scope", secret="other", timeout=3.0)
         with pytest.raises(HorovodInternalError, match="PADDLE_SECRET differs"):
             threads.submit(form, other, store).result(DEADLINE_S)
         began.set()
