@@ -38,7 +38,7 @@ KERNELS = Extension(
         )
     ],
     libraries=["m"],
-    depends=["kernels/activations.h", "kernels/kernels.h", "kernels/products.h"],
+    depends=["kernels/activations.h", "kernels/kernels.h", "kernels/products.h", "kernels/products_block.h"],
     extra_compile_args=[
         "-O3",
         "-ffp-contract=off",

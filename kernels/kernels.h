@@ -14,6 +14,7 @@
 
 /* compiled for each generation of processors; the choice is made when the module is loaded */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#define GENERATIONS
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define FUSING FAST __attribute__((optimize("fp-contract=fast")))
 #else

@@ -4,10 +4,14 @@
 
 #include "kernels.h"
 
-/* b: (depth, width) in panels of columns; the last columns that fill no panel are read from b. */
+typedef struct Kind Kind;
+
+/* b: (depth, width) in panels of columns, as wide as the kind of processor has them; the last columns that fill no panel are read
+ * from b. */
 typedef struct {
     const float *b, *panels;
     Py_ssize_t depth, width;
+    const Kind *kind;
 } Factor;
 
 /* The number of floats that `pack` needs for the panels. */

@@ -154,7 +154,7 @@ def put_columns(values: Array, columns: Ids, width: int) -> Array:
 def find_largest(rows: Array) -> Ids:
     """Return the column of each row's first largest number. Shapes: (n, width) -> (n,).
 
-    A number that is none counts as the largest.
+    NaN counts as the largest number.
     """
     if compiled is not None and fits(rows) and rows.shape[1]:
         columns = np.empty(len(rows), np.int64)

@@ -119,6 +119,16 @@ def test_the_first_largest_number_of_a_row_counts_and_one_that_is_none_before_it
     assert find_largest(table).tolist() == table.argmax(axis=1).tolist() == [1, 0, 1, 0, 0]
 
 
+@pytest.mark.parametrize("width", [1, 31, 255, 256, 257, 512, 600])
+def test_the_first_largest_number_of_a_long_row_is_found_block_by_block(width):
+    rng = np.random.default_rng(width)
+    table = rng.integers(-3, 4, (200, width)).astype(np.float32)  # many numbers are equal
+    table[::3, rng.integers(0, width)] = np.nan
+    table[1::3, rng.integers(0, width)] = np.inf
+    table[::7, 0] = -np.inf
+    assert find_largest(table).tolist() == table.argmax(axis=1).tolist()
+
+
 @pytest.mark.parametrize("module", [kernels.compiled, None])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_ids_are_inside_or_not(module, dtype, monkeypatch):
