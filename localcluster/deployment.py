@@ -14,12 +14,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from localcluster.errors import HostError, OptionError
-from localcluster.host import inherited_env
+from localcluster.host import inherited_env, resolve
 from localcluster.pods.node import PodProcess
 from localcluster.pods.plan import PodPlan
 
@@ -81,6 +81,8 @@ class Deployment:
 
     A program that ends with status 0 is finished and not restarted, as in a Job; any other program is restarted.
 
+    The links in the template's directory and in `logs` are resolved once, here.
+
     Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: called for each
     start and end with (name of the pod, event); it must not call this object.  take_address: returns the address of a
     new pod; default: all have 127.0.0.1.
@@ -94,8 +96,8 @@ class Deployment:
         hear: Callable[[str, str], None] = lambda name, what: None,
         take_address: Callable[[], str] = lambda: LOOPBACK,
     ) -> None:
-        self._template = template
-        self._logs = logs
+        self._template = replace(template, directory=resolve(template.directory))
+        self._logs = resolve(logs)
         self._hear = hear
         self._take_address = take_address
         self._pods: list[DeployedPod] = []
@@ -104,7 +106,7 @@ class Deployment:
         self._error: OSError | None = None
         self._work = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"deployment {template.name}", daemon=True)
-        logs.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
         self._thread.start()
         self.scale(replicas)
 

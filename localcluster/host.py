@@ -73,13 +73,13 @@ def make_host(
 
 
 def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
-    """Return the volumes' directories as absolute paths; missing directories are created.
+    """Return the volumes' directories as absolute paths without links and `..`; missing directories are created.
 
     Raises: OptionError: if a path is not a directory, or cannot be created.
     """
     found = {}
     for name, directory in volumes.items():
-        path = Path(directory).absolute()
+        path = resolve(directory)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -89,12 +89,21 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_logs(logs: str | Path) -> Path:
-    """Return the directory for the pods' outputs, created if it is missing.
+    """Return the directory for the pods' outputs as an absolute path without links; it is created if it is missing.
 
     Raises: OptionError: if it cannot be created.
     """
+    path = resolve(logs)
     try:
-        Path(logs).mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(f"--logs {logs}: {error.strerror}") from error
-    return Path(logs).absolute()
+    return path
+
+
+def resolve(directory: str | Path) -> Path:
+    """Return an absolute path without links and `..`, so that all spellings of a directory give the same path.
+
+    A loop of links stays as it is, and the first use of the path reports it.
+    """
+    return Path(os.path.realpath(directory))

@@ -1,0 +1,63 @@
+"""The directories that a user gives to localcluster: every spelling of a directory is the same path in the pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localcluster.deployment import Deployment, PodTemplate
+from localcluster.errors import OptionError
+from localcluster.host import make_directories, make_logs
+
+SPELLINGS = ("volume", "./volume", "other/../volume", "link", "other/../link/../volume")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory that has a directory `volume`, a link to it, and a further directory."""
+    place = tmp_path.resolve()
+    (place / "volume").mkdir()
+    (place / "other").mkdir()
+    (place / "link").symlink_to("volume")
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_of_a_volume_is_one_directory(spelling: str, place: Path):
+    """A link and `..` were kept, so the pods' paths differed from those that their programs saw in the directory."""
+    assert make_directories({"mfs": spelling}) == {"mfs": str(place / "volume")}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_of_the_logs_is_one_directory(spelling: str, place: Path):
+    assert make_logs(spelling) == place / "volume"
+
+
+def test_a_link_to_a_missing_directory_makes_that_directory(place: Path):
+    """The error was `File exists`."""
+    Path("dangling").symlink_to("new")
+    assert make_directories({"mfs": "dangling"}) == {"mfs": str(place / "new")}
+    assert (place / "new").is_dir()
+
+
+def test_a_loop_of_links_is_refused_with_the_volumes_name():
+    Path("loop").symlink_to("loop")
+    with pytest.raises(OptionError, match="--volume mfs=loop: "):
+        make_directories({"mfs": "loop"})
+    with pytest.raises(OptionError, match="--logs loop: "):
+        make_logs("loop")
+
+
+def test_a_deployment_keeps_its_directories_when_a_link_turns(place: Path):
+    """A pod that started after the link had another target wrote into another directory than the earlier pods."""
+    template = PodTemplate("worker", ("sh", "-c", "pwd"), directory=Path("link"))
+    with Deployment(template, Path("link/logs")) as deployment:
+        (place / "link").unlink()
+        (place / "link").symlink_to("other")
+        deployment.scale(1)
+        assert deployment.wait(30.0)
+        (pod,) = deployment.pods()
+        assert pod.log.parent == place / "volume" / "logs"
+        assert pod.log.read_text().split() == [str(place / "volume")]
