@@ -18,6 +18,7 @@ import numpy as np
 from elastic.errors import HostsUpdatedInterrupt
 from elastic.process import operations
 from elastic.process.loop import run_loop
+from elastic.process.objects import dump_object
 from elastic.sampler import ElasticSampler
 from elastic.worker import WorkerNotificationManager
 
@@ -122,7 +123,10 @@ def run_fn(
 
 
 class ObjectState(State):
-    """A state of attributes: `ObjectState(epoch=0, batch=0)`; `broadcast_object` accepts every value."""
+    """A state of attributes: `ObjectState(epoch=0, batch=0)`; `broadcast_object` must be able to send every value.
+
+    Raises: TypeError: an attribute cannot be sent to other ranks; the message names the attribute and its replacement.
+    """
 
     def __init__(
         self,
@@ -132,6 +136,7 @@ class ObjectState(State):
     ) -> None:
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
+            self._check(name, value, is_sent_as_data=bcast_object is None)
             setattr(self, name, value)
         self._saved_state = copy.deepcopy(kwargs)
 
@@ -149,6 +154,28 @@ class ObjectState(State):
             present = {name: getattr(self, name) for name in self._saved_state}
             self._saved_state = self._bcast_object(present)
             self._set_attrs()
+
+    def _check(self, name: str, value: object, *, is_sent_as_data: bool) -> None:
+        """Refuse an attribute that `sync` could not send.
+
+        Args: is_sent_as_data: whether `operations.broadcast_object` sends the attribute.
+        Raises: TypeError: the attribute cannot be sent.
+        """
+        call = f"{type(self).__name__}({name}=...)"
+        if isinstance(value, ElasticSampler):
+            raise TypeError(
+                f"{call}: an ElasticSampler has a share of the samples for each rank and cannot be sent to a rank; "
+                f"use ArrayState({name}=...), which sends the number of processed samples"
+            )
+        if not is_sent_as_data:
+            return
+        try:
+            dump_object(value, name)
+        except TypeError as exc:
+            raise TypeError(
+                f"{call}: {exc}. Keep plain data in the state, samples in an ElasticSampler of an ArrayState, and "
+                "anything else in a subclass of hvd.elastic.State"
+            ) from exc
 
     def _set_attrs(self) -> None:
         for name, value in self._saved_state.items():

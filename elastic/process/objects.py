@@ -27,21 +27,22 @@ _WHAT = (
 )
 
 
-def dump_object(value: object, *, unsafe_pickle: bool = False) -> bytes:
+def dump_object(value: object, name: str = "the object", *, unsafe_pickle: bool = False) -> bytes:
     """Encode an object as bytes.
 
-    Args: unsafe_pickle: use pickle: the reader then runs any code that the writer chooses.
+    Args: name: the object in error messages.  unsafe_pickle: use pickle: the reader then runs any code that the writer
+        chooses.
     Raises: TypeError: the object has a part that cannot be sent; the message names the place.
     """
     if unsafe_pickle:
         return pickle.dumps(value)
     blobs: list[bytes] = []
     try:
-        head = dump_bounded({"value": _pack(value, blobs, "the object")}, depth=MAX_DEPTH, values=MAX_VALUES)
+        head = dump_bounded({"value": _pack(value, blobs, name)}, depth=MAX_DEPTH, values=MAX_VALUES)
     except BoundedJsonError as exc:
-        raise TypeError(f"the object becomes JSON {exc}; {_WHAT}") from exc
+        raise TypeError(f"{name} becomes JSON {exc}; {_WHAT}") from exc
     except RecursionError as exc:
-        raise TypeError(f"the object holds itself, or is too deep; {_WHAT}") from exc
+        raise TypeError(f"{name} holds itself, or is too deep; {_WHAT}") from exc
     return b"".join((_LENGTH.pack(len(head)), head, *blobs))
 
 

@@ -36,6 +36,37 @@ def replicas(monkeypatch: pytest.MonkeyPatch) -> Any:
     return set_ranks
 
 
+# ----- What a state cannot hold -----
+
+
+class OwnSampler:
+    """A sampler of the user."""
+
+
+def test_a_sampler_in_an_object_state_is_refused_at_once_with_the_state_that_takes_it() -> None:
+    """The first sync or commit of a long run failed instead, and said only that an ElasticSampler cannot be sent."""
+    with pytest.raises(TypeError, match=r"^ObjectState\(sampler=\.\.\.\): .*; use ArrayState\(sampler=\.\.\.\)"):
+        ObjectState(sampler=ElasticSampler(range(4)), epoch=0)
+
+
+def test_a_sampler_is_refused_also_with_a_broadcast_that_sends_anything() -> None:
+    """Every rank would take over rank 0's share of the samples."""
+    with pytest.raises(TypeError, match="use ArrayState"):
+        ObjectState(lambda value: value, sampler=ElasticSampler(range(4)))
+
+
+@pytest.mark.parametrize("kind", [ObjectState, ArrayState])
+def test_an_attribute_that_cannot_be_sent_is_refused_at_once_by_its_name(kind: type[ObjectState]) -> None:
+    said = rf"^{kind.__name__}\(order=\.\.\.\): order\[1\] is a OwnSampler; .*hvd\.elastic\.State"
+    with pytest.raises(TypeError, match=said):
+        kind(epoch=0, order=[1, OwnSampler()])
+
+
+def test_a_broadcast_of_the_users_own_may_send_anything() -> None:
+    sampler = OwnSampler()
+    assert ObjectState(lambda value: value, sampler=sampler).sampler is sampler
+
+
 # ----- T1: states -----
 
 
