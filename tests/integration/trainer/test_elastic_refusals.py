@@ -236,7 +236,7 @@ def all_bad(world):
     return job, ["master"]
 
 
-@case("the same, told to a trainer")
+@case("all tasks of a pass fail, as its trainers report it")
 def all_bad_at_a_trainer(world):
     job, _ = all_bad(world)
     return job, ["one"]
