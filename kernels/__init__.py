@@ -33,8 +33,8 @@ compiled = _load()
 
 
 def fits(*arrays: npt.NDArray[Any] | None) -> bool:
-    """Return whether all arrays (None is ignored) have the form that compiled functions need: contiguous float32."""
-    for one in arrays:  # a loop, because a generator would take longer than some of the functions
+    """Return whether all arrays are contiguous float32, which the compiled functions need; None is ignored."""
+    for one in arrays:  # a loop, because `all` with a generator would take longer than some of the compiled functions
         if one is None:
             continue
         flags = one.flags
@@ -46,17 +46,17 @@ def fits(*arrays: npt.NDArray[Any] | None) -> bool:
 def flush_denormals() -> None:
     """Make this thread's processor treat denormal numbers as zero, as the legacy did.
 
-    Arithmetic on them is many times slower. Does nothing without the compiled module.
+    Arithmetic on denormal numbers is many times slower. Without the compiled module this function does nothing.
     """
     if compiled is not None:
         compiled.flush_denormals()
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory of freed arrays for the next ones.
+    """Let this process keep the memory of freed arrays for the next arrays.
 
     Otherwise the system takes back the memory of every large array, and gives it again page by page, with zeros, for
-    the next batch. Does nothing without the compiled module.
+    the next batch. Without the compiled module this function does nothing.
     """
     if compiled is not None:
         compiled.keep_memory()

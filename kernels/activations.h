@@ -6,7 +6,7 @@
 
 enum { LINEAR, SIGMOID, TANH, RELU, KINDS };
 
-/* The kind that a Python number stands for; -1 with an exception set if it is not a kind. */
+/* Return the kind of activation that a Python number stands for; -1 with an exception set if there is none. */
 int kind_of(PyObject *object);
 
 /* e^x for float32 within 2 units in the last place; 2^n times a polynomial (Cephes' coefficients). */
@@ -55,13 +55,14 @@ static inline __attribute__((always_inline)) float nearest_exp_of(float x) {
     return (float)(p * power.number);
 }
 
-/* The legacy rounded e^(-2z) of whole matrices to float32 and divided in double; in the steps of an LSTM it divided in float32
- * (tanh_of). Near 0 the two differ by far more than a unit in the last place. */
+/* PaddlePaddle v0.10 computed tanh in two ways. For whole matrices it rounded e^(-2z) to float32 and divided in double.
+ * In the steps of an LSTM it divided in float32 (tanh_of). Near 0 the results differ by far more than a unit in the
+ * last place. */
 static inline __attribute__((always_inline)) float nearest_tanh_of(float x) {
     return (float)(2.0 / (1.0 + (double)nearest_exp_of(-2.0f * x)) - 1.0);
 }
 
-/* y in the place of z */
+/* replace z by y */
 static inline __attribute__((always_inline)) void apply(int kind, float *z, Py_ssize_t n) {
     switch (kind) {
     case SIGMOID:
@@ -75,7 +76,7 @@ static inline __attribute__((always_inline)) void apply(int kind, float *z, Py_s
     }
 }
 
-/* the gradient of z in the place of that of y */
+/* replace g, the gradient of y, by the gradient of z */
 static inline __attribute__((always_inline)) void descend(int kind, float *g, const float *y, Py_ssize_t n) {
     switch (kind) {
     case SIGMOID:

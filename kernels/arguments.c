@@ -1,4 +1,4 @@
-/* The check of arguments. */
+/* The checks of the arguments of the compiled functions. */
 #include "kernels.h"
 
 void release(Arrays *arrays) {
@@ -19,7 +19,7 @@ static void *array_of(Arrays *arrays, PyObject *object, char kind, int writable,
                            : kind == 'I' ? "uint32"
                            : kind == 'i' ? "int32"
                                          : "int64";
-        PyErr_Format(PyExc_TypeError, "an array of %s is wanted, not of format '%s'", name, format);
+        PyErr_Format(PyExc_TypeError, "an array of %s is needed, not of format '%s'", name, format);
         return NULL;
     }
     *length = view->len / view->itemsize;

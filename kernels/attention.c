@@ -53,7 +53,8 @@ FAST static void tanh_sums_gradient_loop(float *d_x, float *d_rows, float *d_v, 
         }
 }
 
-/* tanh_sums_gradient(d_x, y, d_rows, d_v, d, v, starts, size): the gradients of x, of the rows and of v, from d, that of y v */
+/* tanh_sums_gradient(d_x, y, d_rows, d_v, d, v, starts, size): the gradients of x, rows and v; d is the gradient of y
+ * times v */
 static PyObject *tanh_sums_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(8);
     Py_ssize_t n, length, of_d_v, frames, of_v, sequences, size;
@@ -87,7 +88,7 @@ FAST static void weighted_sums_gradient_loop(float *d_x, float *d_w, const float
         }
 }
 
-/* weighted_sums_gradient(d_x, x, d_w, w, g, starts, size): from g, that of each sequence's sum of w[i] x[i] */
+/* weighted_sums_gradient(d_x, x, d_w, w, g, starts, size): g is the gradient of the sum of w[i] * x[i] of each sequence */
 static PyObject *weighted_sums_gradient(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Py_ssize_t n, frames, length, sequences, size;

@@ -1,16 +1,17 @@
-/* A conditional random field over the labels of sequences, in double precision. The scores are rows of `classes` numbers: of the
- * first label, of the last one, and of a label after each label. Sequence s has the frames starts[s] to starts[s + 1]. */
+/* A conditional random field over the labels of sequences, in double precision. The scores are rows of `classes`
+ * numbers: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows label k. Sequence
+ * s has the frames starts[s] to starts[s + 1]. */
 #include "kernels.h"
 
 typedef struct {
     const float *x;
     const int64_t *starts, *labels;
     const double *scores;
-    double *alpha, *emit; /* of each frame and class: scaled sums over all labels so far, and the exponential of x */
+    double *alpha, *emit; /* for each frame and class: the scaled sum over all earlier labels, and the exponential of x */
     Py_ssize_t sequences, classes;
 } Chain;
 
-/* The exponentials of the scores, each kind below its largest score. */
+/* The exponentials of the scores; the largest score of each kind is subtracted first. */
 typedef struct {
     double start_shift, end_shift, move_shift;
     double *start, *end, *move;
@@ -60,7 +61,8 @@ static double dot(const double *a, const double *b, Py_ssize_t n) {
     return sum;
 }
 
-/* Write alpha of a frame from that of the frame before it (NULL: there is none); return the logarithm of its scale. */
+/* Write alpha of a frame from alpha of the previous frame (NULL for the first frame); return the logarithm of its
+ * scale. */
 static double step(const Chain *chain, const Powers *powers, int64_t frame, const double *before) {
     Py_ssize_t classes = chain->classes;
     const float *x = chain->x + frame * classes;
@@ -94,7 +96,7 @@ static double cost_of(const Chain *chain, const Powers *powers, int64_t begin, i
     return total + log(dot(before, powers->end, classes)) + powers->end_shift - score;
 }
 
-/* Write the gradient of x, and add that of the scores; beta, seen: room for `classes` numbers. */
+/* Write the gradient of x, and add the gradient of the scores; beta, seen: room for `classes` numbers. */
 static void descend_sequence(const Chain *chain, const Powers *powers, int64_t begin, int64_t end, double weight, float *d_x,
                              double *d_scores, double *beta, double *seen) {
     Py_ssize_t classes = chain->classes;
@@ -148,8 +150,8 @@ static PyObject *chain_costs(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* chain_gradients(x, labels, starts, scores, alpha, emit, weights, d_x, d_scores): after chain_costs; the gradients of the sum of the
- * costs, each times its weight */
+/* chain_gradients(x, labels, starts, scores, alpha, emit, weights, d_x, d_scores): the gradients of the sum of
+ * weights[s] * costs[s]; alpha and emit are those of chain_costs */
 static PyObject *chain_gradients(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Chain chain;

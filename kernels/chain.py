@@ -19,14 +19,15 @@ class LabelChain:
     """A conditional random field over the labels of sequences.
 
     Shapes: x: (frames, classes); labels: (frames,) in [0, classes); starts: (sequences + 1,) from 0; scores: (classes +
-    2, classes) float64, of the first label, of the last one, and of a label after each label.
+        2, classes) float64: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows
+        label k.
     """
 
     x: Array
     labels: Ids
     starts: Ids
     scores: Array
-    sums: Array  # (2, frames, classes) float64, from `costs` for `gradients`
+    sums: Array  # (2, frames, classes) float64; `costs` writes it and `gradients` reads it
 
     def fits(self) -> bool:
         """Return whether `costs` and `gradients` can be used; if not, the caller must use numpy."""
@@ -40,7 +41,7 @@ class LabelChain:
         return costs
 
     def gradients(self, weights: Array) -> tuple[Array, Array]:
-        """Return the gradients of x and of the scores, of the sum of the costs times their weights, (sequences,)."""
+        """Return the gradients, by x and by the scores, of the sum of weights[s] * costs[s] over the sequences s."""
         assert compiled is not None  # fits
         d_x, d_scores = np.empty_like(self.x), np.empty_like(self.scores)
         compiled.chain_gradients(*self._arguments(), np.ascontiguousarray(weights, np.float64), d_x, d_scores)

@@ -1,4 +1,4 @@
-/* The C library's rand_r, several draws at once: x <- x * A + C, three times for each draw. */
+/* The function rand_r of the C library, several draws at once: each draw sets x = x * A + C three times. */
 #include "kernels.h"
 
 enum { LANES = 16, STEPS = 3 };
@@ -55,7 +55,7 @@ FAST static void keep_loop(float *mask, const uint32_t *draws, Py_ssize_t n, flo
     for (Py_ssize_t i = 0; i < n; i++) mask[i] = (float)(int32_t)draws[i] * 0x1p-31f > rate ? 1.0f : 0.0f;
 }
 
-/* keep(mask, draws, rate): 1 where the draw, as a number from 0 to 1, is over the rate, else 0 */
+/* keep(mask, draws, rate): 1 where the draw, scaled to a number from 0 to 1, is above the rate, else 0 */
 static PyObject *keep(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t n, more;

@@ -11,7 +11,7 @@ typedef struct {
     int gate, candidate;
 } Run;
 
-/* Get (gates, x, rows, w, reset, begins, size, gate, candidate); x has `width` columns for each of size. */
+/* Get (gates, x, rows, w, reset, begins, size, gate, candidate); x has width * size columns. */
 static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *run) {
     Py_ssize_t length, all, n, weights, resets, bounds;
     run->gates = floats(arrays, args[0], &length);
@@ -49,7 +49,7 @@ FAST static void start_gates(float *gates, const float *x, const int64_t *rows, 
     }
 }
 
-/* the sums of u and r become u and r, and reset becomes r h' */
+/* replace the inputs of u and r by u and r, and write r h' to reset; h' is the previous h */
 FAST static void reset_forward(float *gates, const float *before, float *reset, Py_ssize_t n, Py_ssize_t size, int gate) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 3 * size, before += size, reset += size) {
         apply(gate, gates, 2 * size);
@@ -57,7 +57,7 @@ FAST static void reset_forward(float *gates, const float *before, float *reset, 
     }
 }
 
-/* the sums of c become c, and h = h' + u (c - h') */
+/* replace the input of c by c, and write h = h' + u (c - h') */
 FAST static void output_forward(float *gates, const float *before, float *h, Py_ssize_t n, Py_ssize_t size, int candidate) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 3 * size, before += size, h += size) {
         const float *u = gates;
@@ -67,7 +67,7 @@ FAST static void output_forward(float *gates, const float *before, float *h, Py_
     }
 }
 
-/* u and c become the gradients of their sums, and d_h the part of the gradient of h that reaches h' directly */
+/* replace u and c by the gradients of their inputs, and d_h by the part of the gradient of h that reaches h' directly */
 FAST static void output_backward(float *gates, const float *before, float *d_h, Py_ssize_t n, Py_ssize_t size, int gate, int candidate,
                                  float *room) {
     float *d_u = room, *d_c = room + size;
@@ -85,7 +85,7 @@ FAST static void output_backward(float *gates, const float *before, float *d_h, 
     }
 }
 
-/* r becomes the gradient of its sums, and d_h gets the part of the gradient of h' through r h' */
+/* replace r by the gradient of its input, and add to d_h the part of the gradient of h' that comes through r h' */
 FAST static void reset_backward(float *gates, const float *before, const float *d_reset, float *d_h, Py_ssize_t n, Py_ssize_t size,
                                 int gate, float *d_r) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 3 * size, before += size, d_reset += size, d_h += size) {
@@ -99,7 +99,7 @@ FAST static void reset_backward(float *gates, const float *before, const float *
     }
 }
 
-/* the rows of the gradient of h; to the first `following` of them is added what d_h holds, from the next step */
+/* write the rows of the gradient of h to d_h; the first `following` rows are added to d_h, which the next step has left */
 FAST static void start_gradient(float *d_h, const float *gradient, const int64_t *rows, Py_ssize_t n, Py_ssize_t following,
                                 Py_ssize_t size) {
     for (Py_ssize_t row = 0; row < n; row++, d_h += size) {
@@ -147,8 +147,8 @@ static PyObject *gru_run_forward(PyObject *self, PyObject *const *args, Py_ssize
     DONE;
 }
 
-/* gru_run_backward(run..., h): x is the gradient of h; w is (W_u | W_r) transposed, then W_c transposed; from the last step to the
- * first; the gates become the gradients of their sums */
+/* gru_run_backward(run..., h): from the last step to the first. x is the gradient of h; w is (W_u | W_r) transposed,
+ * then W_c transposed. The gradients of the inputs of the gates replace the gates. */
 static PyObject *gru_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(10);
     Run run;

@@ -1,14 +1,14 @@
 /* Images: elements of windows, maxima of windows, and channels normalised to mean 0 and variance 1. */
 #include "kernels.h"
 
-/* One axis of a plane and the windows along it: element e of window o is at o * stride - padding + e * dilation. */
+/* One axis of a plane and the windows along the axis: element e of window o is at o * stride - padding + e * dilation. */
 typedef struct {
     Py_ssize_t length, windows, size, stride, padding, dilation;
 } Axis;
 
 enum { AXIS_NUMBERS = 6, LANES = 16 };
 
-/* Get an axis from the arguments, one for each of its numbers. */
+/* Get an axis from six arguments, one for each field. */
 static int read_axis(PyObject *const *args, Axis *axis) {
     Py_ssize_t *fields[] = {&axis->length, &axis->windows, &axis->size, &axis->stride, &axis->padding, &axis->dilation};
     for (int i = 0; i < AXIS_NUMBERS; i++) {
@@ -18,7 +18,7 @@ static int read_axis(PyObject *const *args, Axis *axis) {
     return 0;
 }
 
-/* The windows [first, last) that have the element inside the plane. */
+/* Get the range [first, last) of the windows whose element with this number is inside the plane. */
 static void span(const Axis *axis, Py_ssize_t element, Py_ssize_t *first, Py_ssize_t *last) {
     Py_ssize_t shift = element * axis->dilation - axis->padding, end = axis->length - 1 - shift;
     *first = shift < 0 ? (-shift + axis->stride - 1) / axis->stride : 0;
@@ -26,7 +26,7 @@ static void span(const Axis *axis, Py_ssize_t element, Py_ssize_t *first, Py_ssi
     if (*last > axis->windows) *last = axis->windows;
 }
 
-/* The places [begin, end) of an undilated window inside the plane. */
+/* Get the range [begin, end) of the elements of the plane that are in an undilated window. */
 static void extent(const Axis *axis, Py_ssize_t window, Py_ssize_t *begin, Py_ssize_t *end) {
     *begin = window * axis->stride - axis->padding;
     *end = *begin + axis->size;
@@ -67,7 +67,7 @@ static PyObject *fold(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     float *out = floats(&arrays, args[0], &size);
     const float *columns = out ? read_floats(&arrays, args[1], &all) : NULL;
     if (!columns || channels < 1 || read_axis(args + 3, &y) < 0 || read_axis(args + 3 + AXIS_NUMBERS, &x) < 0)
-        return fail(&arrays, "the windows are not such of planes");
+        return fail(&arrays, "the numbers that describe the windows are out of range");
     Py_ssize_t image = channels * y.length * x.length, n = size / image;
     if (size != n * image || all != n * channels * y.size * x.size * y.windows * x.windows)
         return fail(&arrays, "the windows do not fit the planes");
@@ -97,7 +97,7 @@ FAST static void largest_loop(float *out, const float *planes, float *rows, Py_s
         }
 }
 
-/* The most common windows: two by two, side by side; the last of a row or column may be clipped. */
+/* The most common windows: two by two, side by side; the last window of a row or column may be clipped. */
 FAST static void two_by_two_gradient_loop(float *out, const float *planes, const float *values, const float *gradient,
                                           Py_ssize_t n, Py_ssize_t height, Py_ssize_t width) {
     for (Py_ssize_t i = 0; i < n * height; i++) {
@@ -113,7 +113,7 @@ FAST static void two_by_two_gradient_loop(float *out, const float *planes, const
     }
 }
 
-/* Whether an axis is covered by windows of two, side by side. */
+/* Return whether windows of two elements, side by side, cover the axis. */
 static int in_twos(const Axis *axis) {
     return axis->size == 2 && axis->stride == 2 && axis->padding == 0 && axis->windows == (axis->length + 1) / 2;
 }
@@ -135,7 +135,7 @@ FAST static void largest_gradient_loop(float *out, const float *planes, const fl
         }
 }
 
-/* Whether each window has an element inside the plane; then all windows begin before its end. */
+/* Return whether each window has an element inside the plane: then all windows begin before the end of the plane. */
 static int has_places(const Axis *axis) {
     Py_ssize_t begin, end, first, last;
     extent(axis, 0, &begin, &first);
@@ -152,7 +152,7 @@ static PyObject *largest(PyObject *self, PyObject *const *args, Py_ssize_t count
     const float *planes = out ? read_floats(&arrays, args[1], &all) : NULL;
     float *rows = planes ? floats(&arrays, args[2], &width) : NULL;
     if (!rows || read_axis(args + 3, &y) < 0 || read_axis(args + 3 + AXIS_NUMBERS, &x) < 0 || !has_places(&y) || !has_places(&x))
-        return fail(&arrays, "the windows are not such of planes");
+        return fail(&arrays, "the numbers that describe the windows are out of range");
     Py_ssize_t plane = y.length * x.length, n = all / plane;
     if (all != n * plane || size != n * y.windows * x.windows || width != x.length)
         return fail(&arrays, "the windows do not fit the planes");
@@ -172,7 +172,7 @@ static PyObject *largest_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     const float *values = planes ? read_floats(&arrays, args[2], &n_values) : NULL;
     const float *gradient = values ? read_floats(&arrays, args[3], &n_gradient) : NULL;
     if (!gradient || read_axis(args + 4, &y) < 0 || read_axis(args + 4 + AXIS_NUMBERS, &x) < 0 || !has_places(&y) || !has_places(&x))
-        return fail(&arrays, "the windows are not such of planes");
+        return fail(&arrays, "the numbers that describe the windows are out of range");
     Py_ssize_t plane = y.length * x.length, n = all / plane;
     if (all != size || all != n * plane || n_values != n * y.windows * x.windows || n_gradient != n_values)
         return fail(&arrays, "the windows do not fit the planes");
@@ -185,7 +185,7 @@ static PyObject *largest_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* Sums in lanes, which the compiler can keep in one register; the total is precise enough for long rows. */
+/* Add a row in lanes, which the compiler can keep in one register; the sum is precise enough for long rows. */
 #define IN_LANES(total, length, term) \
     do { \
         float lanes[LANES] = {0}; \

@@ -1,4 +1,4 @@
-"""Images: windows over planes, and channels to mean 0 and variance 1, in one pass each.
+"""Kernels for images: windows over planes, and normalisation of channels to mean 0 and variance 1.
 
 If a function returns False, the caller must use numpy. An axis of a plane is (length, windows, size of a window,
 stride, padding, dilation).
@@ -17,7 +17,7 @@ Array = npt.NDArray[np.floating[Any]]
 Axis = tuple[int, int, int, int, int, int]
 
 
-# a channel of fewer pixels is read in pieces, which is fast only if all channels fit into the cache
+# below this number of pixels a channel is read in pieces, which is fast only if all channels fit into the cache
 NARROW, SMALL = 16, 1 << 18
 
 
@@ -64,7 +64,7 @@ def normalise(
     """Write to `out` the channels of x with mean 0 and variance 1, times the scale, plus the shift.
 
     Args: statistics: filled with mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
-    Shapes: out, x: (n, channels, pixels); the others: (channels,).
+    Shapes: out, x: (n, channels, pixels); statistics, scale, shift: (channels,).
     """
     if compiled is None or not _suits_channels(x) or not fits(out, *statistics, x, scale, shift):
         return False

@@ -1,4 +1,4 @@
-/* Shared by the hot loops: the check of their arguments, and the choice of machine code.
+/* What all hot loops use: the checks of their arguments, and the choice of machine code.
  *
  * A function takes contiguous arrays by the buffer protocol: `Arrays` holds them until `release`, and its getters check
  * type, contiguity and, where they say so, length. NULL (or -1) means that an exception is set.
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* compiled for each generation of processors; the choice is made when the module is loaded */
+/* the function is compiled for several generations of processors; the loader of the module chooses one version */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define GENERATIONS
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -42,19 +42,19 @@ const int32_t *read_small_integers(Arrays *arrays, PyObject *object, Py_ssize_t 
 uint32_t *naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 const uint32_t *read_naturals(Arrays *arrays, PyObject *object, Py_ssize_t *length);
 
-/* Get `count` float arrays of equal length from the arguments; the first `writable` of them are changed. */
+/* Get `count` float arrays of equal length from the arguments; the first `writable` arrays are written to. */
 int same_length(Arrays *arrays, PyObject *const *args, int count, int writable, float **data, Py_ssize_t *length);
 
 /* Get `count` numbers from the arguments. */
 int numbers(PyObject *const *args, int count, float *values);
 
-/* Whether all ids are in [0, upper). */
+/* Return whether all ids are in [0, upper). */
 int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper);
 
-/* Whether the numbers never fall, from 0 to `last`. */
+/* Return whether the numbers start at 0, never fall, and end at `last`. */
 int rising(const int64_t *starts, Py_ssize_t count, int64_t last);
 
-/* Release the arrays and return NULL, with this message unless an exception is set already. */
+/* Release the arrays and return NULL; set an exception with this message if none is set. */
 PyObject *fail(Arrays *arrays, const char *message);
 
 #define NEED(number) \

@@ -15,7 +15,7 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
 
 /* ----- One step ----- */
 
-/* y: state(c), for the backward pass; it may be the array h, which then overwrites it */
+/* y: state(c), for the backward pass; y may be the array h, and then h overwrites it */
 FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, float *y, Py_ssize_t n,
                               Py_ssize_t size, Kinds kinds) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size, y += size) {
@@ -140,7 +140,7 @@ typedef struct {
     Kinds kinds;
 } Run;
 
-/* Get (gates, x, rows, w, peepholes, begins, size, candidate, gate, state); x has `width` columns for each of size. */
+/* Get (gates, x, rows, w, peepholes, begins, size, candidate, gate, state); x has width * size columns. */
 static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *run) {
     Py_ssize_t length, all, n, weights, three, bounds;
     run->gates = floats(arrays, args[0], &length);
@@ -210,7 +210,8 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* lstm_run_backward(run..., c, y, d_c, d_peepholes): x is the gradient of h, w is transposed; from the last step to the first */
+/* lstm_run_backward(run..., c, y, d_c, d_peepholes): from the last step to the first; x is the gradient of h, w is
+ * transposed */
 static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(14);
     Run run;

@@ -1,9 +1,8 @@
 /* The module kernels._compiled: the hot loops over float32 arrays.
  *
- * Each function is one of plain.py with the same name, arguments and result. Each lets other threads run while it works
- * and changes its arguments in place. Products and sums are rounded one by one, as numpy does (-ffp-contract=off), so
- * that element-wise results are those of plain.py bit for bit.
- */
+ * A function of plain.py with the same name has the same result. Most functions let other threads run while they work,
+ * and change their arguments in place. Products and sums are rounded one by one, as numpy does (-ffp-contract=off), so
+ * that element-wise results are those of plain.py bit for bit. */
 #include "kernels.h"
 
 #if defined(__x86_64__)
@@ -13,7 +12,7 @@
 #include <malloc.h>
 #endif
 
-/* Set the calling thread's processor to treat denormal numbers as zero. */
+/* Set the processor, for the calling thread, to treat denormal numbers as zero. */
 static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
 #if defined(__x86_64__)
     enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
@@ -25,7 +24,7 @@ static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
 /* Let the allocator keep freed memory for the next allocation. */
 static PyObject *keep_memory(PyObject *self, PyObject *unused) {
 #if defined(__GLIBC__)
-    enum { LARGEST = 128 << 20, KEPT = 1 << 30 }; /* bytes: larger arrays go back to the system, as does more than KEPT */
+    enum { LARGEST = 128 << 20, KEPT = 1 << 30 }; /* bytes; larger arrays, and free memory beyond KEPT, go back to the system */
     mallopt(M_MMAP_THRESHOLD, LARGEST);
     mallopt(M_TRIM_THRESHOLD, KEPT);
 #endif

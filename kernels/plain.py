@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-FEW = 4  # up to FEW ragged rows per row of the longest are reduced one by one, more of them step by step
+FEW = 4  # up to FEW ragged rows per row of the longest ragged row are reduced one by one, more ragged rows step by step
 NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
 
@@ -98,7 +98,7 @@ def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
 
 
 def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """Return the start of the items of some rows, and their positions when stored one row after the other."""
+    """Return where the items of some rows start, and their offsets when they are stored one row after the other."""
     starts = bounds.take(rows)
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
@@ -106,7 +106,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return starts[i], starts[i] + 1, ... for every i: offsets[i + 1] - offsets[i] numbers for each."""
+    """Return for every i the offsets[i + 1] - offsets[i] numbers from starts[i] on: starts[i], starts[i] + 1, ..."""
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
     places += np.arange(offsets[-1])
     return places
@@ -124,7 +124,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
 
 
 def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
-    """Reduce each ragged row without `reduceat`, which takes ten times as long along this axis."""
+    """Reduce each ragged row without `reduceat` of numpy, which takes ten times as long along this axis."""
     lengths = np.diff(starts)
     if len(lengths) > FEW * lengths.max(initial=0):
         return _reduce_by_steps(operation, rows, starts, lengths)
@@ -181,7 +181,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array | None) -> None:
-    """Write table[ids[i]], plus a bias, plus more[i] for the rows that `more` has, to out[i]."""
+    """Set out[i] = table[ids[i]] + bias + more[i]; the rows after the last row of `more` have no third summand."""
     np.take(table, ids, axis=0, out=out, mode="clip")  # the default mode would copy `out` twice
     if bias is not None:
         out += bias
@@ -210,12 +210,12 @@ def find_largest(rows: Array) -> Ids:
 
 def all_inside(ids: Ids, upper: int) -> bool:
     """Return whether all ids are in [0, upper)."""
-    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id is a large one then: one look instead of two
+    as_unsigned = ids.view(f"u{ids.itemsize}")  # a negative id becomes a large number, so one comparison is enough
     return not ids.size or bool(as_unsigned.max() < upper)
 
 
 def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
-    """Return where the draw, as a float32 from 0 to 1, is over the rate."""
+    """Return a mask: whether each draw, scaled to a float32 from 0 to 1, is above the rate."""
     kept: npt.NDArray[np.bool_] = (draws * (1.0 / (1 << 31))).astype(np.float32) > np.float32(rate)
     return kept
 
@@ -226,7 +226,7 @@ def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
 def merge_rows(
     ids: npt.NDArray[np.uint32], rows: Array, more_ids: npt.NDArray[np.uint32], more_rows: Array
 ) -> tuple[npt.NDArray[np.uint32], Array]:
-    """Return the numbers of either, rising, and the rows, of those in both the sum of the two."""
+    """Return the union of the row numbers, ascending, and the rows; two rows of the same number are added."""
     merged = np.union1d(ids, more_ids)
     out = np.zeros((len(merged), rows.shape[1]), rows.dtype)
     out[np.searchsorted(merged, ids)] = rows
@@ -240,7 +240,7 @@ def merge_rows(
 def deal_rows(
     ids: npt.NDArray[np.uint32], places: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Share rows out to as many owners as there are places: row r goes to owner places[r % owners]."""
+    """Divide rows among as many owners as there are places: row r goes to owner places[r % owners]."""
     owners = np.uint32(len(places))
     owner = places.take(ids % owners)
     order = np.argsort(owner, kind="stable").astype(np.uint32)

@@ -1,7 +1,7 @@
-"""Steps of an LSTM in one pass, a single one or all of a layer; and all steps of a GRU.
+"""Compiled steps of recurrent layers: one step of an LSTM, all steps of an LSTM, and all steps of a GRU.
 
-A row of gates is (a, i, f, o) of an LSTM and (u, r, c) of a GRU, each of `size` numbers. If a function returns False,
-the caller must use numpy.
+A row of gates is (a, i, f, o) for an LSTM and (u, r, c) for a GRU; each letter stands for `size` numbers. If a function
+returns False, the caller must use numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ids = npt.NDArray[np.integer[Any]]
 def lstm_forward(
     gates: Array, peepholes: Array, before: Array, c: Array, h: Array, *, candidate: str, gate: str, state: str
 ) -> bool:
-    """Turn the sums in `gates` into (a, i, f, o), and write the state c and the output h.
+    """Replace the inputs in `gates` by (a, i, f, o), and write the state c and the output h.
 
     Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the state), c, h: (n, size).
     """
@@ -47,9 +47,9 @@ def lstm_backward(
     gate: str,
     state: str,
 ) -> bool:
-    """Replace the gates by the gradients of their sums, and d_c by the gradient of the previous state.
+    """Replace the gates by the gradients of their inputs, and d_c by the gradient of the previous state.
 
-    Shapes: see `lstm_forward`; d_h, d_c: (n, size), d_h is overwritten; d_peepholes: (3, size), added to.
+    Shapes: see `lstm_forward`; d_h (overwritten), d_c: (n, size); d_peepholes (the gradient is added to it): (3, size).
     """
     kinds = candidate, gate, state
     if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, d_h, d_c, d_peepholes):
@@ -61,7 +61,7 @@ def lstm_backward(
 
 @dataclass(frozen=True)
 class LstmRun:
-    """All steps of a layer over packed sequences, and the data for both directions.
+    """All steps of an LSTM layer over packed sequences, with the arrays of the forward and the backward computation.
 
     Step t has the rows begins[t]:begins[t + 1] of every packed array; no step has more rows than the previous one.
 
@@ -77,7 +77,7 @@ class LstmRun:
     kinds: Mapping[str, str]  # activations of candidate, gate and state
 
     def fits(self) -> bool:
-        """Return whether `forward` and `backward` can be used."""
+        """Return whether `forward` and `backward` can be used; if not, the caller must use numpy."""
         return (
             compiled is not None
             and are_compiled(self.kinds.values())
@@ -85,7 +85,9 @@ class LstmRun:
         )
 
     def forward(self, x: Array, rows: Ids, w: Array, bias: Array, h: Array) -> None:
-        """Run the steps; the sums of a step start with x[rows] + bias. Write gates, c, y and h.
+        """Run the steps; the input of the gates of a step is x[rows] + bias, plus w times the previous output.
+
+        Write gates, c, y and h.
 
         Shapes: x: (any, 4 * size); rows: (frames,); w: (size, 4 * size); bias: (4 * size,); h: (frames, size).
         """
@@ -93,9 +95,10 @@ class LstmRun:
         compiled.lstm_run_forward(*self._arguments(x, rows, w), bias, self.c, self.y, h)
 
     def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
-        """Run the steps from the last one to the first; gates and d_c: see `lstm_backward`.
+        """Run the steps from the last one to the first; change the gates and d_c as `lstm_backward` does.
 
-        Shapes: gradient: (any, size), of h, at `rows`; transposed: (4 * size, size), of w; d_c: (sequences, size).
+        Shapes: gradient (of h; its rows are `rows`): (any, size); transposed (of w): (4 * size, size); d_c: (sequences,
+            size).
         """
         assert compiled is not None  # fits
         compiled.lstm_run_backward(*self._arguments(gradient, rows, transposed), self.c, self.y, d_c, d_peepholes)
@@ -110,11 +113,12 @@ class LstmRun:
 
 @dataclass(frozen=True)
 class GruRun:
-    """All steps of a layer over packed sequences, and the data for both directions.
+    """All steps of a GRU layer over packed sequences, with the arrays of the forward and the backward computation.
 
     Step t has the rows begins[t]:begins[t + 1] of every packed array; no step has more rows than the previous one.
 
-    Shapes: gates: (frames, 3 * size); reset, h: (frames, size), r h' and the output; begins: (steps + 1,) int64.
+    Shapes: gates: (frames, 3 * size); reset, h: (frames, size): r times the previous output, and the output; begins:
+        (steps + 1,) int64.
     """
 
     gates: Array
@@ -131,7 +135,9 @@ class GruRun:
         )
 
     def forward(self, x: Array, rows: Ids, w: Array, bias: Array | None) -> None:
-        """Run the steps; the sums of a step start with x[rows] + bias. Write gates, reset and h.
+        """Run the steps; the input of the gates of a step is x[rows] + bias, plus w times the previous output.
+
+        Write gates, reset and h.
 
         Shapes: x: (any, 3 * size); rows: (frames,); w: flat, (size, 2 * size) and (size, size); bias: (3 * size,).
         """
@@ -139,9 +145,10 @@ class GruRun:
         compiled.gru_run_forward(*self._arguments(x, rows, w), bias, self.h)
 
     def backward(self, gradient: Array, rows: Ids, transposed: Array) -> None:
-        """Run the steps from the last one to the first; replace the gates by the gradients of their sums.
+        """Run the steps from the last one to the first; replace the gates by the gradients of their inputs.
 
-        Shapes: gradient: (any, size), of h, at `rows`; transposed: flat, w's matrices, each transposed.
+        Shapes: gradient (of h; its rows are `rows`): (any, size); transposed: the two matrices of w, each transposed,
+            flat.
         """
         assert compiled is not None  # fits
         compiled.gru_run_backward(*self._arguments(gradient, rows, transposed), self.h)

@@ -26,7 +26,7 @@ static PyObject *add_rows(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
-/* Narrow rows with a number of columns that is known at compile time. */
+/* For narrow rows the number of columns is known at compile time. */
 static inline __attribute__((always_inline)) void add_item(float *sum, const float *table, const int64_t *ids, int64_t k, int width,
                                                            const float *values) {
     for (int j = 0; j < width; j++) sum[j] += values ? table[ids[k] * width + j] * values[k] : table[ids[k] * width + j];
@@ -216,7 +216,7 @@ static PyObject *max_stretches(PyObject *self, PyObject *const *args, Py_ssize_t
     DONE;
 }
 
-/* spread_maxima(out, gradient, places, width): out is set to zero and then to gradient[i, j] at row places[i, j], column j */
+/* spread_maxima(out, gradient, places, width): out[places[i, j], j] = gradient[i, j], and zero elsewhere */
 static PyObject *spread_maxima(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, n, more, width = PyLong_AsSsize_t(args[3]);
@@ -282,7 +282,7 @@ static PyObject *pick_columns(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* put_columns(out, values, columns, width): out is set to zero and then to values[i] at column columns[i] of row i */
+/* put_columns(out, values, columns, width): out[i, columns[i]] = values[i], and zero elsewhere */
 static PyObject *put_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t size, given, n, width = PyLong_AsSsize_t(args[3]);

@@ -1,4 +1,7 @@
-"""Rows of matrices: what tables and sparse inputs are made of, and the one column of a row that its label names."""
+"""Kernels for rows of matrices: rows of tables, sparse inputs, ragged rows, and columns that labels select.
+
+Ragged row i of an array has the rows [starts[i], starts[i + 1]).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 
 def as_int64(ids: Ids) -> Ids:
-    """Return ids as the compiled functions take them."""
+    """Return the ids as a contiguous int64 array, which the compiled functions need."""
     return np.ascontiguousarray(ids, np.int64)
 
 
@@ -31,10 +34,10 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -> Array:
-    """Return for each stretch [starts[i], starts[i + 1]) the sum of values[k] * table[ids[k]]; zeros for an empty one.
+    """Return for each ragged row i the sum of values[k] * table[ids[k]] over its k; zeros for an empty ragged row.
 
-    Shapes: table: (any, width), starts: (stretches + 1,), ids: (n,), values: (n,) or None for ones.
-        result: (stretches, width)
+    Shapes: table: (any, width), starts: (ragged rows + 1,), ids: (n,), values: (n,) or None for ones; result: (ragged
+        rows, width).
     """
     if compiled is not None and fits(table, values) and table.shape[1]:
         result = np.empty((len(starts) - 1, table.shape[1]), np.float32)
@@ -46,7 +49,7 @@ def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -
 def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array | None = None) -> None:
     """Add values[k] * rows[i] to target[ids[k]] in place for every k in [starts[i], starts[i + 1]).
 
-    The gradient of `sum_rows`. Shapes: as there; rows: (stretches, width).
+    It computes the gradient of `sum_rows`. Shapes: rows: (ragged rows, width); the rest: see `sum_rows`.
     """
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(target, rows, values) and rows.shape[1]:
@@ -56,7 +59,7 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
 
 
 def differentiate_weighted_sums(g: Array, w: Array, x: Array, starts: Ids) -> tuple[Array, Array]:
-    """Return the gradients of w and of x, from that of each sequence's sum of w[i] x[i].
+    """Return the gradients of w and of x, where g is the gradient of the sum of w[i] * x[i] of each sequence.
 
     Shapes: g: (sequences, width), w: (frames, 1), x: (frames, width), starts: (sequences + 1,) from 0.
     """
@@ -77,9 +80,9 @@ def add_taken(out: Array, table: Array, ids: Ids) -> None:
 
 
 def sum_stretches(rows: Array, starts: Ids) -> Array:
-    """Return the sum of the rows of each stretch [starts[i], starts[i + 1]), zero of an empty one.
+    """Return the sum of the rows of each ragged row; zeros for an empty ragged row.
 
-    Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; result: (stretches, width)
+    Shapes: rows: (n, width), starts: (ragged rows + 1,), from 0 to n; result: (ragged rows, width).
     """
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(rows) and rows.shape[1]:
@@ -90,15 +93,18 @@ def sum_stretches(rows: Array, starts: Ids) -> Array:
 
 
 def sum_columns(rows: Array) -> Array:
-    """Return the sum of each column, one row after the other as v0.10 added them. Shapes: (n, width) -> (width,)."""
+    """Return the sum of each column; the rows are added one after the other, as in PaddlePaddle v0.10.
+
+    Shapes: (n, width) -> (width,).
+    """
     total: Array = sum_stretches(rows, np.array([0, len(rows)]))[0]
     return total
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each stretch, and the row of the first one; 0 and -1 in an empty stretch.
+    """Return the maximum of each column in each ragged row, and its first row; 0 and -1 for an empty ragged row.
 
-    Shapes: rows: (n, width), starts: (stretches + 1,), from 0 to n; results: (stretches, width)
+    Shapes: rows: (n, width), starts: (ragged rows + 1,), from 0 to n; results: (ragged rows, width).
     """
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(rows) and rows.shape[1]:
@@ -120,7 +126,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more: Array | None = None) -> None:
-    """Write table[ids[i]], plus a bias, plus more[i] for each row that `more` has, to out[i].
+    """Set out[i] = table[ids[i]] + bias + more[i]; the rows after the last row of `more` have no third summand.
 
     Shapes: out: (n, width), table: (any, width), ids: (n,), bias: (width,), more: (up to n, width).
     """
@@ -154,7 +160,7 @@ def put_columns(values: Array, columns: Ids, width: int) -> Array:
 def find_largest(rows: Array) -> Ids:
     """Return the column of each row's first largest number. Shapes: (n, width) -> (n,).
 
-    NaN counts as the largest number.
+    A NaN counts as the largest number.
     """
     if compiled is not None and fits(rows) and rows.shape[1]:
         columns = np.empty(len(rows), np.int64)

@@ -1,5 +1,6 @@
-/* Update rules: the values w, the gradient g, the state (the velocity m last, NULL if there is none), then numbers: the
- * order of `pserver.optim.method`. The same operations in the same order as in numpy, so that the bits are the same. */
+/* Update rules. Their arguments are the values w, the gradient g, the state (the velocity m last, NULL if there is
+ * none), then numbers: the order of `pserver.optim.method`. The operations and their order are the same as in numpy, so
+ * the results are equal bit for bit. */
 #include <float.h>
 
 #include "kernels.h"
@@ -44,7 +45,7 @@ FAST static void adamax_loop(float *w, const float *g, float *m, float *u, Py_ss
     }
 }
 
-/* The common last part of the rules of AdaGrad's family: a step with a rate r for each element. */
+/* The last part of all rules of the AdaGrad family: a step with a rate r for each element. */
 typedef struct {
     float rate, mu, decay, epsilon;
 } Family;
@@ -79,9 +80,9 @@ FAST static void rmsprop_loop(float *w, const float *g, float *q, float *f, floa
 
 /* ----- The functions for Python: step_name(w, g, *state, *numbers, rows or None, width) ----- */
 
-enum { NO_VELOCITY, VELOCITY }; /* whether the last array may be None */
+enum { NO_VELOCITY, VELOCITY }; /* whether the last array is a velocity, which may be None */
 
-/* Get `count` arrays of equal length: w, g, which is only read, and the state. A velocity that is None becomes NULL. */
+/* Get `count` arrays of equal length: w, g (only read) and the state. A velocity that is None becomes NULL. */
 static int arrays_of(Arrays *arrays, PyObject *const *args, int count, int velocity, float **data, Py_ssize_t *n) {
     for (int i = 0; i < count; i++) {
         Py_ssize_t length;
@@ -98,13 +99,14 @@ static int arrays_of(Arrays *arrays, PyObject *const *args, int count, int veloc
     return 0;
 }
 
-/* Which rows of the arrays a rule works on: `count` rows, `width` wide, those named in `rows` or else all in order. */
+/* The rows of the arrays that a rule changes: `count` rows of `width` elements, with the numbers `rows`; NULL: all
+ * rows. */
 typedef struct {
     Py_ssize_t count, width;
     const int64_t *rows;
 } Span;
 
-/* Get the span from the arguments `rows or None, width`; without rows it is `parts` equal parts of n elements. */
+/* Get the span from the arguments `rows or None, width`; without rows the span has `parts` equal parts of n elements. */
 static int span_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize_t parts, Span *span) {
     *span = (Span){.count = parts, .width = n / parts, .rows = NULL};
     if (args[0] == Py_None) return 0;
@@ -113,12 +115,12 @@ static int span_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, Py_ssize
     if (!span->rows || PyErr_Occurred()) return -1;
     if (span->width > 0 && n % span->width == 0 && in_range(span->rows, span->count, n / span->width))
         return 0;
-    PyErr_SetString(PyExc_ValueError, "the rows do not go with the arrays");
+    PyErr_SetString(PyExc_ValueError, "a row number is not in the arrays");
     return -1;
 }
 
-/* Factors of rows, in the arguments `kappa, weight, rows or None, width`: one number for each of the rows named; if none
- * are named, for each of as many rows of equal length. */
+/* Get the factors kappa and weight from the arguments `kappa, weight, rows or None, width`. They have one number for
+ * each row of `rows`; without rows the arrays are cut into as many equal rows as there are factors. */
 static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t n, const float **weight, Span *all) {
     Py_ssize_t parts, more;
     const float *kappa = read_floats(arrays, args[0], &parts);
@@ -128,12 +130,12 @@ static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t
         if (span_of(arrays, args + 2, n, parts, all) < 0) return NULL;
         if (all->count == parts) return kappa;
     }
-    PyErr_SetString(PyExc_ValueError, "the factors do not go with the rows");
+    PyErr_SetString(PyExc_ValueError, "kappa and weight do not have one number for each row");
     return NULL;
 }
 
-/* Define name(COUNT arrays, NUMBERS numbers, rows or None, width), which does `loop` for each row from element `at` on, with
- * the arrays a, the numbers c and the row's length n. */
+/* Define the function name(COUNT arrays, NUMBERS numbers, rows or None, width). It runs `loop` for each row, with the
+ * arrays a, the numbers c, the first element `at` of the row and the length n of the row. */
 #define RULE(name, COUNT, HAS_VELOCITY, NUMBERS, loop) \
     static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count) { \
         NEED(COUNT + NUMBERS + 2); \
@@ -146,7 +148,7 @@ static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t
         EACH_ROW(loop) \
     }
 
-/* The same with the factors kappa and weight after the numbers. */
+/* Define a function like RULE does, with the factors kappa and weight after the numbers. */
 #define RULE_WITH_FACTORS(name, COUNT, HAS_VELOCITY, NUMBERS, loop) \
     static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count) { \
         NEED(COUNT + NUMBERS + 4); \
@@ -169,7 +171,7 @@ static const float *factors_of(Arrays *arrays, PyObject *const *args, Py_ssize_t
     Py_END_ALLOW_THREADS \
     DONE;
 
-#define FROM(array) ((array) ? (array) + at : NULL) /* of a velocity */
+#define FROM(array) ((array) ? (array) + at : NULL) /* the row of a velocity, which may be NULL */
 #define FAMILY ((Family){.rate = c[0], .mu = c[1], .decay = c[2], .epsilon = c[3]})
 
 /* w, g, m; rate, mu, decay */

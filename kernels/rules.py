@@ -1,7 +1,7 @@
-"""The compiled update rules, by name: one pass over the arrays, with the bits of the same rule in `pserver.optim`.
+"""The compiled update rules, by name: each makes one pass and gives bit for bit what `pserver.optim` computes.
 
-Every rule takes its arguments in one order, here, in `pserver.optim.method` and in `rules.c`: the values, the
-gradient, the arrays of the state (the velocity last), the numbers.
+A rule takes its arguments in this order: the values, the gradient, the arrays of the state (the velocity last), the
+numbers. The order is the same in this module, in `pserver.optim.method` and in `rules.c`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Rows = npt.NDArray[np.integer[Any]]
 
 PAGE, KILOBYTE = 4096, 1024  # bytes
 
-# the last two numbers of these, kappa and weight, may be columns with one number for each row
+# the last two numbers of these rules, kappa and weight, may be columns with one number for each row
 WITH_FACTORS = frozenset({"decayed_adagrad", "rmsprop"})
 
 
 def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """Return zeros that begin at the `number`-th kilobyte of a page, which takes no memory before it is written.
+    """Return zeros that begin at the `number`-th kilobyte of a page; a page takes no memory before it is written.
 
     An update rule reads several arrays in parallel. The allocator would place all large arrays at the same offset in a
-    page. A processor compares only the last twelve bits of addresses at first, so it would confuse a read from one
-    array with a recent write to another: a step of Adam would take up to three times as long.
+    page. A processor at first compares only the last twelve bits of addresses, so it would take a read from one array
+    for a read of a recent write to another array. A step of Adam would then take up to three times as long.
     """
     item = np.dtype(dtype).itemsize
     memory = np.zeros(size * item + PAGE, np.uint8)
@@ -37,13 +37,13 @@ def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> np
 
 
 def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows: Rows | None = None) -> bool:
-    """Take one step by a rule in place, if it is compiled and the arrays fit; return whether it was taken.
+    """Take one step by a rule in place if the rule is compiled and the arrays fit; return whether the step was taken.
 
-    Args: name: of the rule; "" is none.  arrays: w, g and the state; None for a velocity that is not there.
+    Args: name: of the rule; "" is none.  arrays: w, g and the state; None if the rule has no velocity.
         numbers: float32, in the rule's order.
-        rows: the rows that take the step, int64 and contiguous, where not all do.
-    Shapes: arrays: one for all, (rows, width) if `rows` is given.
-    Raises: ValueError: if the rows are outside of the arrays, or the factors are not one for each row.
+        rows: the rows that take the step, int64 and contiguous; None: all rows.
+    Shapes: arrays: all have one shape, (rows, width) if `rows` is given.
+    Raises: ValueError: if a row is outside of the arrays, or kappa and weight do not have one number for each row.
     """
     compiled_step = getattr(compiled, f"step_{name}", None)
     if compiled_step is None or not fits(*arrays):
@@ -56,7 +56,7 @@ def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows
 
 
 def _columns(kappa: Any, weight: Any) -> tuple[Array, Array]:
-    """Return both factors as flat arrays of one length."""
+    """Return kappa and weight as flat arrays of one length."""
     one, other = (np.ascontiguousarray(each, np.float32).reshape(-1) for each in (kappa, weight))
     if len(one) != len(other):
         one, other = (np.ascontiguousarray(each) for each in np.broadcast_arrays(one, other))

@@ -1,5 +1,5 @@
-/* Samples of a batch: which ones, and where their items lie. None lets other threads run: all are done sooner than a
- * thread that reads data would give the lock back. */
+/* Select the samples of a batch, and find where their items lie. No function here lets other threads run: each function
+ * ends sooner than a thread that reads data would give the lock back. */
 #include "kernels.h"
 
 /* pick_samples(pool, head, draws) */
@@ -18,7 +18,8 @@ static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* find_spans(starts, offsets, bounds, rows): where the items of some rows lie, and where they go one row after the other */
+/* find_spans(starts, offsets, bounds, rows): where the items of some rows lie, and their offsets in an array of these
+ * items */
 static PyObject *find_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t places, more, all, picked;

@@ -1,4 +1,4 @@
-"""The legacy's random numbers, and what is chosen by them: masks of dropout, a batch's samples and their items."""
+"""Random numbers as PaddlePaddle v0.10 drew them, and what they select: dropout masks, and the samples of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fill(out: Draws, state: int) -> int | None:
 
 
 def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floating[Any]]:
-    """Return 1 where the random number, as a float32 from 0 to 1, is above the rate, else 0."""
+    """Return 1 where the random number, scaled to a float32 from 0 to 1, is above the rate, else 0."""
     if compiled is not None and dtype == np.float32:
         mask = np.empty(draws.shape, np.float32)
         compiled.keep(mask, draws, rate)
@@ -34,7 +34,7 @@ def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floa
 def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
     """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on.
 
-    Args: pool: of type code "q".  draws: at most as many as samples from the head on.
+    Args: pool: of type code "q".  draws: at most one for each sample from the head on.
     """
     if compiled is not None:
         compiled.pick_samples(pool, head, draws)
@@ -56,7 +56,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return starts[i], starts[i] + 1, ... for every i: offsets[i + 1] - offsets[i] numbers for each.
+    """Return for every i the offsets[i + 1] - offsets[i] numbers from starts[i] on: starts[i], starts[i] + 1, ...
 
     Shapes: starts: (rows,), offsets: (rows + 1,) from 0; result: (offsets[-1],), all int64.
     """
@@ -68,7 +68,7 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
 
 
 def join_spans(ids: npt.NDArray[np.int32], starts: Ids, offsets: Ids) -> Ids:
-    """Return as int64 ids[starts[i]], ids[starts[i] + 1], ... for every i: offsets[i + 1] - offsets[i] for each.
+    """Return for every i the offsets[i + 1] - offsets[i] ids from ids[starts[i]] on, as one int64 array.
 
     Shapes: ids: (any,) int32; starts: (rows,), offsets: (rows + 1,) from 0, int64; result: (offsets[-1],).
     """

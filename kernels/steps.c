@@ -23,7 +23,7 @@ FAST static void descend_loop(int kind, float *out, const float *g, const float 
 int kind_of(PyObject *object) {
     long kind = PyLong_AsLong(object);
     if (!PyErr_Occurred() && kind >= 0 && kind < KINDS) return (int)kind;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such activation");
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the number of the activation is unknown");
     return -1;
 }
 
@@ -43,7 +43,7 @@ static PyObject *activate(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
-/* differentiate(kind, out, g, y): out may be g */
+/* differentiate(kind, out, g, y): write the gradient of z; out may be the array g */
 static PyObject *differentiate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     int kind = kind_of(args[0]);
@@ -71,14 +71,15 @@ static inline __attribute__((always_inline)) float largest_of(const float *row, 
     return result;
 }
 
-/* The sums of several rows at once, because each addition waits for the previous one of its row. */
+/* Sum several rows at once, because each addition waits for the previous addition of its row. */
 static inline __attribute__((always_inline)) void sum_rows_of(float *sums, const float *y, int rows, Py_ssize_t width) {
     for (int k = 0; k < rows; k++) sums[k] = 0;
     for (Py_ssize_t j = 0; j < width; j++)
         for (int k = 0; k < rows; k++) sums[k] += y[k * width + j];
 }
 
-/* subtract each row's maximum, limit to the floor, and exponentiate; then divide by the row's sum */
+/* subtract the maximum of each row, raise numbers below the floor to the floor, exponentiate, and divide by the sum of
+ * the row */
 FAST static void softmax_loop(float *y, Py_ssize_t rows, Py_ssize_t width, float floor) {
     for (Py_ssize_t r = 0; r < rows; r += ROWS) {
         int count = rows - r < ROWS ? (int)(rows - r) : ROWS;
@@ -110,7 +111,7 @@ FAST static void softmax_gradient_loop(float *out, const float *g, const float *
     }
 }
 
-/* g is zero but for values[r] in column columns[r] of row r */
+/* g is values[r] in column columns[r] of row r, and zero elsewhere */
 FAST static void picked_softmax_gradient_loop(float *out, const float *y, const float *values, const int64_t *columns, Py_ssize_t rows,
                                               Py_ssize_t width) {
     for (Py_ssize_t r = 0; r < rows; r++, out += width, y += width) {
@@ -120,7 +121,7 @@ FAST static void picked_softmax_gradient_loop(float *out, const float *y, const 
     }
 }
 
-/* softmax(y, width, floor): in the place of z */
+/* softmax(y, width, floor): y holds z before the call and its softmax after the call */
 static PyObject *softmax(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(3);
     Py_ssize_t n, width = PyLong_AsSsize_t(args[1]);

@@ -1,4 +1,7 @@
-"""Activations in one pass. If a function returns False, the caller must use numpy."""
+"""Activations of whole arrays, and their gradients, each in one pass.
+
+If a function returns False, the caller must use numpy.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ KINDS = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}  # the compiled activations,
 
 
 def are_compiled(kinds: Iterable[str]) -> bool:
-    """Return whether all these activations are compiled."""
+    """Return whether all activations of these names are compiled."""
     return all(kind in KINDS for kind in kinds)
 
 
 def activate(kind: str, z: Array) -> bool:
-    """Replace z by the activation's y."""
+    """Replace each z by y, the result of the activation."""
     if compiled is None or kind not in KINDS or not fits(z):
         return False
     compiled.activate(KINDS[kind], z)
@@ -30,7 +33,7 @@ def activate(kind: str, z: Array) -> bool:
 
 
 def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
-    """Write the gradient of z; g is the gradient of y. `out` may be g."""
+    """Write the gradient of z to `out`; g is the gradient of y, the result of the activation. `out` may be g."""
     if compiled is None or kind not in KINDS or not fits(out, g, y):
         return False
     compiled.differentiate(KINDS[kind], out, g, y)
@@ -49,7 +52,10 @@ def softmax(y: Array, floor: float) -> bool:
 
 
 def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
-    """Write the gradient of a softmax's z; g is the gradient of y. Shapes: (rows, width), not empty."""
+    """Write the gradient of z to `out`; y is the softmax of z, and g is the gradient of y.
+
+    Shapes: (rows, width), not empty.
+    """
     if compiled is None or not fits(out, g, y) or not y.size:
         return False
     compiled.softmax_gradient(out, g, y, y.shape[1])
@@ -57,7 +63,9 @@ def differentiate_softmax(out: Array, g: Array, y: Array) -> bool:
 
 
 def differentiate_picked_softmax(out: Array, values: Array, columns: Ids, y: Array) -> bool:
-    """Write the gradient of a softmax's z, where that of y is values[i] in column columns[i] of row i, zero elsewhere.
+    """Write the gradient of z to `out`; y is the softmax of z.
+
+    The gradient of y is values[i] in column columns[i] of row i, and zero elsewhere.
 
     Shapes: out, y: (rows, width), not empty; values, columns: (rows,).
     """
@@ -81,7 +89,7 @@ def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
 
 
 def differentiate_tanh_sums(d: Array, y: Array, v: Array, starts: Ids) -> tuple[Array, Array, Array]:
-    """Return the gradients of x, of the rows and of v from that of y v, where y is the result of `tanh_sums`.
+    """Return the gradients of x, of the rows and of v; d is the gradient of `tanh_sums` times v, and y is its result.
 
     Shapes: d: (frames, 1), y: (frames, size), v: (size,), starts: (sequences + 1,) from 0.
     """

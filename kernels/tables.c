@@ -1,9 +1,8 @@
-/* Rows of tables that are too large to be looked at as a whole: taken, put back, added up, shared out. Row numbers are
- * uint32, as they travel.
- */
+/* Read, write, add and divide rows of large tables, without a pass over the whole table. Row numbers are uint32, as in
+ * messages. */
 #include "kernels.h"
 
-enum { AHEAD = 8 }; /* number of rows to prefetch, because they lie anywhere in memory */
+enum { AHEAD = 8 }; /* rows to prefetch: the processor cannot predict their addresses */
 
 #if defined(__GNUC__)
 #define ASK(address) __builtin_prefetch(address)
@@ -90,7 +89,7 @@ FAST static Py_ssize_t merge_loop(uint32_t *ids, float *rows, const uint32_t *a,
     return n;
 }
 
-/* merge_rows(ids, rows, ids of a, rows of a, ids of b, rows of b, width) -> how many rows there are */
+/* merge_rows(ids, rows, ids of a, rows of a, ids of b, rows of b, width) -> the number of merged rows */
 static PyObject *merge_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Py_ssize_t room, size, many[2], sizes[2], n, width = PyLong_AsSsize_t(args[6]);
@@ -149,7 +148,7 @@ static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t 
     float *table = lists >= 1 && lists <= LISTS ? floats(&arrays, args[0], &all) : NULL;
     Py_ssize_t width = table ? PyLong_AsSsize_t(args[1]) : 0;
     if (!table || width < 1 || width > WIDEST || all % width || numbers(args + 2, 1, &rate) < 0)
-        return fail(&arrays, "the table or the number of lists is not as wanted");
+        return fail(&arrays, "the table does not have rows of this width, or the number of lists is out of range");
     for (int k = 0; k < lists; k++) {
         ids[k] = read_naturals(&arrays, args[3 + 2 * k], &many[k]);
         rows[k] = ids[k] ? read_floats(&arrays, args[4 + 2 * k], &size) : NULL;
@@ -164,7 +163,7 @@ static PyObject *descend_rows(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* is_rising(ids, upper): whether each is larger than the one before, and all are below `upper` */
+/* is_rising(ids, upper): whether each id is larger than the previous id, and all ids are below `upper` */
 static PyObject *is_rising(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
     Py_ssize_t n, upper = PyLong_AsSsize_t(args[1]);
@@ -176,7 +175,7 @@ static PyObject *is_rising(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return PyBool_FromLong(good);
 }
 
-/* deal_rows(order, local, starts, ids, place of each remainder): as plain.deal_rows */
+/* deal_rows(order, local, starts, ids, places): see plain.deal_rows */
 static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(5);
     Py_ssize_t n, more, bounds, many, parts;
@@ -186,7 +185,7 @@ static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
     const uint32_t *ids = starts ? read_naturals(&arrays, args[3], &many) : NULL;
     const int64_t *places = ids ? read_integers(&arrays, args[4], &parts) : NULL;
     if (!places || n != many || more != n || parts < 1 || bounds != parts + 1 || !in_range(places, parts, parts))
-        return fail(&arrays, "the arrays do not go together");
+        return fail(&arrays, "the lengths of the arrays do not fit each other");
     uint32_t by = (uint32_t)parts;
     Py_BEGIN_ALLOW_THREADS
     memset(starts, 0, bounds * sizeof *starts);
@@ -201,7 +200,7 @@ static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
         order[at] = (uint32_t)i;
         local[at] = ids[i] / by;
     }
-    memmove(starts + 1, starts, parts * sizeof *starts); /* each start has advanced to the next start */
+    memmove(starts + 1, starts, parts * sizeof *starts); /* each start has advanced to the start of the next owner */
     starts[0] = 0;
     Py_END_ALLOW_THREADS
     DONE;

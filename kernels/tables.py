@@ -1,4 +1,4 @@
-"""Rows of tables of which a batch touches only a few: read, write, add, and divide among services.
+"""Read, write and add rows of tables, and divide them among services. A batch uses only a few rows of a table.
 
 Row numbers are uint32, as in messages between trainers and servers. Without the compiled module numpy gives bit-equal
 results.
@@ -39,9 +39,9 @@ def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
 
 
 def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
-    """Return the union of the row numbers, ascending, and the rows; rows in both inputs are added.
+    """Return the union of the row numbers, ascending, and the rows; two rows of the same number are added.
 
-    Shapes: ids: (n,), more_ids: (m,), each rising; rows: (n, width), more_rows: (m, width).
+    Shapes: ids: (n,), more_ids: (m,), both ascending; rows: (n, width), more_rows: (m, width).
     """
     if compiled is None or not fits(rows, more_rows) or not rows.shape[1]:
         return plain.merge_rows(ids, rows, more_ids, more_rows)
@@ -55,9 +55,10 @@ WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
 
 
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
-    """Subtract the sum of the lists' rows (as `merge_rows` adds them), times the rate, from the table's rows.
+    """Subtract the rate times the sum of the rows of all lists from the rows of the table.
 
-    Return False, without a change, if that is not compiled. Shapes: see `merge_rows`.
+    Rows of one number are added as `merge_rows` adds them. Return False, without a change, if this is not compiled or
+    the arrays do not fit. Shapes: see `merge_rows`.
     """
     width = table.shape[1]
     if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:
@@ -78,8 +79,8 @@ def is_rising(ids: RowIds, upper: int) -> bool:
 def deal_rows(ids: RowIds, places: Places) -> tuple[RowIds, RowIds, Places]:
     """Divide rows among as many owners as there are places: row r goes to owner places[r % owners].
 
-    Returns: order: the positions in `ids`, grouped by owner, each owner's in the original order;
-        local: ids[order] // owners; starts: owner k has [starts[k], starts[k + 1]) of both.
+    Returns: order: the positions in `ids`, grouped by owner; the positions of one owner keep their order. local:
+        ids[order] // owners. starts: owner k has the elements [starts[k], starts[k + 1]) of `order` and of `local`.
     Shapes: ids: (n,); order, local: (n,); starts: (owners + 1,).
     """
     if compiled is None:

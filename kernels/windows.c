@@ -1,13 +1,13 @@
-/* Windows over the rows of sequences, as sums of rows of tables. */
+/* Windows over the rows of sequences: sums of rows of tables, their maxima, and the gradients. */
 #include "kernels.h"
 
-/* Windows of `length` rows that begin `first` rows from the current row; rows outside the sequence do not count. */
+/* The window of row r has the `length` rows from row r + first on; rows outside the sequence are ignored. */
 typedef struct {
     const int64_t *index, *starts;
     Py_ssize_t sequences, distinct, width, first, length;
 } Windows;
 
-/* The sum of a row's window in `to`. */
+/* Write the sum of the window of a row to `to`. */
 static inline __attribute__((always_inline)) void sum_window(float *to, const float *tables, const Windows *w, int64_t row,
                                                              int64_t begin, int64_t end) {
     for (Py_ssize_t j = 0; j < w->width; j++) to[j] = 0;
@@ -25,7 +25,8 @@ FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
             sum_window(out + row * w.width, tables, &w, row, w.starts[s], w.starts[s + 1]);
 }
 
-/* room: two rows. Rows are counted from the begin of their sequence, in 32 bits, which processors compare faster. */
+/* room: two rows. A row is counted from the start of its sequence, with 32 bits, which processors compare faster than
+ * 64. */
 FAST static void max_windows_loop(float *out, int64_t *places, const float *tables, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, out += w.width, places += w.width) {
@@ -49,7 +50,7 @@ FAST static void max_windows_loop(float *out, int64_t *places, const float *tabl
 
 enum { SHORT = 16 }; /* number of frames up to which scanning all of them is faster than visiting each maximum */
 
-/* The gradient of max_windows: each maximum's gradient goes to the products of its window. room: two rows */
+/* The gradient of max_windows: add the gradient of each maximum to the elements of its window. room: two rows */
 FAST static void add_maxima_loop(float *tables, const float *gradient, const int64_t *places, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, gradient += w.width, places += w.width) {
@@ -75,8 +76,8 @@ FAST static void add_maxima_loop(float *tables, const float *gradient, const int
 
 enum { BLOCK = 32 }; /* columns whose weights and gradients fit the nearest cache */
 
-/* The same for few maxima, without tables: directly to the gradients of the weight and of the rows, both transposed.
- * weight, d_weight: (width, length * depth); x, d_x: (distinct, depth) */
+/* The gradient of max_windows for few maxima, without tables: add to the gradients of the weight and of x. weight,
+ * d_weight: (width, length * depth), transposed; x, d_x: (distinct, depth) */
 FAST static void descend_maxima_loop(float *d_weight, float *d_x, const float *weight, const float *x, const float *gradient,
                                      const int64_t *places, Windows w, Py_ssize_t depth) {
     for (Py_ssize_t first = 0; first < w.width; first += BLOCK) {

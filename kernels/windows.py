@@ -1,4 +1,4 @@
-"""Windows over the rows of sequences: sums of rows of tables, and the maxima of these sums in each sequence."""
+"""Kernels for windows over the rows of sequences: sums of rows of tables, and the maxima of these sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SequenceWindows:
 
     The window of row r has the rows r + first, ..., r + first + length - 1; rows outside r's own sequence are ignored.
 
-    Shapes: index: (rows,), the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
+    Shapes: index: (rows,), the number of the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
     """
 
     index: Ids
@@ -56,7 +56,7 @@ def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
 
 
 def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
-    """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0 and -1 in an empty one.
+    """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0, -1 without rows.
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
@@ -69,7 +69,7 @@ def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
 
 
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
-    """Add the gradient of each maximum to the entries of `tables` in its sum: the gradient of `max_windows`.
+    """Add the gradient of each maximum to the elements of `tables` in the maximum: the gradient of `max_windows`.
 
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
@@ -83,10 +83,10 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWin
 def descend_maxima(
     weight: Array, x: Array, gradient: Array, places: Ids, windows: SequenceWindows
 ) -> tuple[Array, Array] | None:
-    """Return the gradients of weight and x, where the tables of `max_windows` are x times the weight's blocks.
+    """Return the gradients of weight and x; tables[:, k] of `max_windows` is x times weight[k].
 
-    For few maxima this is faster than computing tables. Return None if it is not compiled.
-        results: as weight and x.
+    For few maxima this is faster than computing tables. Return None if it is not compiled or the arrays do not fit.
+    Shapes: the results have the shapes of weight and x.
     """
     gradient = np.ascontiguousarray(gradient)
     if compiled is None or not fits(weight, x, gradient) or not weight.size:

@@ -1,19 +1,19 @@
 /* Winograd's convolution F(4 x 4, 3 x 3): the four transforms between planes and points (kernels/winograd.py).
  *
- * A window of 6 x 6 pixels becomes its values at 6 x 6 points, and the products at these points become a tile of 4 x 4
- * results. The points of an axis are 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose rounding errors are the smallest.
- */
+ * One transform turns a window of 6 x 6 pixels into values at 6 x 6 points. Another transform turns the products at
+ * these points into a tile of 4 x 4 results. The points of an axis are 0, +-sqrt(1/2), +-sqrt(2) and infinity: these
+ * points give the smallest rounding errors. */
 #include "kernels.h"
 
 enum { TILE = 4, WINDOW = 6, POINTS = WINDOW * WINDOW, LANES = 16 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-static const float P = 0.70710678f, Q = 1.41421356f, P3 = 0.35355339f, Q3 = 2.82842712f; /* points and their cubes */
+static const float P = 0.70710678f, Q = 1.41421356f, P3 = 0.35355339f, Q3 = 2.82842712f; /* two points and their cubes */
 
 typedef float Lanes[LANES]; /* one number of each of 16 tiles */
 
-/* n images of channels; tiles of which the first begins at -padding. */
+/* n images with channels, and their tiles; the first tile of an image begins at -padding. */
 typedef struct {
     Py_ssize_t n, channels, height, width, rows, columns, padding;
 } Tiles;
@@ -66,9 +66,9 @@ INLINE void tile_to_points(Lanes *x, int step) { /* the transpose of points_to_t
     }
 }
 
-/* ----- 16 tiles: from planes, to planes */
+/* ----- 16 tiles at once, read from planes and written to planes */
 
-/* A tile: the offset of its plane, and its first row and column there. */
+/* The place of a tile: the offset of its plane, and its first row and column in the plane. */
 typedef struct {
     Py_ssize_t plane, y, x;
 } Place;
@@ -77,7 +77,7 @@ INLINE Place first_place(const Tiles *tiles, Py_ssize_t channel) {
     return (Place){channel * tiles->height * tiles->width, -tiles->padding, -tiles->padding};
 }
 
-/* The next tile to the right, then below, then of the same channel's next image. */
+/* Go to the next tile: to the right, then to the next row of tiles, then to the next image of the same channel. */
 INLINE void advance(const Tiles *tiles, Place *place) {
     place->x += TILE;
     if (place->x < tiles->columns * TILE - tiles->padding) return;
@@ -92,13 +92,13 @@ INLINE int is_inside(const Tiles *tiles, Place at, int size) {
     return at.y >= 0 && at.x >= 0 && at.y + size <= tiles->height && at.x + size <= tiles->width;
 }
 
-/* The rows or columns [first, last) of a tile that are in a plane of this length. */
+/* Get the range [first, last) of the rows or columns of a tile that are in a plane of this length. */
 INLINE void clip(Py_ssize_t begin, Py_ssize_t length, int size, int *first, int *last) {
     *first = begin < 0 ? (int)(-begin < size ? -begin : size) : 0;
     *last = begin + size <= length ? size : begin < length ? (int)(length - begin) : 0;
 }
 
-/* Copy `size` x `size` pixels of an image to a lane; those outside the plane stay as they are. */
+/* Copy `size` x `size` pixels of an image to a lane; elements of the lane that lie outside the plane are not written. */
 INLINE void take(Lanes *to, int lane, const float *images, const Tiles *tiles, Place at, int size) {
     const float *from = images + at.plane + at.y * tiles->width + at.x;
     int top = 0, bottom = size, left = 0, right = size;

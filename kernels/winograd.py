@@ -1,11 +1,13 @@
 """Winograd's convolution F(4 x 4, 3 x 3): a quarter of the multiplications of windows of nine elements.
 
-A tile of 4 x 4 results needs a window of 6 x 6 pixels. Pixels and filters are taken to 36 points, where their
-convolution is a product, and the sums of products over the channels are taken back to tiles. The gradients are the
-transposes of these steps. Source: Lavin and Gray, Fast algorithms for convolutional neural networks, 2016; the points
-+-sqrt(1/2) and +-sqrt(2) instead of +-1 and +-2 round off less.
+A tile of 4 x 4 results needs a window of 6 x 6 pixels. One transform turns a window into values at 36 points, and
+another transform turns a filter into values at these points. At the points a convolution is a product. A third
+transform turns the sums of the products over the channels into tiles. The gradients are the transposes of these
+transforms.
+Source: Lavin and Gray, Fast algorithms for convolutional neural networks, 2016. The points +-sqrt(1/2) and
++-sqrt(2) give smaller rounding errors than the points +-1 and +-2 of that paper.
 
-Points of n images are (36, channels, n * tiles of an image).
+Shapes: the points of n images are (36, channels, n * tiles of an image).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ FILTER = np.kron(_FILTER, _FILTER).astype(np.float32)  # (36, 9): from the eleme
 class Tiles:
     """The tiles of a convolution of stride 1 whose filters have 3 x 3 elements.
 
-    Attributes: image, grid: height and width of the images and of the maps.  padding: pixels around the image.
+    Attributes: image: height and width of the images. grid: height and width of the results. padding: pixels of zeros
+        around an image.
     """
 
     image: tuple[int, int]
@@ -45,17 +48,17 @@ class Tiles:
 
     @property
     def rows(self) -> int:
-        """The tiles from top to bottom."""
+        """The number of tiles from top to bottom."""
         return -(-self.grid[0] // TILE)
 
     @property
     def columns(self) -> int:
-        """The tiles from left to right."""
+        """The number of tiles from left to right."""
         return -(-self.grid[1] // TILE)
 
     @property
     def count(self) -> int:
-        """The tiles of an image."""
+        """The number of tiles of an image."""
         return self.rows * self.columns
 
 
@@ -65,22 +68,28 @@ def suits(*arrays: Array | None) -> bool:
 
 
 def filters_to_points(filters: Array, out: Array) -> None:
-    """Write the filters' points to `out`. Shapes: filters: (filters, channels, 9); out: (36, filters, channels)."""
+    """Write the filters, transformed to points, to `out`.
+
+    Shapes: filters: (filters, channels, 9); out: (36, filters, channels).
+    """
     np.matmul(FILTER, filters.reshape(-1, 9).T, out=out.reshape(POINTS, -1))
 
 
 def points_to_filters(points: Array, out: Array) -> None:
-    """Write the transpose of `filters_to_points` to `out`. Shapes: as there."""
+    """Write the transpose of `filters_to_points` to `out`. Shapes: the same."""
     np.matmul(points.reshape(POINTS, -1).T, FILTER, out=out.reshape(-1, 9))
 
 
 def images_to_points(images: Array, tiles: Tiles, out: Array) -> None:
-    """Write the windows' points to `out`. Shapes: images: (n, channels * pixels); out: (36, channels, n * tiles)."""
+    """Write the windows of the images, transformed to points, to `out`.
+
+    Shapes: images: (n, channels * pixels); out: (36, channels, n * tiles).
+    """
     _run("tile_windows", (out, images), out.shape[1], tiles.image, tiles, tiles.padding)
 
 
 def points_to_images(points: Array, tiles: Tiles, out: Array) -> None:
-    """Write the transpose of `images_to_points` to `out`. Shapes: as there."""
+    """Write the transpose of `images_to_points` to `out`. Shapes: the same."""
     _run("tile_windows_gradient", (out, points), points.shape[1], tiles.image, tiles, tiles.padding)
 
 
@@ -93,7 +102,7 @@ def points_to_maps(points: Array, tiles: Tiles, bias: Array | None, out: Array) 
 
 
 def maps_to_points(maps: Array, tiles: Tiles, out: Array) -> None:
-    """Write the transpose of `points_to_maps` without bias to `out`. Shapes: as there."""
+    """Write the transpose of `points_to_maps` without bias to `out`. Shapes: the same."""
     _run("tile_maps_gradient", (out, maps), out.shape[1], tiles.grid, tiles, 0)
 
 

@@ -52,12 +52,12 @@ def test_named_rows_step_as_copies_of_them_and_the_others_stay(case, has_velocit
 @pytest.mark.parametrize("rows", [[1, 2, 7], [-1, 2, 3]])
 def test_rows_outside_of_the_arrays_are_refused(case, rows):
     states, numbers, factors = CASES[case]
-    with pytest.raises(ValueError, match="the rows do not go with the arrays"):
+    with pytest.raises(ValueError, match="a row number is not in the arrays"):
         rules.step(case, draw(states), (*numbers, *factors), np.array(rows, np.int64))
 
 
 @pytest.mark.parametrize("case", ["decayed_adagrad", "rmsprop"])
 def test_factors_of_another_number_of_rows_are_refused(case):
     states, numbers, factors = CASES[case]
-    with pytest.raises(ValueError, match="the factors do not go with the rows"):
+    with pytest.raises(ValueError, match="kappa and weight do not have one number for each row"):
         rules.step(case, draw(states), (*numbers, *factors), np.array([1, 2], np.int64))
