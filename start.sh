@@ -194,11 +194,49 @@ find_config_dir() {
         if has_file "$each" "${configs[@]}"; then found+=("${each##*/}"); fi
     done
     [ ${#found[@]} -ge 1 ] || fail $EXIT_MISSING_INPUT "no config directory in $job: none has a file ${configs[*]}" \
+        "$(explain_missing)" \
         "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
     [ ${#found[@]} -eq 1 ] || fail $EXIT_CONFIG "TRAIN_CONFIG_DIR is not set, and several directories of $job have a config: ${found[*]}" \
         "set TRAIN_CONFIG_DIR to one of them"
     export TRAIN_CONFIG_DIR=${found[0]}
     defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
+}
+
+# list_directories DIRECTORY VARIABLE NAME: prints the directories that may be meant by a NAME that does not exist, and
+# the most similar one
+list_directories() {
+    local each names=() shown=() likely='' line
+    for each in "$1"/*/; do
+        each=${each%/}
+        each=${each##*/}
+        # shards and outputs of programs contain no config
+        if ! [[ $each =~ ^([0-9]+|output|servers|driver|state|\*)$ ]]; then names+=("$each"); fi
+    done
+    if [ ${#names[@]} -eq 0 ]; then
+        echo "$1 has no such directory at all"
+        return
+    fi
+    for each in "${names[@]:0:10}"; do shown+=("$(printf %q "$each")"); done
+    line="$1 has ${shown[*]}"
+    if [ ${#names[@]} -gt 10 ]; then line+=" and $((${#names[@]} - 10)) more directories"; fi
+    likely=$(python3 -I -c 'import difflib, sys
+names = {name.lower(): name for name in sys.argv[2:]}
+print(*(names[name] for name in difflib.get_close_matches(sys.argv[1].lower(), names, 1)))' \
+        "$3" "${names[@]:0:1000}" 2>/dev/null) || true
+    if [ "$likely" = "$3" ]; then likely=''; fi
+    echo "$line${likely:+; did you mean $2=$(printf %q "$likely")?}"
+}
+
+# explain_missing: prints which of JOB_NAME and TRAIN_CONFIG_DIR may be misspelt
+explain_missing() {
+    local job=$JOB_PATH/$JOB_NAME
+    if [ -d "$job" ]; then
+        list_directories "$job" TRAIN_CONFIG_DIR "${TRAIN_CONFIG_DIR:-}"
+    elif [ -d "$JOB_PATH" ]; then
+        echo "there is no $job; $(list_directories "$JOB_PATH" JOB_NAME "$JOB_NAME")"
+    else
+        echo "there is no $JOB_PATH: is the volume mounted there?"
+    fi
 }
 
 # check_tree DIRECTORY: checks that the copy ends and that reading a file cannot block. Too many files are usually
@@ -230,7 +268,7 @@ stage_config() {
     local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
     check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
     check_volume "$source"
-    [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" \
+    [ -d "$source" ] || fail $EXIT_MISSING_INPUT "no config directory $source" "$(explain_missing)" \
         "run the data job first (it makes JOB_PATH/JOB_NAME/TRAIN_CONFIG_DIR), or correct one of the three variables"
     mkdir -p -- "$WORK_DIR" 2>/dev/null || true
     is_writable_dir "$WORK_DIR" || fail $EXIT_VOLUME "uid $(id -u) cannot write the work directory WORK_DIR=$WORK_DIR" \
@@ -294,6 +332,7 @@ wait_for_data() {
         if [ -n "$found" ]; then return 0; fi
         [ "$SECONDS" -lt "$limit" ] || fail $EXIT_MISSING_INPUT \
             "after $limit s there is no ${TRAIN_CONFIG_DIR:-config directory} in $job, or no data: 0/data beside it, or data inside" \
+            "$(explain_missing)" \
             "run the data job of k8s/elastic, or put both there"
         if [ $((SECONDS - said)) -ge 30 ]; then
             said=$SECONDS

@@ -270,6 +270,37 @@ def test_a_missing_config_directory_is_named_with_status_66(pod: Pod) -> None:
     assert "RECORD" not in done.stdout
 
 
+@pytest.mark.parametrize("wrong", ["digit", "Digits", "DIGITS", "digits_", "diigts"])
+def test_a_misspelt_config_directory_is_told_the_likely_spelling(pod: Pod, wrong: str) -> None:
+    """The message named only the path that is not there, and a newcomer had to list the volume."""
+    for name in ("0", "12", "output", "mnist"):
+        (pod.volume / "job" / name).mkdir()
+    done = pod.start(TRAIN_CONFIG_DIR=wrong)
+    assert done.returncode == 66
+    assert f"start.sh: {pod.volume}/job has digits mnist; did you mean TRAIN_CONFIG_DIR=digits?\n" in done.stderr
+
+
+def test_a_missing_config_directory_names_those_that_are_there_without_a_guess(pod: Pod) -> None:
+    for number in range(12):
+        (pod.volume / f"job/job-{number:02}").mkdir()
+    (pod.volume / "job/odd\nname").mkdir()
+    done = pod.start(TRAIN_CONFIG_DIR="zebra")
+    names = "digits " + " ".join(f"job-{number:02}" for number in range(9))
+    assert f"start.sh: {pod.volume}/job has {names} and 4 more directories\n" in done.stderr
+
+
+def test_a_job_directory_without_a_config_directory_says_so(pod: Pod) -> None:
+    shutil.rmtree(pod.config)
+    (pod.volume / "job/0").mkdir()
+    assert f"start.sh: {pod.volume}/job has no such directory at all\n" in pod.start().stderr
+
+
+def test_a_missing_directory_of_the_job_names_the_jobs_that_are_there(pod: Pod) -> None:
+    done = pod.start(JOB_NAME="jop")
+    assert done.returncode == 66
+    assert f"start.sh: there is no {pod.volume}/jop; {pod.volume} has job; did you mean JOB_NAME=job?\n" in done.stderr
+
+
 @pytest.mark.parametrize("chosen", ["nowhere", None], ids=["named", "to be found"])
 @pytest.mark.parametrize("answer", ["Stale file handle", "Input/output error", "Transport endpoint is not connected"])
 def test_a_config_directory_on_a_sick_volume_is_not_a_missing_one(pod: Pod, answer: str, chosen: str | None) -> None:
@@ -535,6 +566,12 @@ def test_a_trainer_does_not_wait_for_ever(elastic: Pod) -> None:
     shutil.rmtree(elastic.volume / "job")
     done = elastic.start("trainer", STORE, VOLUME_TIMEOUT="0")
     assert done.returncode == 66 and "run the data job of k8s/elastic" in done.stderr
+
+
+def test_a_trainer_that_waits_in_vain_is_told_the_likely_spelling(elastic: Pod) -> None:
+    done = elastic.start("trainer", STORE, VOLUME_TIMEOUT="0", TRAIN_CONFIG_DIR="digit")
+    assert done.returncode == 66
+    assert "has digits; did you mean TRAIN_CONFIG_DIR=digits?\n" in done.stderr
 
 
 def test_the_trainer_package_of_2017_is_run_in_place(elastic: Pod) -> None:
