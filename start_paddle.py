@@ -8,24 +8,25 @@ What it does, in this order:
   1. It checks the environment (table below) and the flags. It reports every problem at once, then ends with 78 or 64.
   2. It asks the Kubernetes API for the pods of the job until exactly the expected number of them is Running.
   3. It gives every pod a trainer id: the completion index in an Indexed Job, otherwise the rank of the pod's IP.
-  4. Its launcher connects to trainer 0's launcher. That one chooses the attempt: a number, a set of pods, and the
-     checkpoint or pass to resume from. It alone writes output/job.json.
-  5. It starts `paddle pserver` (output/node_<id>/server.log), in the pods that CONF_PADDLE_PSERVER_NUM and
-     CONF_PADDLE_PSERVER_APART choose, and copies its data shard, <JOB_PATH>/<JOB_NAME>/<id>/data, to ./data.
+  4. It connects to the launcher of trainer 0, which chooses the attempt: a number, a set of pods, and the checkpoint or
+    pass to resume from. Only the launcher of trainer 0 writes output/job.json.
+  5. It starts `paddle pserver` (output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
+    give this pod one, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
   6. It waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout).
   7. When a pod is lost or a program fails, it stops its programs and returns to step 2 in the same pod. An error that a
-     retry cannot repair (64, 65, 66, 77, 78) ends the pod, and so do more than RESTARTS attempts without progress. With
-     CONF_PADDLE_GRADIENT_MIN the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
+     retry cannot repair (64, 65, 66, 77, 78) ends the pod, and more than RESTARTS attempts without progress end it,
+     too. With CONF_PADDLE_GRADIENT_MIN the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
   8. It ends with the trainer's exit status, after the pserver has seen all trainers leave.
-Where CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
+If CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
 stuck, and /readyz succeeds while the programs train.
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is passed on to
 `paddle train` (--flag, --k=v, --k v). A passed flag overrides the launcher's value, for the pserver as well.
 
 status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
-pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads the rest
-from DIRECTORY/JOB/output (default: JOB_PATH), even when no cluster answers. It ends with 0, 64, 66, 69 or 77.
+pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads attempt,
+pass and cost from DIRECTORY/JOB/output (default of DIRECTORY: JOB_PATH), even when no cluster answers. Its exit status
+is 0, 64, 66, 69 or 77.
 
 Environment:
 {environment}
@@ -86,7 +87,7 @@ class Launcher:
     api: PodApi
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
-    attempt: JobRecord | None = None  # that all pods have agreed on; None: startPaddle agrees on it itself
+    attempt: JobRecord | None = None  # agreed on by all pods; None: startPaddle agrees on an attempt itself
 
     def __post_init__(self) -> None:
         self.control: LauncherControl = ControlChannel(self.config, self.api.secrets.redact)
@@ -96,7 +97,7 @@ class Launcher:
 def getPodList(wait: Wait | None = None) -> JsonObject:
     """Return the PodList of the job, as soon as the API server gives it.
 
-    Args: wait: its deadline and its pauses; without it the environment names the job, and START_TIMEOUT the deadline.
+    Args: wait: the deadline and the pauses; None: the environment names the job, and START_TIMEOUT is the deadline.
     Raises: PaddleError: by the last obstacle, at the deadline.
     """
     if wait is None:
@@ -120,7 +121,7 @@ def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
-    """Return {ip: trainer id} of the live pods: the completion index, or else the rank of the IP string.
+    """Return {ip: trainer id} of the live pods; the id is the completion index, otherwise the rank of the IP string.
 
     Source: the tutorial sorted the IPs of all pods, so a replaced pod shifted the ids of all others (S6, S9).
     """
@@ -152,9 +153,9 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 
 
 def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendezvous | str | ApiError:
-    """Ask once for the pods and for the attempt of trainer 0; return a text that says what is missing, if anything.
+    """Ask once for the pods and for trainer 0's attempt; return the agreed set of pods, or what is missing.
 
-    A new pod may still see pods that are about to end, so the caller asks for both repeatedly.
+    A new pod may still see pods that are about to end, so the caller calls this function repeatedly.
     Args: seen: receives the pods. Raises: PaddleError.
     """
     config, passed, history, control = launcher.config, launcher.passed, launcher.history, launcher.control

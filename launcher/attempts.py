@@ -16,7 +16,7 @@ from launcher.shards.division import Portion
 from launcher.text import JsonObject, is_shallow, is_time, list_some, parse_json, say
 from launcher.variables import MOST_TRAINERS
 
-# the keys of each entry of JobRecord.attempts; `failure` is added when the attempt has ended
+# the keys of each entry of JobRecord.attempts; an entry also gets the key `failure` when its attempt has ended
 ATTEMPT = ("name", "started", "origin")
 MESSAGE_LIMIT = 2000  # maximum number of characters of a failure's message in job.json, which keeps 100 attempts
 
@@ -33,18 +33,19 @@ class JobRecord:
     start_pass: int  # the first pass of this attempt if it resumes from a pass directory, otherwise 0
     config: str = ""  # TRAIN_CONFIG_DIR of the config that the parameters belong to
     checkpoint: str = ""  # name of the checkpoint directory that this attempt resumes from, or ""
-    # the numbers of programs and ports: a checkpoint can only be resumed by the same numbers
+    # the numbers of programs and ports: a checkpoint can only be resumed with the numbers that it was saved with
     gradient_num: int = 0
     pserver_num: int = 0
     ports_num: int = 0
     ports_num_sparse: int = 0
     # consecutive attempts without progress before this one; the key in job.json stays, because running Jobs use it
     fruitless: int = 0
-    attempts: list[JsonObject] = dataclasses.field(default_factory=list)  # attempts of this Job: name, started, origin
+    # for each attempt of this Job: name, started, origin
+    attempts: list[JsonObject] = dataclasses.field(default_factory=list)
     given_up: bool = False  # `fruitless` is above RESTARTS, and no launcher begins another attempt
-    # by trainer id: ip, place (name and node), uid, index (completion index)
+    # for each pod, ordered by trainer id: ip, place (name and node), uid, index (completion index)
     pods: list[JsonObject] = dataclasses.field(default_factory=list)
-    # pods that are absent from this attempt (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
+    # for each pod that is absent from this attempt (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
     absent: list[JsonObject] = dataclasses.field(default_factory=list)
     job_trainers: int = 0  # number of trainers in the Job's spec; gradient_num of them take part
     job_pservers: int = 0
@@ -101,7 +102,7 @@ class JobRecord:
     @property
     def roles(self) -> PodLayout:
         """The pods of this attempt that run a trainer, and the pods that run a pserver."""
-        trainers = self.gradient_num or MOST_TRAINERS  # a record of an older version has no number
+        trainers = self.gradient_num or MOST_TRAINERS  # the record of an older version has no number of trainers
         is_apart = len(self.pods) > max(trainers, self.pserver_num)
         return PodLayout(trainers, self.pserver_num, is_apart)
 
@@ -114,7 +115,7 @@ class JobRecord:
 
 
 def is_later(found: JobRecord, known: JobRecord) -> bool:
-    """Return whether a record is of an attempt after a known one.
+    """Return whether a found record describes a later attempt than a known record.
 
     The numbers restart from 1 if the record and launcher 0 were lost together. The new attempt then has another set of
     pods, and its name is not in the known record's history. If a network file system returns an old version of
@@ -124,7 +125,7 @@ def is_later(found: JobRecord, known: JobRecord) -> bool:
     return found.attempt > known.attempt or (found.pod_uids != known.pod_uids and found.name not in names)
 
 
-@functools.lru_cache(maxsize=1)  # a launcher reads job.json often, the file changes rarely, and it lists every pod
+@functools.lru_cache(maxsize=1)  # job.json is long, is read often and changes rarely
 def parse_record(content: bytes) -> JobRecord | None:
     """Return the record that a file contains, or None if the content is not a record."""
     try:
@@ -198,7 +199,8 @@ class AttemptState(enum.Enum):
 def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject) -> AttemptState:
     """Return the state of the newest attempt.
 
-    Args: failure: the first failure that its pods have reported. progress: trainer 0's last report, of any attempt.
+    Args: failure: the first failure that its pods have reported. progress: the last report of trainer 0, possibly about
+        an earlier attempt.
     """
     if record.finished:
         return AttemptState.FINISHED
@@ -217,11 +219,11 @@ class AttemptHistory:
     record: JobRecord | None = None  # record of the last attempt of this launcher
     is_dissolved: bool = False  # the last attempt ended before training, because the set of pods changed
     status: int = 0  # exit status of this pod in the last attempt
-    staged: Portion | None = None  # the data in ./data
+    staged: Portion | None = None  # the data set that is staged in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
     said: dict[int, set[str]] = dataclasses.field(
         default_factory=dict
-    )  # by attempt number: the logged decisions about the next attempt
+    )  # the decisions about the next attempt that have been logged, by attempt number
 
     @property
     def attempt(self) -> int:

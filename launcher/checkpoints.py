@@ -24,7 +24,7 @@ MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 
 def find_saved(save_dir: Path) -> Saved:
-    """Return the complete passes and checkpoints: those whose marker file exists, which is written last."""
+    """Return the complete passes and checkpoints: their marker file, which is written last, exists."""
     passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
     states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
@@ -33,10 +33,10 @@ def find_saved(save_dir: Path) -> Saved:
 
 
 def set_aside_damaged(save_dir: Path) -> Saved:
-    """Rename the newest checkpoints and passes while they are damaged, and return the saves that remain.
+    """Rename the newest checkpoint and pass until neither is damaged, and return the saves that remain.
 
-    The check compares sizes, names and marks. Trainer 0 also compares checksums, and renames a damaged save in the same
-    way.
+    The check compares sizes, names and marks. Trainer 0 also compares checksums, and renames damaged saves as this
+    function does.
     Raises: OSError: a save cannot be renamed.
     """
     while True:
@@ -59,14 +59,14 @@ def set_aside_damaged(save_dir: Path) -> Saved:
 
 
 def find_state_flaw(state: Path) -> str:
-    """Return why a checkpoint is damaged, or "" if no damage is found or it cannot be read now."""
+    """Return why a checkpoint is damaged, or "" if no damage is found or the checkpoint cannot be read now."""
     try:
         mark, text = read_file(state / "done", MARK_LIMIT), read_file(state / "job.json")
         if hashlib.sha256(text).hexdigest().encode() != mark:
             return "job.json does not match its checksum in 'done'"
         job = json.loads(text)
         if isinstance(job["version"], int) and job["version"] > STATE_VERSION:
-            return ""  # only the trainer that wrote this newer version knows which files belong to it
+            return ""  # only a trainer of that newer version knows which files belong to the checkpoint
         for name, size in job["files"].items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 return f"job.json names a file outside the checkpoint, {name[:100]!r}"
@@ -81,9 +81,9 @@ def find_state_flaw(state: Path) -> str:
 
 
 def find_pass_flaw(directory: Path) -> str:
-    """Return which parameter file of a pass is truncated, or "" if no file is or it cannot be read now.
+    """Return which parameter file of a pass is truncated, or "" if no file is, or if the pass cannot be read now.
 
-    A parameter file begins with its version (0), the bytes of a value and the number of values.
+    A parameter file begins with the format version (0), the number of bytes of a value and the number of values.
     Source: v0.10, paddle/parameter/Parameter.h, struct Header.
     """
     try:
@@ -92,7 +92,7 @@ def find_pass_flaw(directory: Path) -> str:
             if not stat.S_ISREG(found.st_mode) or path.name.startswith("."):
                 continue
             with path.open("rb") as file:
-                # a marker file may be shorter
+                # a marker file may be shorter than the header of a parameter file
                 version, width, count = struct.unpack("<iIQ", file.read(16).ljust(16, b"?"))
             if version == 0 and width in (4, 8) and found.st_size < 16 + width * count:
                 return f"{path.name} has {found.st_size} bytes, too few for {count} values"
@@ -118,7 +118,7 @@ def is_set_aside(save_dir: Path, origin: str) -> bool:
 
 
 def earlier_output(output: Path, save_dir: Path) -> list[Path]:
-    """Return the files and directories that an earlier attempt or Job left: pass-*, state, node_* and others."""
+    """Return the files and directories that an earlier attempt or Job left: pass-*, state, node_* and so on."""
     found = {*save_dir.glob("pass-[0-9]*"), *save_dir.glob("state"), *output.glob("node_[0-9]*")}
     told = {output / name for name in ("records.jsonl", "progress.json", "report.html")} if found else set()
     return sorted({*found, *filter(Path.exists, told)})

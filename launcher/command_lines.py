@@ -18,7 +18,7 @@ PORT_FLAGS = ("port", "ports_num", "ports_num_for_sparse")  # flags from which t
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCommand:
-    """A program and its flags. It keeps the flags as a dictionary, so that no code parses a command line again."""
+    """A program and its flags. The flags are a dictionary, so that no code parses a command line again."""
 
     program: str  # the argument of `paddle`: pserver or train
     flags: Mapping[str, str]
@@ -32,7 +32,7 @@ class ProgramCommand:
 
     @property
     def metrics_port(self) -> int:
-        """The port of its /healthz, 0 if it has none."""
+        """The port of the program's /healthz, 0 if the program has none."""
         text = self.flags.get("metrics_port", "0")
         return int(text) if re.fullmatch("[0-9]+", text) else 0
 
@@ -53,7 +53,7 @@ def whole_number(arguments: Mapping[str, str], name: str, default: int, low: int
 
 
 def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
-    """Return our flags, then the passed flags, then the last flags; each name once; a passed value overrides ours."""
+    """Return the flags `ours`, `passed` and `last` in this order, each name once; a passed value has precedence."""
     return {**ours, **passed, **{name: value for name, value in last.items() if name not in passed}}
 
 
@@ -105,7 +105,7 @@ def is_local(passed: Mapping[str, str]) -> bool:
 
 
 def build_probe_command(pserver: ProgramCommand, trainer: ProgramCommand) -> ProgramCommand:
-    """Return the command that waits for every pserver: with the pserver's ports and the trainer's hosts."""
+    """Return the command that waits for every pserver of the job."""
     flags = {"pservers": trainer.flags["pservers"]}
     flags |= {name: value for name, value in pserver.flags.items() if name in PORT_FLAGS}
     return ProgramCommand("pserver", flags, switches=("probe",))

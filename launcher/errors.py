@@ -4,7 +4,7 @@ PaddleError
  +- VolumeError
  |   +- LostMountError    74  the mount of this pod is dead, and only another pod gets a new one
  +- DataError
- |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among the others
+ |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among other trainers
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
 ApiError                      an obstacle of a wait; at the deadline it becomes one of the errors above
 """
@@ -38,7 +38,7 @@ class GivenUpError(errors.PaddleError):
 class ApiError(Exception):
     """A request to the API server failed, or its answer was not usable.
 
-    `fatal`: it ends the wait at once. `final`: the error class that it becomes at the end of the wait.
+    `fatal`: the error ends the wait at once. `final`: the class of the error that is raised at the end of the wait.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ from launcher.volume import load, read_json, write_atomically
 from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 
 REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unless the volume is slow
-LAST_REPORT_LIMIT_S = 5.0  # the same limit while the termination grace period of the pod runs
-ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json, which usually has about 1,000
+LAST_REPORT_LIMIT_S = 5.0  # seconds for `paddle report` while the termination grace period of the pod runs
+ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json file, which usually has about 1,000
 LOST_POD = "pod"  # program name in the report about a pod that ended without a report of its own
 RETURNED_POD = "returned pod"  # program name in the report about an attempt that ended because absent pods returned
 
@@ -58,9 +58,9 @@ def write_error(node: Path, attempt: str, trainer_id: int, host: str, result: At
 
 
 def say_first_failure(output: Path, record: JobRecord) -> None:
-    """Log the first failure that pods have reported of an attempt, with the last lines of its program.
+    """Log the first failure of an attempt that pods have reported, with the last log lines of the failed program.
 
-    Every pod logs this at the end of an attempt. Other pods may report later, and a lost pod never reports.
+    Every pod logs this failure at the end of an attempt. Some pods may report later, and a lost pod never reports.
     """
     errors = [error for error in read_errors(output) if error["attempt"] == record.name]
     first = first_failure(errors, record.name)
@@ -71,7 +71,10 @@ def say_first_failure(output: Path, record: JobRecord) -> None:
 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
-    """Return the contents of all output/node_<id>/error.json; with a suffix in `pattern` those of earlier attempts."""
+    """Return the contents of all output/node_<id>/error.json.
+
+    A suffix in `pattern` selects an earlier attempt's files.
+    """
     errors, paths = [], []
     with contextlib.suppress(OSError):  # the volume is not reachable
         paths = list(output.glob(f"node_*/{pattern}"))
@@ -84,9 +87,9 @@ def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
     """Return the error that caused the end of an attempt, as far as pods have reported.
 
-    An error that only reports a lost peer is never the root cause, however early its time stamp, and is chosen last. An
-    error of a pod that was stopped from outside is chosen before it, but after each pod that failed by itself, because
-    the Job stops the other pods when one fails.
+    An error of a pod that failed by itself is chosen first. An error of a pod that was stopped from outside is chosen
+    next, because the Job stops all pods when one fails. An error that only reports a lost peer is chosen last: it is
+    never the root cause, however early its time stamp.
     """
     own = [error for error in errors if error["attempt"] == attempt]
     return min(own, key=lambda error: (2 * is_passed_on(error) + is_stopped(error), float(error["time"])), default=None)
@@ -95,7 +98,7 @@ def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | No
 def is_passed_on(error: JsonObject) -> bool:
     """Return whether an error only reports that a peer was lost.
 
-    A lost pod, a returned pod, a killed program and a port in use are causes by themselves.
+    Reports of a lost pod, a returned pod, a killed program or a port in use are causes by themselves.
     """
     if error.get("signal") or HELD_PORT in str(error.get("message")):
         return False
@@ -110,9 +113,9 @@ def is_stopped(error: JsonObject) -> bool:
 
 
 def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
-    """Describe which pods of an attempt reported nothing, as a lost pod does, and which reported only a lost peer.
+    """Describe which pods of an attempt reported nothing (they may be lost), and which reported only a lost peer.
 
-    Args: errors: of one attempt; all of them only report a lost peer. record: of this Job.
+    Args: errors: the errors of one attempt, which all only report a lost peer. record: the newest record of this Job.
     """
     told = sorted({int(error["trainer_id"]) for error in errors})
     pods = max(record.gradient_num, record.pserver_num, len(record.pods))
@@ -133,7 +136,7 @@ def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
 
 
 def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
-    """Describe which pod failed, and how. Args: record: contains which pods have no trainer; None: unknown."""
+    """Describe which pod failed, and how. Args: record: says which pods run no trainer; None: unknown."""
     number = error["trainer_id"]
     place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
     when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
@@ -163,7 +166,7 @@ def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) 
 
 
 def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: bool = False) -> str:
-    """Describe how an attempt ended according to the reports of its pods, or that they do not contain the cause."""
+    """Describe how an attempt ended according to the reports of its pods, or say that the reports lack the cause."""
     first = first_failure(errors, errors[0]["attempt"]) if errors else None
     if first is None and is_newest and record.finished:
         return "finished"
@@ -188,9 +191,9 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
 
 
 def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) -> int:
-    """Log every attempt of a Job that has given up, and return the exit status of this pod: that of the last failure.
+    """Log every attempt of a Job that has given up, and return the exit status of this pod's last attempt.
 
-    A pod that the Job starts afterwards ends with a status after which the Job starts no more pods.
+    A pod that the Job starts after it has given up ends with a status after which the Job starts no more pods.
     Raises: GivenUpError: this pod had no attempt of its own.
     """
     say(

@@ -1,7 +1,8 @@
 """Agreement of all launchers on an attempt: trainer 0's launcher decides and tells the others (launcher/control/).
 
-It alone writes output/job.json, which outlives all launchers. A replacement of trainer 0's launcher reads it, and so
-does a launcher that starts after the end of the Job. No launcher waits for a change of that file.
+Only trainer 0's launcher writes output/job.json, which outlives all launchers. A replacement of trainer 0's
+launcher reads this file, and so does a launcher that starts after the end of the Job. No launcher waits for a change
+of this file.
 decide    what the next attempt is: resume.next_record (pure); decide_attempt does the input and output around it
 learn     which attempt begins: agree and agree_alone (full set of pods), follow (in large jobs), go_on_without (if some
           pods are gone)
@@ -53,10 +54,10 @@ POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 
 
 def take_part(config: LauncherConfig, control: LauncherControl, pods: Sequence[PodStatus]) -> None:
-    """Start the server in trainer 0's launcher, or connect to it, as soon as a list of pods contains its address.
+    """Start the server, or connect to it in other pods than trainer 0's, as soon as trainer 0's address is listed.
 
-    Without completion indexes it does nothing: trainer 0 is known only in the full set (`agree`). Args: pods: this
-    Job's.
+    Without completion indexes it does nothing: trainer 0 is known only in the full set (`agree`). Args: pods: the pods
+    of this Job.
     Raises: PortInUseError.
     """
     own = find_own(pods, config.pod_ip, config.pod_name)
@@ -75,10 +76,10 @@ def agree(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> JobRecord | None:
-    """Return the record of this attempt: trainer 0 decides it after all launchers are connected, the others receive it.
+    """Return the record of this attempt: trainer 0 makes it after all launchers are connected; other pods receive it.
 
-    A launcher that returns with the same set of pods accepts only an attempt after its last one.
-    Returns: None if there is none within `policy.timeout_s`: a launcher is unreachable, or has another set of pods.
+    A launcher that meets the same set of pods again accepts only a later attempt than its last.
+    Returns: None if no attempt begins within `policy.timeout_s`: a launcher is unreachable, or has another set of pods.
     Raises: VolumeError, PortInUseError.
     """
     deadline = policy.clock() + policy.timeout_s
@@ -113,7 +114,10 @@ def try_to_agree(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | str:
-    """Return the attempt of a full set of pods, or a text that says what is missing after TRY_S. Raises: see agree."""
+    """Return the attempt of a full set of pods, or a text that says what is still missing after TRY_S.
+
+    Raises: see agree.
+    """
     policy = dataclasses.replace(policy, timeout_s=TRY_S)
     record = agree(config, ids, passed, policy, history, control)
     return Rendezvous(ids, record) if record else why_not_agreed(control, ids, history)
@@ -147,7 +151,7 @@ def decide_attempt(
 ) -> JobRecord:
     """Keep or archive the output, then write the record of the attempt. Only trainer 0's launcher calls this.
 
-    Args: quorum: the pods of an attempt in which some pods are absent.
+    Args: quorum: the pods of the attempt, if some pods of the Job are absent.
     """
     output, save_dir = config.output, save_dir_of(config, passed)
     output.mkdir(parents=True, exist_ok=True)
@@ -180,8 +184,8 @@ def decide_attempt(
 def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterator[None]:
     """Turn errors of the volume inside this block into obstacles of the wait, after this launcher's first attempt.
 
-    Raises: VolumeError: before the first attempt, or if the mount is dead. ApiError: otherwise, because the volume may
-        recover during the wait.
+    Raises: VolumeError: an error of the volume before the first attempt, or a dead mount. ApiError: any other error of
+        the volume, because the volume may recover during the wait.
     """
     try:
         check_mount(config.job_path)
@@ -196,7 +200,7 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 def follow(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | str:
-    """Return the attempt that includes this pod, or a text that says what is missing; for launchers that list few pods.
+    """Return the attempt that includes this pod, or what is missing for it; used by launchers that list few pods.
 
     Args: pods: the listed pods of this Job.
     """
@@ -210,7 +214,7 @@ def hear(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | bool | None:
-    """Return the attempt that includes this pod, True if another message has arrived, else None."""
+    """Return the attempt that includes this pod; True if only another message has arrived; None if no message has."""
     return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
 
 
@@ -225,7 +229,7 @@ def go_on_without(
 ) -> Rendezvous | str:
     """Take part in an attempt without the pods that are gone, if CONF_PADDLE_GRADIENT_MIN allows it.
 
-    Args: pods: the listed pods of this Job. missing: what an attempt of all pods lacks.
+    Args: pods: the listed pods of this Job. missing: what is missing for an attempt with all pods.
     Returns: the attempt, or a text that says what is missing. Raises: PaddleError.
     """
     own, record = find_own(pods, config.pod_ip, config.pod_name), read_record(config.output)
@@ -270,7 +274,7 @@ def go_on_without(
 def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: JobRecord, since: float) -> Quorum | str:
     """Return the pods with which an attempt begins, or why it cannot begin.
 
-    Args: record: of the last attempt. since: start of the absence of pods that the last attempt had (epoch seconds).
+    Args: record: the last attempt. since: start of the absence of pods that took part in it (epoch seconds).
     Raises: VolumeError. DataError: an absent trainer's shard is bad.
     """
     layout = config.layout.shrunk(len(members), config.gradient_min)
@@ -287,8 +291,8 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
 def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
     """Start the server of this pod's launcher, so that the leader of the attempt without this pod detects its return.
 
-    If this launcher has a lower index than the leader, the leader checks its port, and all others will connect to it.
-    The launcher of a returned pod with index 0 is the server that the others already use.
+    If this pod has a lower index than the leader, the leader checks the port of this launcher, and later all launchers
+    connect to it. If this pod has index 0, its launcher is the server that all launchers already connect to.
     """
     leader = next((pod for pod in live.values() if pod.uid == record.first_uid), None)
     if leader is None or leader.index is None or own.index is None or 0 in live:
@@ -300,7 +304,7 @@ def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord
 
 
 def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
-    """Describe when the present pods continue without the missing ones."""
+    """Describe when the present pods continue without the missing pods."""
     if is_over:
         return f"the others go on with at least {config.gradient_min} trainers"
     moment = to_clock(wait.began_at + config.rejoin_timeout)
@@ -316,8 +320,8 @@ def live_uids(pods: Sequence[PodStatus]) -> set[str]:
 def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
     """Describe an attempt that runs now without this pod, or return "" if there is none.
 
-    The pod of its trainer 0 is live, and its record does not contain an end of the attempt.
-    Args: pods: of this Job. is_whole_list: the list would contain trainer 0's pod.
+    An attempt runs if the pod of its trainer 0 is live and its record does not contain its end.
+    Args: pods: listed pods of this Job. is_whole_list: if trainer 0's pod existed, `pods` would contain it.
     """
     is_led = not is_whole_list or record.first_uid in live_uids(pods)
     is_over = record.failure or record.finished or record.given_up
@@ -336,7 +340,7 @@ def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequen
 
 
 def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory) -> str:
-    """Describe what a full set of pods waits for while trainer 0 has not begun an attempt with it."""
+    """Describe what a full set of pods waits for, while trainer 0 has begun no attempt with these pods."""
     after = f" after attempt {history.attempt}" if history.record else ""
     missing = control.why_not_heard(ids) or f"trainer 0 has begun no attempt with this set{after}: see its log"
     return f"{len(ids)} of {len(ids)} Running, but {missing}"
@@ -345,7 +349,10 @@ def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory
 def find_invitation(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | None:
-    """Return the attempt that includes this pod, if trainer 0 has announced one. Args: pods: all pods or a part."""
+    """Return the attempt that includes this pod, if trainer 0 has announced one.
+
+    Args: pods: all or some pods of this Job.
+    """
     own = find_own(pods, config.pod_ip, config.pod_name)
     record = control.newest if own else None
     if not own or not record or own.uid not in record.pod_uids or not history.is_news(record):
@@ -354,7 +361,10 @@ def find_invitation(
 
 
 def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], control: LauncherControl) -> str:
-    """Describe why trainer 0 has not begun, according to the state of its pod. Args: pods: its and this pod's."""
+    """Describe why trainer 0 has not begun, according to the state of its pod.
+
+    Args: pods: at least trainer 0's pod and this pod.
+    """
     own = find_own(pods, config.pod_ip, config.pod_name)
     if own is None or own.terminating:
         return f"this pod, {config.pod_name}, is {'being stopped' if own else 'not listed'}"

@@ -40,7 +40,7 @@ class Saved:
 
     @property
     def newer(self) -> list[str]:
-        """Names of the passes that are newer than the newest checkpoint."""
+        """Names of the saved passes that are newer than the newest checkpoint."""
         return [name for name in map(pass_name, self.passes) if position(name) > position(self.state)]
 
     @property
@@ -51,7 +51,10 @@ class Saved:
 
 
 def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
-    """Return whether this Job has trained all its passes. A pod that is replaced afterwards has nothing to do."""
+    """Return whether this Job has trained all its passes.
+
+    A pod that replaces another one afterwards has nothing to do.
+    """
     if record is None or record.job_uid != job_uid:
         return False
     return (record.finished and record.passes >= passes) or saved.following >= passes
@@ -64,8 +67,8 @@ class Decision:
     start_pass: int = 0
     checkpoint: str = ""
     archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
-    archive_state: bool = False  # move only state/: an attempt with this layout cannot resume from it
-    done: bool = False  # nothing left to train
+    archive_state: bool = False  # move only state/: an attempt with this layout cannot resume from its checkpoints
+    done: bool = False  # nothing is left to train
     message: str = ""
 
     @property
@@ -75,9 +78,9 @@ class Decision:
 
 
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
-    """Decide whether to start from the beginning, to resume, or that nothing is left to train.
+    """Decide whether the next attempt starts from the beginning, resumes, or has nothing left to train.
 
-    Args: has_output: there are pass-*, state or node_* entries. wanted: the current Job, passes, config and layout.
+    Args: has_output: output/ has pass-*, state or node_* entries. wanted: the current Job, passes, config and layout.
     """
     passes = wanted.passes
     same_job = record is not None and record.job_uid == wanted.job_uid
@@ -91,7 +94,7 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
         return Decision(archive=True, message="RESUME=0: output of an earlier Job")
     if not same_job and record.config != wanted.config:
         return Decision(archive=True, message=f"output of an earlier Job with another config, {record.config!r}")
-    # with --saving_period=2 the last pass of a finished Job may not be saved
+    # with --saving_period=2 a finished Job may not have saved its last pass
     trained = max(saved.trained, record.passes if record.finished else 0)
     if not same_job and passes <= trained:
         return Decision(archive=True, message=f"an earlier Job has trained {trained} passes, and {passes} are wanted")
@@ -102,10 +105,10 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     """Choose the checkpoint or pass to resume from.
 
     A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to an
-    uninterrupted run. With other numbers of them trainer 0 divides the state again, and the checkpoint's pass restarts;
-    the number of ports of a pserver must be unchanged. A pass directory contains only the parameters. With pservers, a
-    checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between the two saves, and
-    that pass is trained again.
+    uninterrupted run. If these numbers change, trainer 0 divides the state again, and the checkpoint's pass restarts.
+    The number of ports of a pserver must not change. A pass directory contains only the parameters. With pservers, a
+    checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between these two saves,
+    and that pass is trained again.
     """
     same_job = record.job_uid == wanted.job_uid
     whose = "an earlier attempt" if same_job else "an earlier Job"
@@ -128,7 +131,7 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
 
 
 def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
-    """Return whether a checkpoint's state can be divided again: pservers hold it, with as many ports each as now."""
+    """Return whether a checkpoint's state can be divided again: pservers held it, and each had as many ports as now."""
     ports = [(one.ports_num, one.ports_num_sparse) for one in (record, wanted)]
     return bool(record.pserver_num and wanted.pserver_num) and ports[0] == ports[1]
 
@@ -144,9 +147,9 @@ def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str
 
 
 def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: bool) -> int:
-    """Return the number of consecutive attempts that saved nothing newer than they resumed from.
+    """Return the number of consecutive attempts that saved nothing newer than the save from which they resumed.
 
-    Args: record: of this Job's last attempt, or None. origin: the save that the next attempt resumes from.
+    Args: record: this Job's last attempt, or None. origin: the save that the next attempt resumes from.
         is_forgiven: the last attempt does not count: its set of pods changed before the training, or the save that it
         was to resume from was damaged and has been set aside.
     """
@@ -156,7 +159,7 @@ def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: b
 
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
-    """Return the seconds before the next attempt: none at first, then 1, 2, 4 ... while nothing new is saved."""
+    """Return the seconds before the next attempt: 0 at first, then 1, 2, 4 ... while nothing new is saved."""
     count = count_without_progress(record, choose_origin(record, saved, record).origin, is_forgiven=False)
     if not 1 < count <= restarts:
         return 0.0
@@ -168,9 +171,9 @@ def next_record(
 ) -> JobRecord:
     """Return the record of the next attempt; it is marked given_up after too many attempts without progress.
 
-    Args: wanted: the next attempt from the beginning. last: this Job's previous attempt. decision: the save to resume
-        from. is_forgiven: see count_without_progress. restarts: allowed further attempts without progress.
-        started: the current time.
+    Args: wanted: the next attempt as if it started from the beginning. last: this Job's previous attempt. decision: the
+        save to resume from. is_forgiven: see count_without_progress. restarts: allowed further attempts without
+        progress. started: the current time.
     """
     record = dataclasses.replace(
         wanted,

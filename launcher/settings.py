@@ -16,8 +16,8 @@ from launcher.variables import VARIABLES, parse_variable
 from launcher.volume import read_file
 from runtime.errors import ConfigError
 
-TOKEN_LIMIT = 64 << 10  # bytes of a file of the service account; a token has about 1,000
-TUTORIALS_PODS = "3"  # number of pods of a job whose number is neither set nor readable; the tutorial has three
+TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000
+TUTORIALS_PODS = "3"  # number of pods of a job, if the number is neither set nor readable; the tutorial's job has three
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LauncherConfig:
     ports_num_sparse: int
     control_port: int
     gradient_num: int
-    gradient_min: int  # 0: all pods are needed
+    gradient_min: int  # 0: an attempt needs all pods
     pserver_num: int
     pserver_apart: bool
     kubernetes_service_host: str
@@ -65,8 +65,8 @@ class LauncherConfig:
         defaults = {variable.name: variable.default for variable in VARIABLES}
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
-        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # until the API server is asked
-        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # until CONF_PADDLE_GRADIENT_NUM is known
+        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # holds until the API server is asked
+        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # holds until CONF_PADDLE_GRADIENT_NUM is known
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
         values: dict[str, Any] = {}
@@ -133,10 +133,10 @@ def may_shrink(layout: PodLayout, least: int) -> bool:
 
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
-    """Return the default port of trainer 0's launcher: the same in every pod of a job.
+    """Return the default port of trainer 0's launcher: it is the same in every pod of a job.
 
-    It is the port after the pserver's last one. If the probes use that, it is the port after theirs. If no higher port
-    is left, it is the port before the pserver's first one.
+    It is the port after the pserver's last port. If the probes use that port, it is the port after the probes' ports.
+    If no higher port is left, it is the port before the pserver's first port.
     """
     first, watching = int(values["port"]), int(values["metrics_port"])
     behind = first + int(values["ports_num"]) + int(values["ports_num_sparse"])
@@ -198,11 +198,11 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
 
 def own_address() -> str:
-    """Return this host's address in the same way as the tutorial."""
+    """Return this host's address: the tutorial's way to find it."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "0.0.0.0"  # no pod has this address, so the message about POD_IP follows
+        return "0.0.0.0"  # no pod has the address 127.0.0.1, so the message about POD_IP follows
 
 
 def read_text(path: Path) -> str | None:

@@ -44,7 +44,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
     """
     jobs: list[str] = []
     flags: list[str] = []
-    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the job's name may come after its flags
+    for before, argument in zip(["", *cmd_args], cmd_args, strict=False):  # the name of the job may follow the flags
         is_value = before.startswith("-") and "=" not in before
         (flags if argument.startswith("-") or is_value else jobs).append(argument)
     options = dict(gflags.read_pairs([*jobs[1:], *flags]))
@@ -85,7 +85,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
 def only_job_of(volume: Path) -> str:
     """Return the name of the only job on a volume that has an output.
 
-    Raises: UsageError: there are several. MissingInputError: no job has an output.
+    Raises: UsageError: several jobs have one. MissingInputError: no job has one.
     """
     found: list[str] = []
     with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
 
 
 def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
-    """Return whether progress comes from an earlier attempt, and thus does not describe the newest one."""
+    """Return whether progress comes from an earlier attempt, and thus does not describe the newest attempt."""
     if record is None or record.finished or not progress.get("attempt"):
         return False
     return bool(progress["attempt"] != record.name)
@@ -186,14 +186,17 @@ def describe_progress(progress: JsonObject) -> str:
     found = {name: number_of(value) for name, value in numbers.items()}
     numbers_shown = [f"{name} {value:g}" for name, value in found.items() if value is not None]
     trainers = progress.get("trainers")
-    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each trainer has its own samples
+    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each trainer counts its own samples
         numbers_shown[0] = f"trainer 0's {numbers_shown[0]}"
     words += [*numbers_shown, f"said {describe_age(progress)}"]
     return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
 
 
 def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
-    """Return a table of trainers: id, pod, node, state and progress; without pods, those in the output directory."""
+    """Return a table of trainers:
+
+    id, pod, node, state and progress; without pods, the trainers in the output directory.
+    """
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
     record = read_record(output)
     nodes = {number: told for number, told in read_trainers(output).items() if not is_stale(told, record)}
@@ -203,7 +206,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
-        is_own = index.get(number, pod) is pod  # of several pods with the same index, the present one
+        is_own = index.get(number, pod) is pod  # if several pods have one index, the row shows the present pod
         number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
@@ -216,7 +219,10 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 
 
 def read_trainers(output: Path) -> dict[str, JsonObject]:
-    """Return each trainer's last progress report, by its id: from its node directory, otherwise from trainer 0's."""
+    """Return each trainer's last progress report, by its id:
+
+    from its node directory, otherwise from that of trainer 0.
+    """
     paths = []
     with contextlib.suppress(OSError):  # the volume is not reachable
         paths = list(output.glob("node_*/progress.json"))

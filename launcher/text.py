@@ -18,7 +18,7 @@ from runtime.errors import BugError, InterruptError, PaddleError
 from runtime.kubernetes.text import one_line, printable, shorten
 
 LOGGER = logging.getLogger("launcher")
-MOST_SECRETS = 60  # number of remembered texts: three forms of each of the last twenty tokens
+MOST_SECRETS = 60  # number of secret texts to redact: three forms of each of the last twenty tokens
 SHORTEST_SECRET = 8  # characters; redacting a shorter text would damage messages
 JsonObject = dict[str, Any]
 
@@ -31,13 +31,16 @@ END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 
 
 class Secrets:
-    """Texts that no log and no file may contain: tokens of the service account. Kubernetes replaces them every hour."""
+    """Texts that no log and no file may contain:
+
+    tokens of the service account. Kubernetes replaces a token every hour.
+    """
 
     def __init__(self) -> None:
         self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
 
     def keep(self, text: str) -> None:
-        """Add a text, and its forms quoted as in Python and JSON.
+        """Add a text, as it is and quoted as in Python and in JSON.
 
         A text of under SHORTEST_SECRET characters is ignored.
         """
@@ -120,9 +123,9 @@ def as_row(text: str) -> str:
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
-    """Return a field of an API object, an empty value if it is absent or null; a text as one line.
+    """Return a field of an API object as one line if it is a text; return an empty value if it is absent or null.
 
-    Raises: ValueError: it has another type.
+    Raises: ValueError: the field has another type.
     """
     found = owner.get(name)
     if found is None:
@@ -134,7 +137,7 @@ def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
 
 
 def objects(owner: JsonObject, name: str) -> list[JsonObject]:
-    """Return a list of objects from an API object. Raises: ValueError: it is not a list of objects."""
+    """Return a list of objects from an API object. Raises: ValueError: the field is not a list of objects."""
     found = part(owner, name, list)
     for number, one in enumerate(found):
         if not isinstance(one, dict):
@@ -150,7 +153,7 @@ def refuse_constant(name: str) -> NoReturn:
 def parse_json(content: bytes, constant: Callable[[str], object] = refuse_constant) -> Any:
     """Return the value of a JSON text from outside. Args: constant: maps NaN, Infinity and -Infinity to values.
 
-    Raises: ValueError: it is not JSON, is nested too deep, or has more than VALUES_LIMIT values.
+    Raises: ValueError: the text is not JSON, is nested too deep, or has more than VALUES_LIMIT values.
     """
     values = sum(content.count(mark) for mark in (b",", b"[", b"{"))
     if values > VALUES_LIMIT:
@@ -175,7 +178,7 @@ def is_shallow(value: object) -> bool:
 
 
 def list_some(texts: Sequence[str], separator: str) -> str:
-    """Join up to TABLE_ROWS texts, and add how many more there are."""
+    """Join up to TABLE_ROWS texts, and add the number of texts that are left out."""
     more = [f"and {len(texts) - TABLE_ROWS} more"] if len(texts) > TABLE_ROWS else []
     return separator.join([*texts[:TABLE_ROWS], *more])
 

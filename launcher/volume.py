@@ -17,11 +17,11 @@ from runtime.errors import VolumeError
 
 Answer = TypeVar("Answer")
 FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
-MOST_STALE = 9  # number of consecutive ESTALE answers after which the next one is an error
+MOST_STALE = 9  # number of consecutive ESTALE answers that are tolerated
 
 
 def on_volume(action: Callable[[], Answer]) -> Answer:
-    """Run a file operation on the shared volume; repeat it on ESTALE, which NFS returns after a rename elsewhere."""
+    """Run a file operation on the shared volume; repeat it on ESTALE, which NFS returns after another host's rename."""
     for _ in range(MOST_STALE):
         try:
             return action()
@@ -52,7 +52,7 @@ def write_atomically(path: Path, text: str) -> None:
 def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
     """Return the content of a file of the volume. Refuse a named pipe instead of waiting for a writer.
 
-    Raises: OSError: it cannot be read, is not a regular file, or has more than `limit` bytes.
+    Raises: OSError: the file cannot be read, is not a regular file, or has more than `limit` bytes.
     """
     descriptor, content = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), bytearray()
     try:
@@ -70,7 +70,7 @@ def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
 def load(path: Path, limit: int = FILE_LIMIT) -> Any:
     """Return the JSON of a file of the volume, with None for NaN and Infinity.
 
-    Raises: OSError: see read_file. ValueError: it is not JSON, or is nested too deep.
+    Raises: OSError: see read_file. ValueError: the content is not JSON, or is nested too deep.
     """
     found = parse_json(on_volume(lambda: read_file(path, limit)), lambda _: None)
     if not is_shallow(found):

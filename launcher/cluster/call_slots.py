@@ -1,9 +1,9 @@
-"""Time slots for calls of the API server, so that all launchers of a job together stay below a rate.
+"""Time slots for calls of the API server: they limit the rate of all calls of a job's launchers together.
 
 Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds. Each launcher has one slot in every
-period, at a position given by its completion index, and makes at most one call in a slot. A launcher that does not
-call within LATE_S of its slot's start skips that slot. Any second therefore contains calls of the slots of at most
-1 + LATE_S seconds: 189 calls, and fewer than 200 if the clocks of the nodes agree within 25 ms.
+period, at a position given by its completion index, and makes at most one call in a slot. A launcher that does not call
+within LATE_S of its slot's start skips that slot. The calls of any one second therefore belong to slots of at most 1 +
+LATE_S seconds: 189 calls. If the clocks of the nodes differ by up to 25 ms, these are still fewer than 200 calls.
 
 A launcher without a completion index chooses a random position, and its periods are HEADROOM times as long.
 """
@@ -21,7 +21,7 @@ SLOTS_PER_SECOND = 180
 LATE_S = 0.05  # seconds after a slot's start in which its call may still be sent
 HEADROOM = 1.6  # for random positions: 180 / 1.6 calls a second on average, above 200 in less than one second of 10^12
 FEW = 16  # number of members that a launcher with a low index assumes until it knows the real number
-MANY = 1000  # number of members that a launcher with a higher index assumes until then
+MANY = 1000  # number of members that a launcher with a higher index assumes until it knows the real number
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from runtime.kubernetes.answers import (
     read_answer,
 )
 
-# limit for the pods in all answers together; a pod is 12 kB and takes 0.1 to 0.4 ms of the API server's time
+# limit for the pods in all answers of a second; a pod is 12 kB and takes 0.1 to 0.4 ms of the API server's time
 PODS_PER_SECOND = 500
-FEW = 16  # up to this number of launchers each launcher lists all pods; in a larger job only trainer 0 does
+FEW = 16  # up to this number of launchers each launcher lists all pods; otherwise only trainer 0's launcher lists all
 CALM_S = 60.0  # seconds without a change, after which a wait asks less often
 LONGEST_INTERVAL_S = 60.0  # seconds between two lists
 ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer of the API server, decompressed; a pod has 12 kB
@@ -52,7 +52,7 @@ class PodApi:
         secrets: Secrets | None = None,
         is_number_known: bool = True,
     ) -> None:
-        """Args: indexes: completion indexes of the pods to list; none: all pods. askers: launchers that list as many.
+        """Args: indexes: completion indexes of the pods to list; none: all. askers: number of launchers that list them.
 
         secrets: collects every token that is sent; the client removes all of them from its answers.
         is_number_known: whether the config contains the number of pods.
@@ -84,7 +84,7 @@ class PodApi:
 
     @property
     def page(self) -> int:
-        """Maximum number of pods of a page: twice the pods of the job, so that one page usually suffices."""
+        """Maximum number of pods of a page: twice the number of pods of the job, so that one page usually suffices."""
         return min(max(500, 2 * self.config.layout.pods), MOST_LISTED)
 
     @property
@@ -96,9 +96,9 @@ class PodApi:
     def for_role(cls, config: LauncherConfig, secrets: Secrets | None = None) -> PodApi:
         """Return a client that lists the pods which this launcher needs.
 
-        In a job of up to FEW pods each launcher lists all pods. In a larger job only trainer 0's launcher does. The
-        others list trainer 0's pod and their own, and read the full set from job.json: 1000 lists of 1000 pods would be
-        12 GB. Without completion indexes a pod's id depends on all pods, so each launcher lists all pods.
+        In a job of up to FEW pods each launcher lists all pods. In a larger job only trainer 0's launcher does: 1000
+        lists of 1000 pods would be 12 GB. Each other launcher lists trainer 0's pod and its own, and reads the full set
+        from job.json. Without completion indexes each launcher lists all pods, because a pod's id depends on all.
         """
         if config.layout.pods <= FEW or not config.job_completion_index:
             return cls(config, secrets=secrets)
@@ -114,9 +114,9 @@ class PodApi:
         self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
-        """Return the PodList of the job, all pages of it; with indexes only the pods with these indexes.
+        """Return the PodList of the job, all pages of it; if the client has indexes, only the pods with these indexes.
 
-        If this pod is not in that answer (before Kubernetes 1.28 the index was not a label), it lists all pods.
+        If these do not include this pod (before Kubernetes 1.28 the index was not a label), it lists all pods.
         Args: limit_s: seconds after which no further page is requested.
         Raises: ApiError.
         """
@@ -161,7 +161,7 @@ class PodApi:
         )
 
     def read_parallelism(self) -> int | str:
-        """Return the parallelism in the Job's spec, or a text that says why it is not usable now.
+        """Return the parallelism in the Job's spec, or a text that says why the parallelism is unknown now.
 
         It returns TUTORIALS_PODS if this pod may not read its Job: listing pods is the only right that a pod needs.
         Raises: ApiError: the API server does not answer, or its answer is not a Job.
@@ -185,7 +185,7 @@ class PodApi:
             raise ApiError(
                 f"{self.job_url} answered something that is no Job ({problem!r}); set CONF_PADDLE_GRADIENT_NUM"
             ) from None
-        found = min(known, default=1)  # a Job starts at most as many pods as it has completions
+        found = min(known, default=1)  # a Job never has more pods than completions
         return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
 
     def interval(self, unchanged_s: float) -> float:
@@ -195,7 +195,7 @@ class PodApi:
     def _get(self, query: dict[str, str], deadline: float) -> tuple[JsonObject, int]:
         """Return a page of pods, and its size in bytes."""
         answer = self._send(query, deadline)
-        if answer.status_code == 401:  # the token may have been rotated between reading and sending it
+        if answer.status_code == 401:  # the token may have been rotated after this client read it
             answer = self._send(query, deadline)
         if answer.status_code != 200:
             raise self._refusal(answer)
@@ -240,7 +240,7 @@ class PodApi:
             raise ApiError(
                 f"the API server does not answer at {url}: {describe_failure(problem, self.secrets.redact)}"
             ) from problem
-        except OSError as problem:  # an unreadable CA file, for one
+        except OSError as problem:  # for example an unreadable CA file
             raise ApiError(f"no request to {url}: {problem}", final=ConfigError, fatal=True) from problem
         except ValueError as problem:
             raise ApiError(
@@ -262,7 +262,7 @@ class PodApi:
         authority = self.config.service_account_dir / "ca.crt"
         if not os.path.lexists(authority):
             return True
-        read_file(authority, TOKEN_LIMIT << 4)  # it refuses a named pipe, on which requests would block
+        read_file(authority, TOKEN_LIMIT << 4)  # read_file refuses a named pipe, on which requests would block
         return str(authority)
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:
@@ -293,10 +293,10 @@ class PodApi:
 
 
 def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
-    """Return the seconds between two lists of `listed` pods for each of `askers` launchers.
+    """Return the seconds between two lists of one launcher, if `askers` launchers list `listed` pods each.
 
     All launchers together stay below SLOTS_PER_SECOND, and below PODS_PER_SECOND unless the interval would exceed
-    LONGEST_INTERVAL_S. After CALM_S without a change they ask one fifth as often.
+    LONGEST_INTERVAL_S. After CALM_S without a change the launchers ask one fifth as often.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

@@ -39,7 +39,8 @@ class PodLayout:
     def shrunk(self, pods: int, least: int) -> PodLayout | None:
         """Return the layout for fewer pods, or None if too few pods remain.
 
-        A pod with both programs keeps both. If pservers are separate, the number of trainers shrinks first, to `least`.
+        A pod with both programs keeps both. If pservers run in separate pods, the number of trainers is reduced first,
+        down to `least`.
         Args: least: minimum number of trainers.
         """
         if not self.is_apart:

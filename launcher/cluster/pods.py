@@ -16,12 +16,13 @@ from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part
 from runtime.errors import ConfigError
 from runtime.kubernetes.text import shorten
 
-OVERDUE_S = 30.0  # seconds that a pod may remain listed after its deletion was due; clocks differ by seconds
+# seconds that a pod may remain listed after its deletion is due; the clocks of nodes differ by seconds
+OVERDUE_S = 30.0
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
 
 def in_id_order(ids: Mapping[str, int]) -> list[str]:
-    """Return the IPs by trainer id. The pservers have the same order, and the position of each block depends on it."""
+    """Return the IPs in the order of trainer ids, which also decides which pserver has which block."""
     return sorted(ids, key=lambda ip: ids[ip])
 
 
@@ -38,8 +39,8 @@ class PodStatus:
     controller_uid: str
     why: str  # reason and message of the condition that keeps it from running
     node: str = ""
-    due: float = math.inf  # epoch seconds; the deadline of a terminating pod's deletion
-    is_silent: bool = False  # its node has stopped reporting, so that it is unknown whether the pod still runs
+    due: float = math.inf  # time (epoch seconds) at which the deletion of a terminating pod is due
+    is_silent: bool = False  # the node has stopped reporting, so it is unknown whether the pod still runs
 
     @classmethod
     def parse(cls, item: JsonObject) -> PodStatus:
@@ -103,8 +104,8 @@ class PodStatus:
 def has_silent_node(status: JsonObject) -> bool:
     """Return whether a pod's node has stopped reporting.
 
-    The control plane then sets only the condition Ready to False. A kubelet whose containers are not ready also sets
-    ContainersReady.
+    In this case the control plane sets only the condition Ready to False. A kubelet whose containers are not ready also
+    sets the condition ContainersReady to False.
     Source: MarkPodsNotReady of the node lifecycle controller.
     """
     conditions = {part(one, "type", str): one for one in objects(status, "conditions")}
@@ -133,7 +134,7 @@ def parse_time(text: str | None) -> float:
 
 
 def explain_status(status: JsonObject, spec: JsonObject) -> str:
-    """Return `Reason: message` of the most specific waiting or terminated state in a pod's status."""
+    """Return `Reason: message` of the most specific state, waiting or terminated, in a pod's status."""
     for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
         for state in ("waiting", "terminated"):
             found = part(part(container, "state", dict), state, dict)
@@ -162,7 +163,7 @@ def describe_memory_limit(spec: JsonObject, name: str) -> str:
 
 
 def join_reason(reason: str, message: str) -> str:
-    """Return `reason: message`, or the one of the two that is not empty."""
+    """Return `reason: message`; if one of the two is empty, return only the text that is not."""
     return ": ".join(text.strip() for text in (reason, message) if text)
 
 
@@ -178,7 +179,7 @@ def parse_pods(podlist: JsonObject) -> list[PodStatus]:
 
 
 def check_pods(items: list[JsonObject]) -> None:
-    """Raise ValueError if an API server could not list these pods: a pod without name, or a name or UID twice."""
+    """Raise ValueError if no API server can list such pods: a pod has no name, or two pods have one name or UID."""
     pods = parse_pods({"items": items})
     for kind, texts in (("name", [pod.name for pod in pods]), ("uid", [pod.uid for pod in pods])):
         most = collections.Counter(texts).most_common(1)
@@ -215,9 +216,10 @@ def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus
 
 
 def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", wanted: str = "") -> str:
-    """Return "" if exactly `expected` pods are live and distinguishable, otherwise a text about each missing pod.
+    """Return "" if exactly `expected` pods are live and distinguishable, otherwise describe what is missing.
 
-    Args: command: shows why the Job does not create missing pods. wanted: the variables that set the number.
+    Args: command: the command that shows why the Job does not create missing pods. wanted: the variables that set the
+        number.
     """
     wanted = wanted or f"CONF_PADDLE_GRADIENT_NUM is {expected}"
     live = [pod for pod in pods if pod.is_live]
@@ -255,7 +257,7 @@ def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
-    """Return one line for each pod (trainer id, pod, node, state); for many pods only those that do not count."""
+    """Return one line for each pod (trainer id, pod, node, state); of many pods, show only those that do not count."""
     rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
     if any(pod.index is not None for pod in pods):
         rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
@@ -267,7 +269,7 @@ def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
 
 
 class IdMap(dict[str, int]):
-    """{ip: trainer id}, with the pods and the Job it was made from. `places`: {ip: the pod and its node}.
+    """{ip: trainer id}, with the pods and the Job that the ids come from. `places`: {ip: the pod and its node}.
 
     `uids`: {ip: the pod's UID} if this launcher listed the pods; a record contains UIDs without addresses.
     """
@@ -310,7 +312,7 @@ class IdMap(dict[str, int]):
         return ", ".join(f"{self[ip]} = {ip}" for ip in in_id_order(self))
 
     def describe_peers(self, message: str, own_ip: str) -> list[str]:
-        """Return a text for each peer address in a program's message: the pod that has this address."""
+        """Return a text for each trainer address in a program's message: it names the pod that has the address."""
         named = [ip for ip in in_id_order(self) if ip != own_ip and re.search(rf"\b{re.escape(ip)}\b", message)]
         return [f"trainer {self[ip]} at {ip} is pod {self.places[ip]}" for ip in named if ip in self.places]
 

@@ -1,8 +1,9 @@
 """Choose the pods of an Indexed Job with which an attempt begins if some pods are gone. Pure: no input or output.
 
-A pod is gone if it is not live, and either the last attempt ran without it or the others have waited REJOIN_TIMEOUT
-for it. An attempt does not wait for pods that are gone. The live pod with the lowest index is the leader, after all
-pods with a lower index are gone. Its launcher begins an attempt with the live pods whose launchers are connected to it.
+A pod is gone if it is not live, and if either the last attempt ran without it or the other pods have waited
+REJOIN_TIMEOUT for it. An attempt does not wait for pods that are gone. The live pod with the lowest index becomes the
+leader as soon as all pods with a lower index are gone. Its launcher begins an attempt with the live pods whose
+launchers are connected to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.text import JsonObject, list_some
 
-# seconds for the launcher of a live pod to connect to the leader; it may ask the API server only that rarely
+# seconds for the launcher of a live pod to connect to the leader; between two of its calls to the API server it may
+# wait as long
 JOIN_S = 60.0
 
 
@@ -22,7 +24,7 @@ JOIN_S = 60.0
 class Quorum:
     """The pods that an attempt begins with, and the absent pods (in the form of JobRecord.absent)."""
 
-    members: Sequence[PodStatus]  # by completion index, which is the order of their trainer ids
+    members: Sequence[PodStatus]  # the members by completion index, which is the order of their trainer ids
     layout: PodLayout  # of the attempt
     absent: Sequence[JsonObject]
 
@@ -35,7 +37,7 @@ class Quorum:
 
 
 def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStatus] | None:
-    """Return the live pods by index, or None if two have the same index or an index is outside the layout."""
+    """Return the live pods by index, or None if two pods have the same index or an index is outside the layout."""
     live = [pod for pod in pods if pod.is_live]
     found = {pod.index: pod for pod in live if pod.index is not None and pod.index < layout.pods}
     is_distinct = len(found) == len(live) == len({pod.ip for pod in live})
@@ -45,7 +47,7 @@ def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStat
 def find_gone(live: Collection[int], layout: PodLayout, known: Collection[int], *, is_over: bool) -> set[int]:
     """Return the indexes of the pods that the attempt does not wait for.
 
-    Args: known: indexes absent from the last attempt. is_over: REJOIN_TIMEOUT has passed in this wait.
+    Args: known: indexes of the pods absent from the last attempt. is_over: this wait has lasted REJOIN_TIMEOUT.
     """
     return {index for index in range(layout.pods) if index not in live and (is_over or index in known)}
 
@@ -68,7 +70,7 @@ def choose_members(
     """Return the pods that the leader begins with, or a text that says what the leader waits for.
 
     Args: silent: addresses of live pods whose launchers are not connected to the leader. late: addresses of pods whose
-        time to connect has passed; the attempt begins without silent pods among these.
+        time to connect has passed; the attempt begins without pods that are both silent and late.
     """
     missing = [index for index in range(layout.pods) if index not in live and index not in gone]
     if missing:
@@ -89,7 +91,8 @@ def find_absent(
 ) -> list[JsonObject]:
     """Return the pods absent from an attempt: index, place, and the start of the absence (epoch seconds).
 
-    Args: known: pods absent from the last attempt. places: its pods, by index. since: of all pods not in `known`.
+    Args: known: pods absent from the last attempt. places: the pods of the last attempt, by index. since: start of the
+        absence of all pods that are not in `known`.
     """
     there = {pod.index for pod in members}
     before = {int(one["index"]): one for one in known}

@@ -16,9 +16,9 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
 
-# limit for the looks of all launchers of a job together for an attempt that includes their pods
+# limit for all launchers of a job together: how often they check whether an attempt with their pod has been announced
 LOOKS_PER_SECOND = 1000
-LAST_LOOK_S = 1.0  # seconds for the pages of a list that begins at the deadline of a wait
+LAST_LOOK_S = 1.0  # seconds for all pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
 
 
@@ -43,7 +43,7 @@ class Wait:
         self._began = self._said_at = self._changed_at = policy.clock()
         self.began_at = time.time()  # seconds since the epoch
         self._said, self._failures = "", 0
-        self._met: dict[str, float] = {}  # by pod UID: when `known_s` was first called for it
+        self._met: dict[str, float] = {}  # by pod UID: the time of the first call of `known_s` for that pod
 
     def extend(self, timeout_s: float, limit: str) -> None:
         """Move the deadline. Args: limit: the variable that sets the timeout."""
@@ -60,7 +60,7 @@ class Wait:
         return now - self._met.setdefault(uid, now)
 
     def begin_again(self) -> None:
-        """Restart the timeout: the awaited event is certain, and only its time is unknown."""
+        """Restart the timeout: the awaited event is certain to come, only its time is unknown."""
         self._began, self.began_at = self.policy.clock(), time.time()
 
     def list_pods(self) -> JsonObject:
@@ -70,7 +70,8 @@ class Wait:
     def pause(self, obstacle: str | ApiError, look: Callable[[], Answer | None] | None = None) -> Answer | None:
         """Sleep until the next call is allowed. Log the obstacle when it is new, and again every REPEAT_PERIOD_S.
 
-        Args: look: a second source of answers; it is called more often, and its answer ends the pause.
+        Args: look: a second source of answers, which is called more often than the API server; its answer ends the
+            pause.
         Returns: the answer of `look`, or None.
         Raises: PaddleError according to the obstacle, at the deadline or if the obstacle is fatal.
         """
@@ -99,7 +100,7 @@ class Wait:
 
     def _sleep_until(self, end: float, look: Callable[[], Answer | None] | None) -> Answer | None:
         if not look:
-            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the end of the pause may have passed
+            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the time of the next call may have passed
             return None
         while (left_s := end - self.policy.clock()) > 0:
             found = look()

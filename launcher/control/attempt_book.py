@@ -1,4 +1,7 @@
-"""Trainer 0's launcher: connected launchers, their reports, and the choice of the first failure. Pure."""
+"""The records of trainer 0's launcher:
+
+connected launchers, their reports, and the first failure of an attempt. Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ class LauncherPlace:
 class AttemptBook:
     """The connected launchers, by the UID of their pod, and their reports about the newest attempts.
 
-    Args: uid, place: of trainer 0's own pod, which is always present.
+    Args: uid, place: UID, address and name of trainer 0's own pod, which is always present.
     """
 
     def __init__(self, uid: str, place: LauncherPlace) -> None:
         self._places: dict[str, LauncherPlace] = {uid: place}
-        self._errors: dict[str, list[JsonObject]] = {}  # by attempt, in order of arrival
+        self._errors: dict[str, list[JsonObject]] = {}  # the reports of each attempt, in order of arrival
 
     def join(self, uid: str, place: LauncherPlace) -> None:
         """Record that a launcher has connected or reconnected."""
@@ -39,7 +42,7 @@ class AttemptBook:
         self._places.pop(uid, None)
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of pods whose launchers are not connected. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: UIDs of pods, by address."""
         return [ip for ip, uid in uids.items() if uid not in self._places]
 
     def report(self, error: JsonObject) -> bool:
@@ -62,9 +65,10 @@ class AttemptBook:
     def judge(self, record: JobRecord, now: float, *, is_late: bool) -> JsonObject | None:
         """Return the first failure of an attempt, or None while it is unknown.
 
-        A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no other
-        pod is, because the Job stops the other pods when one fails. If all reports are about a lost peer, the cause is
-        a launcher that disconnected without a report. If no launcher disconnected, the first report is the answer.
+        A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no pod
+        failed by itself, because the Job stops the other pods when one fails. If all reports are about a lost peer, the
+        cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is the
+        answer.
         Args: now: seconds since the epoch.  is_late: the time for reports has passed.
         """
         errors = self._errors.get(record.name, [])

@@ -1,4 +1,4 @@
-"""The control connection of one launcher: a server in trainer 0's launcher, a client in the others."""
+"""The control connection of one launcher: a server in trainer 0's launcher, a client in every other launcher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLL_S = 0.02  # seconds between two looks for new messages while a step waits f
 
 
 class LauncherControl(typing.Protocol):
-    """The interface of the control channel that the launcher's steps use; tests have their own.
+    """The interface of the control channel that the launcher's steps use; tests implement it differently.
 
     See `ControlChannel`.
     """
@@ -77,8 +77,8 @@ class ControlChannel:
         self._config = config
         self._started = time.time_ns()  # the incarnation of this launcher
         self._news = AttemptNews()
-        self._host: RendezvousHost | None = None  # if this launcher is the server
-        self._guest: RendezvousGuest | None = None  # if this launcher is a client
+        self._host: RendezvousHost | None = None  # set if this launcher is the server
+        self._guest: RendezvousGuest | None = None  # set if this launcher is a client
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the server that this launcher is connected to
         self._admitted: frozenset[str] = frozenset()
@@ -87,13 +87,13 @@ class ControlChannel:
     # ----- Connecting
 
     def serve(self, uid: str, job_uid: str) -> None:
-        """Start the server of trainer 0's launcher; do nothing if it runs already.
+        """Start the server of trainer 0's launcher; do nothing if the server runs already.
 
         Raises: PortInUseError: another process uses the port.
         """
         if self._host or self._config.layout.pods == 1:
             return
-        from launcher.control.transport import open_server  # zmq: 40 ms that --help does not take
+        from launcher.control.transport import open_server  # the import of zmq takes 40 ms, which --help does not need
 
         self.close()
         book = AttemptBook(uid, LauncherPlace(self._config.pod_ip, self._config.pod_name))
@@ -128,7 +128,10 @@ class ControlChannel:
         self._news.forget()
 
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of pods whose launchers are not connected to this one. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected to this launcher.
+
+        Args: uids: UIDs of pods, by address.
+        """
         return self._host.missing(uids) if self._host else [*uids]
 
     def why_not_heard(self, ids: IdMap) -> str:
@@ -215,7 +218,7 @@ class ControlChannel:
         return None
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Return the first failure of an earlier attempt, as far as launchers have reported it to this one."""
+        """Return the first failure of an earlier attempt, as far as launchers have reported it to this launcher."""
         return self._host.judge_late(record) if self._host else None
 
     def _realm(self, job_uid: str) -> str:

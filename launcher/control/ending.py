@@ -39,13 +39,13 @@ from launcher.text import JsonObject, say
 from launcher.volume import read_json, volume_errors, write_atomically
 
 FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds to wait for the first failure
-STOPPED_LIMIT_S = 1.0  # the same while the grace period of the pod runs
+STOPPED_LIMIT_S = 1.0  # seconds to wait for the first failure while the grace period of the pod runs
 
 
 def find_end_of_job(
     wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
 ) -> Rendezvous | None:
-    """Return a rendezvous without pods when this Job begins no further attempt, None when it may begin one.
+    """Return a rendezvous without pods when this Job begins no further attempt; return None while it may begin one.
 
     After the Job's first attempt the wait is longer: a waiting launcher must not give up while the Job replaces a pod,
     or while a node is drained. Args: pods: the pods of this Job.
@@ -55,7 +55,7 @@ def find_end_of_job(
     record = read_record(config.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
     if record and (is_of_job or history.record):
-        # absent pods may return first; the present pods need this time to agree
+        # absent pods may return before the present pods agree, which takes this time
         more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
         wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
     if not record or not is_of_job or not has_ended(config, passed, record, pods):
@@ -66,7 +66,10 @@ def find_end_of_job(
 
 
 def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, pods: Sequence[PodStatus]) -> bool:
-    """Return whether this Job begins no further attempt. Args: record, pods: of this Job."""
+    """Return whether this Job begins no further attempt.
+
+    Args: record: the newest attempt of this Job. pods: the pods of this Job.
+    """
     # a pod succeeds when all trainers have said goodbye, and is never replaced
     has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
     saved = find_saved(save_dir_of(config, passed))
@@ -74,7 +77,7 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
-    """Return whether all programs of trainer 0's last pod have ended, so that only `settle` writes its files."""
+    """Return whether all programs of trainer 0's last pod have ended, so that only `settle` still writes output/."""
     first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not contain this field
     holder = next((pod for pod in pods if pod.uid == first), None)
     return (
@@ -116,9 +119,9 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
 def finish(
     config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
 ) -> None:
-    """Record that the job has trained all its passes, and tell the other launchers; that is trainer 0's part.
+    """In trainer 0's pod, record that the job has trained all its passes, and tell the other launchers.
 
-    A pod without a trainer tells trainer 0's launcher that all trainers have left.
+    In a pod without a trainer, tell trainer 0's launcher that all trainers have left.
     Raises: VolumeError.
     """
     if not record.roles.runs_trainer(trainer_id):
@@ -140,8 +143,9 @@ def conclude(
 ) -> JobRecord | None:
     """Report how an attempt has ended in this pod, and learn its first failure.
 
-    Args: environ: of the programs. stop: says whether the pod has got a signal, so that its grace period runs.
-    Returns: the record of the attempt, with that failure.
+    Args: environ: environment of the programs. stop: says whether the pod has got a signal, so that its grace period
+        runs.
+    Returns: the record of the attempt, with its first failure.
     Raises: VolumeError: the end of the job cannot be written.
     """
     is_stopped = bool(stop.requested)
@@ -159,8 +163,8 @@ def hear_cause(
     """After this pod has reported its end, wait for the first failure of the attempt.
 
     Args: is_stopped: the pod has got a signal, so that its grace period runs.
-    Returns: the result, which names that failure if the programs of this pod only lost a peer; and the failure, or None
-        if nothing has failed or the failure is unknown.
+    Returns: the result, and the first failure, or None if nothing has failed or the failure is unknown. If the programs
+        of this pod only lost a peer, the result names the first failure.
     """
     if not met.record or not result.status or result.is_dissolved:
         return result, None
@@ -183,8 +187,8 @@ def report_end(
 ) -> JobRecord | None:
     """Log how an unfinished attempt has ended in this pod, and write it to the files of output/.
 
-    Args: failure: the first failure. environ: of the programs. is_stopped: see hear_cause.
-    Returns: the record of the attempt, with that failure.
+    Args: failure: the first failure. environ: environment of the programs. is_stopped: see hear_cause.
+    Returns: the record of the attempt, with its first failure.
     """
     ids, record = met.ids, met.record
     if result.is_dissolved or not record:
@@ -194,7 +198,7 @@ def report_end(
     if failure and failure["program"] == RETURNED_POD:
         return report_return(config, record, failure, environ, is_first=trainer_id == 0)
     shown = result.message
-    if failure and result.message == describe_elsewhere(failure, record):  # the following lines log this
+    if failure and result.message == describe_elsewhere(failure, record):  # the lines below log a lost peer
         number = failure["trainer_id"]
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
         shown = f"{record.roles.name_pod(number)}{where} has ended the attempt"
@@ -209,7 +213,8 @@ def report_end(
     if trainer_id == 0:
         if failure:
             record = record.ended_by(failure)
-            with contextlib.suppress(OSError):  # the volume fails; the next record contains the failure too
+            # the volume fails; the record of the next attempt contains the failure, too
+            with contextlib.suppress(OSError):
                 write_record(config.output, record)
         if is_stopped or result.status in NEVER_RETRY:
             make_report(config.output, environ, LAST_REPORT_LIMIT_S if is_stopped else REPORT_LIMIT_S)
@@ -228,14 +233,14 @@ def report_return(
     say(f"attempt {record.attempt} has ended: {failure['message']}")
     if is_first:
         record = record.ended_by(failure)
-        with contextlib.suppress(OSError):  # as in report_end
+        with contextlib.suppress(OSError):  # the volume fails; the record of the next attempt contains the reason, too
             write_record(config.output, record)
         begin_report(config.output, environ)
     return record
 
 
 def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
-    """Sleep after a failed attempt: not at all at first, then longer with each attempt that saves nothing new.
+    """Sleep after a failed attempt: zero seconds after the first, and longer after each attempt that saves nothing new.
 
     Raises: StoppedError: a signal has come.
     """

@@ -16,7 +16,7 @@ ANSWER_S = 10.0  # seconds for trainer 0's launcher to acknowledge a report
 class RendezvousGuest:
     """The handlers of the client (messages.caller.ClientHandlers). `client` is set after construction.
 
-    Args: ip, host: of this pod.  last: this pod's result of the newest attempt, if it has one.
+    Args: ip, host: address and host name of this pod. last: this pod's result of the newest attempt, if it has one.
     """
 
     def __init__(self, ip: str, host: str, news: AttemptNews, last: JsonObject | None) -> None:

@@ -32,7 +32,7 @@ class RendezvousHost:
         self._lock = threading.Lock()
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of pods whose launchers are not connected. Args: uids: by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: UIDs of pods, by address."""
         with self._lock:
             return self._book.missing(uids)
 
@@ -47,7 +47,7 @@ class RendezvousHost:
         self._push("done", {"attempt": record.name})
 
     def report(self, error: JsonObject) -> None:
-        """Record a pod's result of the attempt; tell all to stop, and announce the first failure when it is known."""
+        """Record a pod's result of the attempt, stop all launchers, and announce the first failure when it is known."""
         record = self._news.view.record
         with self._lock:
             is_news = self._book.report(error)

@@ -18,7 +18,7 @@ RECORD_COPY = ".job.json"  # name of the copy beside job.json
 
 
 def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
-    """Return the record in output/job.json, or None if there is none or it has another format."""
+    """Return the record in output/job.json, or None if the file does not exist or is not a record."""
     try:
         return parse_record(on_volume(lambda: read_file(output / name)))
     except (OSError, ValueError):
@@ -50,9 +50,9 @@ def attempt_config(config: LauncherConfig, record: JobRecord) -> LauncherConfig:
 def wanted_record(
     config: LauncherConfig, ids: IdMap, passed: Mapping[str, str], quorum: Quorum | None = None
 ) -> JobRecord:
-    """Return the record of a first attempt from the beginning, made from the environment and the flags.
+    """Return the record of a Job's first attempt, made from the environment and the flags.
 
-    Args: config: of the Job. quorum: the pods of an attempt in which some pods are absent.
+    Args: config: the config of the Job. quorum: the pods of the attempt, if some pods of the Job are absent.
     """
     layout = quorum.layout if quorum else config.layout
     indexes = {pod.ip: pod.index or 0 for pod in quorum.members} if quorum else ids

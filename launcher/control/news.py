@@ -28,7 +28,8 @@ class AttemptView:
     def failure_in(self, record: JobRecord) -> JsonObject | None:
         """Return the first failure of an attempt, or None while it is unknown.
 
-        `ends` contains the ended attempts with their failures; a later record contains earlier ones too.
+        `ends` contains the ended attempts with their failures; a later record contains the failures of earlier
+        attempts, too.
         """
         before = [one for one in (self.record.attempts if self.record else []) if one["name"] == record.name]
         return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
@@ -54,7 +55,7 @@ class AttemptNews:
             return self._view
 
     def begin(self, record: JobRecord) -> None:
-        """Record a new attempt; an attempt that is known already stays unchanged."""
+        """Record a new attempt; do nothing if the attempt is known already."""
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
@@ -80,7 +81,7 @@ class AttemptNews:
 
     def signal(self) -> None:
         """Make `wakeup` readable."""
-        with contextlib.suppress(OSError):  # it is readable already
+        with contextlib.suppress(OSError):  # the pipe is full, so it is readable already
             os.write(self._waker, b"x")
 
     def acknowledge(self) -> bool | None:

@@ -12,7 +12,7 @@ from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protoco
 
 LONGEST_MESSAGE = 8000  # characters of an error's message; the last lines of a log have at most 4,000 bytes
 
-# as error.json has it (failures.make_error)
+# in the form of error.json (failures.make_error)
 ERROR = Fields(
     time=Number(0, 1e11),
     attempt=Text(200),

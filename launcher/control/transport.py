@@ -24,9 +24,10 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-# connections of members, and as many of unauthenticated peers; in a large job all connect at the same time
+# limit for connections of members and, separately, of unauthenticated peers; in a large job all connect at the same
+# time
 LEAST_PEERS = 128
-FILES_OF_A_PEER = 3  # file descriptors of a connection, in the gate and in libzmq
+FILES_OF_A_PEER = 3  # file descriptors of one connection: in the gate and in libzmq
 OTHER_FILES = 512  # file descriptors of everything else in the process
 PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may start at any moment
 

@@ -1,4 +1,4 @@
-"""What a supervisor watches besides its own programs: whether its attempt has ended in another pod."""
+"""Watch whether the attempt has ended in another pod, while a supervisor watches the programs of its own pod."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class AttemptWatch:
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(config, record, control, api) if is_leading else None
-        self._saved_before: int | None = None  # number of the next pass when the first absent pod returned
+        # number of the pass that was next to save when the first absent pod returned
+        self._saved_before: int | None = None
 
     def __enter__(self) -> AttemptWatch:
         if self._returning:
@@ -74,7 +75,7 @@ class AttemptWatch:
         return self._control.find_end(self.record, self._trainer_id)
 
     def find_obstacle(self) -> AttemptResult | None:
-        """Return, while the pservers start, why this attempt cannot begin to train, or None if it can."""
+        """Return why this attempt cannot begin to train, or None if it can; called while the pservers start."""
         end = self.find_end()
         if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
@@ -83,7 +84,7 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Return an error if trainer 0's pod is lost. In a pod with only a pserver, nothing else may reveal that.
+        """Return an error if trainer 0's pod is lost. A pod with only a pserver may not notice it otherwise.
 
         The API server is asked when trainer 0's launcher has been unreachable for SILENCE_S, and then every SILENCE_S.
         """
@@ -95,28 +96,28 @@ class AttemptWatch:
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
 
     def tell(self, result: AttemptResult) -> bool:
-        """Tell the other launchers at once if a program of this pod caused the end; return whether it did."""
+        """Tell the other launchers at once if a program of this pod caused the attempt's end; return whether it did."""
         is_cause = not is_passed_on(make_error(self.record.name, self._trainer_id, "", result))
         if is_cause:
             self._control.report(self.record, self._trainer_id, result)
         return is_cause
 
     def is_done(self) -> bool:
-        """Return whether the job is done, according to trainer 0's launcher or, if that has ended, to job.json."""
+        """Return whether the job is done: trainer 0's launcher knows it or, if that launcher has ended, job.json."""
         if self._control.is_done(self.record):
             return True
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
     def _find_silence(self) -> str:
-        """Return why trainer 0's launcher is unreachable, or "" until that has lasted for SILENCE_S."""
+        """Return why trainer 0's launcher is unreachable, or "" until it has been unreachable for SILENCE_S."""
         now = time.monotonic()
         if not (trouble := self._control.why_not_heard(IdMap())):
             self._heard = now
         return trouble if now - self._heard >= SILENCE_S else ""
 
     def _is_joined(self) -> bool:
-        """Return whether the other launchers are still connected to this one, which leads an attempt without some pods.
+        """In the leader of an attempt without some pods, return whether the other launchers are still connected.
 
         They disconnect if they see the pod of index 0 return before they receive the attempt. This launcher then also
         connects to that pod, and launchers that received the attempt find it unreachable (`_find_silence`).
@@ -125,7 +126,7 @@ class AttemptWatch:
         return not self._control.find_silent(uids)
 
     def _look_for_returned(self) -> AttemptResult | None:
-        """Return an end of the attempt after absent pods have returned and a pass has been saved since; else None."""
+        """Return an end of the attempt if absent pods have returned and a pass has been saved since; else None."""
         names = self._returning.names if self._returning else []
         if not names:
             self._saved_before = None

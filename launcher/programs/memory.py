@@ -9,7 +9,8 @@ from pathlib import Path
 from launcher.cluster.pods import MEMORY_ADVICE
 
 CGROUP = Path("/sys/fs/cgroup")  # the container's control group files
-NO_LIMIT = 1 << 60  # bytes; a limit above it means no limit: cgroup v1 writes a number slightly below 2^63
+# bytes; a larger value means that there is no limit: cgroup v1 then writes a number slightly below 2^63
+NO_LIMIT = 1 << 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def mebibytes(size: int) -> str:
 
 
 def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> str:
-    """Describe whether the kernel killed a program for memory, from the accounts before and after."""
+    """Describe whether the kernel killed a program for its memory, from the accounts before and after its end."""
     if before is None or after is None:
         return " (out of memory?)"
     if after.kills > before.kills:

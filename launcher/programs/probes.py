@@ -21,15 +21,15 @@ from launcher.text import say
 
 ASK_TIMEOUT_S = 1.0  # seconds for the answer of a program; the probe in k8s/job.yaml waits longer than four of them
 JUDGED_S = 1.0  # seconds for which an answer is reused
-MOST_CALLERS = 16  # maximum number of connections; one more closes the oldest
+MOST_CALLERS = 16  # maximum number of connections; a further connection closes the oldest
 
 
 class PodHealth:
     """The answers of /healthz and /readyz of the pod. Each request asks the programs of the pod.
 
     A pod is stuck if a program reports that it is, if a program has not answered for PADDLE_STUCK_TIMEOUT, or if the
-    launcher has waited that long for one answer of the API server. Waits for the volume do not count: a new pod would
-    wait as long.
+    launcher has waited that long for one answer of the API server. A wait for the volume does not make a pod stuck: a
+    new pod would wait as long.
 
     Thread safety: the main thread sets `programs` and the client's `asking_since`; the answering threads read them.
     """
@@ -39,7 +39,7 @@ class PodHealth:
     ) -> None:
         """Args: host: address of the programs. limit_s: PADDLE_STUCK_TIMEOUT. api: the client of the API server."""
         self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
-        self.programs: Sequence[Program] = []  # of the current attempt
+        self.programs: Sequence[Program] = []  # the programs of the current attempt
         self.main = "trainer"  # the program without which the pod is not ready
         self._silent_since: dict[int, float] = {}  # by process id
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class PodHealth:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
-        except ConnectionRefusedError:  # the program has just started, or its port was taken
+        except ConnectionRefusedError:  # the program has just started, or could not open its port
             return -1, "it is not watched, or not yet"
         except (OSError, http.client.HTTPException):
             return 0, ""

@@ -20,8 +20,8 @@ from launcher.text import say
 from runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
 
 LAST_LINES = 5  # lines of a program's log that a message about its end contains
-TAIL_BYTES = 4000  # bytes at the end of a log that are searched for those lines
-TAIL_S = 5.0  # seconds for the volume to return them
+TAIL_BYTES = 4000  # bytes at the end of a log that are searched for these lines
+TAIL_S = 5.0  # seconds for the volume to return the end of a log
 
 
 class Program:
@@ -39,7 +39,7 @@ class Program:
     ) -> None:
         """Args: copied: the launcher copies the output from `process.stdout`; otherwise the program writes to its log.
 
-        metrics_port: port of its /healthz, or 0.
+        metrics_port: port of the program's /healthz, or 0.
         """
         self.name, self.log, self.metrics_port = name, log, metrics_port
         self.memory = MemoryAccount.read()
@@ -59,11 +59,11 @@ class Program:
             raise ConfigError(missing) from problem
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
-        if copied:  # a grandchild that keeps the pipe open must not delay the end
+        if copied:  # a process that the program has started may keep the pipe open, and must not delay the end
             os.set_blocking(self.output, False)
 
     def stop(self, grace_s: float) -> None:
-        """End the program by SIGTERM, and by SIGKILL after `grace_s` seconds; with 0 by SIGKILL at once."""
+        """End the program by SIGTERM, and by SIGKILL after `grace_s` seconds; if `grace_s` is 0, by SIGKILL at once."""
         if self.process.poll() is None:
             if grace_s:
                 self.process.terminate()
@@ -133,15 +133,18 @@ def describe_status(status: int) -> str:
 
 
 def exit_code_of(status: int) -> int:
-    """Return the pod's exit status for a program's: the same, or 75 if a signal killed the program."""
+    """Return the pod's exit status for a program's exit status:
+
+    75 if a signal killed the program, otherwise the same.
+    """
     return status if status >= 0 else LostPeerError.exit_code
 
 
 class Stop:
-    """SIGTERM and SIGINT: before the training they end the launcher, later they wake the supervisor."""
+    """The handling of SIGTERM and SIGINT: before the training they end the launcher, later they wake the supervisor."""
 
     def __init__(self) -> None:
-        self.requested = ""  # the first signal's name
+        self.requested = ""  # name of the first signal, "" before one comes
         self.supervising = False
         self.wakeup, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -192,7 +195,7 @@ class Stop:
 
 
 def pidfds(program: Program | None) -> list[int]:
-    """Return a list with the descriptor that becomes readable at a program's end, or [] for None."""
+    """Return a list with the descriptor that becomes readable at a program's end; for None return []."""
     return [program.pidfd] if program else []
 
 
@@ -207,13 +210,13 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 def end_process(status: int) -> NoReturn:
     """End this process with a status, independent of stdout; after Ctrl-C end by SIGINT, so that the parent sees it.
 
-    Signals are ignored from here on: the handler of `Stop` would raise in the middle of the interpreter's end.
+    The function ignores further signals: the handler of `Stop` would raise in the middle of the interpreter's end.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     try:
         sys.stdout.flush()
-    except OSError:  # the interpreter would write again, and end with 120
+    except OSError:  # the interpreter would write to stdout again, fail, and end with status 120
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status == InterruptError.exit_code:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -222,7 +225,7 @@ def end_process(status: int) -> NoReturn:
 
 
 def failure_of(program: Program) -> AttemptResult:
-    """Return the attempt's result for a program's end."""
+    """Return the result of the attempt after a program has ended."""
     status = program.process.returncode
     killer = signal.Signals(-status).name if status < 0 else ""
     return AttemptResult(exit_code_of(status), program.name, program.describe_end(), killer)
@@ -244,7 +247,8 @@ def copy_output(program: Program) -> bool:
 def run_bounded(command: Sequence[str], limit_s: float, limit: int) -> tuple[int, bytes, bytes]:
     """Run a program to its end, and return its exit status and what it wrote to stdout and stderr.
 
-    Raises: OSError: it cannot be run. subprocess.TimeoutExpired. ValueError: it wrote more than `limit` bytes.
+    Raises: OSError: the program cannot be run. subprocess.TimeoutExpired. ValueError: the program wrote more than
+        `limit` bytes.
     """
     deadline = time.monotonic() + limit_s
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -38,7 +38,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
         node.mkdir(parents=True, exist_ok=True)
         set_logs_aside(node, attempt)
         number = config.layout.pods
-        # logs of trainers that are absent from this attempt must not look like logs of a later one
+        # logs of trainers that are absent from this attempt must not look like logs of this attempt
         while trainer_id == 0 and (beyond := config.output / f"node_{number}").exists():
             set_logs_aside(beyond, attempt)
             number += 1
@@ -62,14 +62,14 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     environ["PADDLE_OUTPUT"] = str(config.output)
     if record.absent:  # a checkpoint records among which trainers the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
-    if record.origin:  # a program sets this save aside if it is damaged, but never one that the user named
+    if record.origin:  # a program sets this save aside if it is damaged; it never sets a save aside that the user named
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
     return environ
 
 
 class Supervisor:
-    """Run the programs of one attempt to their end. It ends all of them, so that the next attempt can use the ports.
+    """Run the programs of one attempt. At its exit it ends all of them, so that the next attempt can use their ports.
 
     `pserver` is None in a pod that runs no pserver.
     """
@@ -92,7 +92,7 @@ class Supervisor:
 
     @property
     def failed_stop_s(self) -> float:
-        """Seconds that a program with nothing to save may take to end."""
+        """Seconds within which a program that has nothing to save must end."""
         return min(self.config.stop_timeout, FAILED_STOP_S)
 
     def start(self, name: str, command: ProgramCommand, log: str, *, copied: bool = False) -> Program:
@@ -107,9 +107,9 @@ class Supervisor:
     def wait_for_pservers(
         self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
     ) -> AttemptResult | None:
-        """Run the probe until every pserver of the job answers. Return None then, otherwise the reason why not.
+        """Run the probe until every pserver of the job answers, and return None; if that fails, return the reason.
 
-        Args: probe: command without its timeout. watch: detects that this attempt cannot continue.
+        Args: probe: command without its timeout. watch: detects whether this attempt cannot continue.
         """
         deadline = time.monotonic() + self.config.start_timeout
         while True:
@@ -131,7 +131,7 @@ class Supervisor:
                 )
 
     def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
-        """Run one probe; return its exit status, or 69 if a signal or the end of the attempt or pserver comes first."""
+        """Run one probe; return its exit status, or 69 if a signal or the end of attempt or pserver comes first."""
         deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
@@ -168,8 +168,8 @@ class Supervisor:
     def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
         """Run the trainer, copy its output, and return how trainer and pserver ended.
 
-        Args: watch: detects that the attempt has ended elsewhere; the trainer is then stopped at once. Before a trainer
-            has connected to the other programs, only its own launcher can detect its failure.
+        Args: watch: detects that the attempt has ended elsewhere; the trainer is then stopped at once. Until a trainer
+            has connected to the pservers, only its own launcher can detect its failure.
         """
         trainer = self.start("trainer", command, "train.log", copied=True)
         stdout = trainer.output
@@ -191,7 +191,7 @@ class Supervisor:
                 if pserver and pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
-                    # a pserver ends with 0 after our trainer has left; the trainer soon detects any other end
+                    # a pserver ends with 0 after this pod's trainer has left; the trainer soon detects any other end
                     first = failure_of(pserver) if pserver.process.returncode else None
                     is_cause = bool(first and watch.tell(first))
                     notice_s = ENDED_STOP_S if is_cause else NOTICE_S
@@ -242,11 +242,11 @@ class Supervisor:
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
-        """Wait until trainer 0 records the end of the job; used in a pod whose pserver does not see all trainers leave.
+        """Wait until trainer 0 records the end of the job; used if this pod's pserver does not see all trainers leave.
 
         A pod that ended earlier could not take part in another attempt: a Job does not replace an index that has
         succeeded.
-        Returns: None then; otherwise why another attempt is needed.
+        Returns: None at the end of the job; otherwise why another attempt is needed.
         """
         deadline = time.monotonic() + self.config.goodbye_timeout
         say("our trainer has finished; waiting for the others")

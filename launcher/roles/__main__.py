@@ -1,10 +1,11 @@
 """`python3 -m launcher.roles ROLE [FLAG...]`: run the program of a pod of an elastic job, and clean up after its end.
 
 A Deployment or StatefulSet restarts a pod that has ended. With AT_END=wait the role of a master or server therefore
-waits for SIGTERM after its program has ended with 0. Before that it scales the objects in SCALE_TO_ZERO to 0 pods,
-which sends that SIGTERM. A master that ends with 65 reports that the job has failed, and the role treats that as an end
-too. A trainer belongs to a Job, so the role executes its program in its place. So does a driver of an all-reduce job;
-at the end it scales its workers to 0, except after statuses with which the next pod of the Job continues.
+waits for SIGTERM after its program has ended with 0. Before this wait the role scales the objects in SCALE_TO_ZERO to 0
+pods, and Kubernetes then sends the SIGTERM. A master that ends with 65 reports that the job has failed; the role treats
+65 as an end of the job, too. The role of a trainer replaces its own process by the trainer's program (exec), because a
+trainer belongs to a Job. A driver of an all-reduce job belongs to a Job, too. At its end the role scales the workers to
+0, except after an exit status with which the Job's next pod continues.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 
-LONG_S = 3600.0  # seconds of one wait without a deadline, which a signal or the program's end interrupts
+LONG_S = 3600.0  # seconds of one step of a wait without a deadline; a signal or the program's end interrupts it
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
 NOTE_S = 10.0  # seconds between two log lines about a wait
 RETRY_S = 5.0  # seconds between two requests to the API server
@@ -65,7 +66,7 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
 
 
 def wait_for_etcd(plan: RolePlan) -> None:
-    """Wait until one endpoint of etcd accepts a connection: all pods of a job start together, and its image is large.
+    """Wait until one endpoint of etcd accepts a connection: etcd's pod starts with the others, but its image is large.
 
     Without this wait, a failed pod of a Job would be restarted after growing delays.
 

@@ -1,8 +1,8 @@
 """Build the command of a role: a pure function of the environment and the arguments.
 
 The variables are those of this project, of the tutorial's Job, and of the 2017 runtime image (spec/distributed.md 2.4).
-`start.sh --help` describes them. An argument overrides its variable. The first set variable of a row overrides the
-others.
+`start.sh --help` describes them. An argument overrides the variables of its flag. If several variables of a flag are
+set, the first in its row counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER = "master", "pserver", "trainer", "autoscaler", "driver"
 ROLES = (MASTER, PSERVER, TRAINER, AUTOSCALER, DRIVER)
 WITHOUT_ETCD = (AUTOSCALER, DRIVER)
-EXIT, WAIT = "exit", "wait"  # what a role does after the job is done
+EXIT, WAIT = "exit", "wait"  # what a role does after the end of the job
 ETCD_PORT = 2379
 INIT = "PADDLE_INIT_"
 
@@ -89,7 +89,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
 }
 # exit statuses of a driver after which the Job's next pod continues: no answer, volume, lost peer, SIGKILL, SIGTERM
 DRIVER_GOES_ON = (69, 74, 75, 137, 143)
-# variables of 2017 that a trainer ignores, because it finds these values in etcd
+# variables of the 2017 image that a trainer ignores, because it reads their values from etcd
 _FOUND = {
     "PORT", "PORTS_NUM", "PORTS_NUM_FOR_SPARSE", "NICS", "NUM_GRADIENT_SERVERS", "NUM_PASSES", "PSERVERS", "TRAINER_ID",
 }  # fmt: skip
@@ -98,7 +98,7 @@ _TARGET = re.compile(r"(statefulsets|deployments|replicasets)/[a-z0-9]([-.a-z0-9
 
 @dataclass(frozen=True)
 class RolePlan:
-    """What a role does: its command, whether it waits for SIGTERM after the job, and the objects that it scales to 0.
+    """What a role does: its command, whether it waits for SIGTERM after the job, and which objects it scales to 0 pods.
 
     targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint in the
     environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
@@ -115,7 +115,7 @@ class RolePlan:
 
 
 class RoleError(ValueError):
-    """The environment lacks what a role needs; the text has one line for each problem."""
+    """The environment lacks a variable that a role needs; the error's text has one line for each problem."""
 
 
 def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -> RolePlan:
@@ -158,13 +158,16 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:
-    """Return the endpoints of etcd: ETCD_ENDPOINTS, or the 2017 address in ETCD_IP, or the address of the master."""
+    """Return the endpoints of etcd:
+
+    from ETCD_ENDPOINTS, from ETCD_IP (the variable of 2017), or from the master's address.
+    """
     address = environ.get("ETCD_IP") or environ.get("MASTER_IP")
     return environ.get("ETCD_ENDPOINTS") or (f"http://{address}:{ETCD_PORT}" if address else "")
 
 
 def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
-    """Return host and port of each endpoint in a comma-separated list; the program refuses malformed endpoints."""
+    """Return host and port of each endpoint in a comma-separated list; the role's program refuses malformed ones."""
     places = []
     for text in filter(None, (one.strip() for one in endpoints.split(","))):
         try:
@@ -176,7 +179,7 @@ def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
 
 
 def has_flag(name: str, arguments: Sequence[str]) -> bool:
-    """Return whether a flag is among the arguments: one dash or two, its value behind '=' or in the next argument."""
+    """Return whether the arguments contain a flag: one dash or two, the value behind '=' or in the next argument."""
     return any(re.fullmatch(rf"--?{name}(=.*)?", argument, re.DOTALL) for argument in arguments)
 
 
@@ -202,7 +205,7 @@ def _names_a_store(environ: Mapping[str, str], arguments: Sequence[str]) -> bool
 
 
 def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """Return --x=value for each PADDLE_INIT_X without a flag of its own, as paddle.init of 2017 did."""
+    """Return --x=value for each variable PADDLE_INIT_X that no flag of the role reads, as paddle.init of 2017 did."""
     names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
     others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
     return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]

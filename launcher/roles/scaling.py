@@ -1,4 +1,4 @@
-"""Set the number of pods of a StatefulSet or Deployment to 0, the only right of a role's service account."""
+"""Set the number of pods of a StatefulSet or Deployment to 0; a role's service account has only this right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # bytes
 
 
 class Scaler:
-    """The scale of objects of one namespace.
+    """The client that sets the scale of objects in one namespace.
 
     Args: environ: names the API server and the directory of the service account.  secrets: collects the tokens.
     Raises: ApiError: this process does not run in a pod of a cluster.

@@ -1,8 +1,8 @@
 """Divide the shards of absent trainers among the present trainers. Pure: no input or output.
 
-Each trainer trains one whole shard, its own if it has one. The files of the remaining shards, as their lists name
-them, are distributed one by one, so that exactly one trainer trains each file. No file is cut, because only a data
-provider knows where a sample ends.
+Each trainer trains one whole shard: its own, if it has one. The lists of the remaining shards name files, which are
+distributed one by one: exactly one trainer trains each file. No file is cut, because only a data provider knows where a
+sample ends.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-STAGED = "data/"  # prefix of the entries of a list that name a file of their own shard
+STAGED = "data/"  # prefix of a list's entries that name a file of the shard in which the list is
 
 
 class Piece(NamedTuple):
-    """A list entry of an absent trainer's shard. list_name: path of the list below the shard. size: in bytes."""
+    """A list entry of an absent trainer's shard.
+
+    list_name: path of the list below the shard. size: bytes of the file.
+    """
 
     shard: int
     list_name: str
@@ -42,7 +45,7 @@ class Piece(NamedTuple):
 class ShardLists:
     """The files of a shard: the size in bytes of each file by its name in lists (data/train.txt), and the lists' lines.
 
-    Lists are all files with the ending .list, by their path below the shard; their lines are stripped.
+    A list is a file whose name ends in .list; its key is its path below the shard; its lines are stripped.
     """
 
     sizes: Mapping[str, int]
@@ -71,7 +74,7 @@ def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
     """Return the shard that each trainer trains as a whole.
 
     A trainer keeps the shard of its index. If its index has no shard, because its pod ran only a pserver before, it
-    takes the first remaining shard. Args: shards: their number. indexes: the completion index of each trainer.
+    takes the first remaining shard. Args: shards: the number of shards. indexes: the completion index of each trainer.
     """
     left = [number for number in range(shards) if number not in {*indexes}]
     return [index if index < shards else left.pop(0) for index in indexes]
@@ -80,7 +83,7 @@ def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
 def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
     """Return the entries of all lists of a shard that name files: below ./data, or by an absolute path.
 
-    Other lists, for example of labels, are equal in all shards and are omitted.
+    Lists of anything else, for example of labels, are equal in all shards and are omitted.
     """
     pieces = []
     for name, lines in sorted(shard.lists.items()):
@@ -93,8 +96,9 @@ def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
 def divide(bases: Sequence[int], absent: Mapping[int, ShardLists]) -> list[Portion] | int:
     """Return the data of each trainer; or the number of an absent trainer's shard that has no list of training files.
 
-    Each file, the largest first, goes to the trainer with the fewest bytes so far. Of equal trainers the last one gets
-    it, because trainer 0 also saves. Args: bases: see assign_bases. absent: by shard, all shards that are not a base.
+    Each file, the largest first, goes to the trainer with the fewest bytes so far. If several trainers have equally
+    many bytes, the last of them gets the file, because trainer 0 also saves. Args: bases: see assign_bases. absent: the
+    shards that are not a base, by number.
     """
     dealt: list[list[Piece]] = [[] for _ in bases]
     found = {number: find_pieces(number, shard) for number, shard in absent.items()}

@@ -20,7 +20,8 @@ from launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, 
 from launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
 from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 
-MAX_FILES = 1_000_000  # maximum files in a shard; a larger number comes from links to directories that contain links
+# maximum number of files in a shard; only links to directories that contain links reach a larger number
+MAX_FILES = 1_000_000
 
 
 def read_split_count(marker: Path) -> int | None:
@@ -34,8 +35,8 @@ def read_split_count(marker: Path) -> int | None:
 def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
     """Copy this trainer's shard into `target` and return the number of files.
 
-    Raises: MissingInputError: there is no shard, no file in it, or this user may not read it. DataError: its files
-        are empty. VolumeError: it does not fit into the work directory.
+    Raises: MissingInputError: the shard does not exist, has no file, or is not readable for this user. DataError: the
+        files of the shard are empty. VolumeError: the shard does not fit into the work directory.
     """
     source = config.job_dir / str(trainer_id) / "data"
     advice = (
@@ -62,7 +63,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except shutil.Error as problem:  # a list of (source, target, text); the first entry is enough for a message
+    except shutil.Error as problem:  # it contains a list of (source, target, text); the first is enough for a message
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):
@@ -113,8 +114,8 @@ def find_bad_data(shard: Path) -> str:
     """Return why a shard has nothing to train with, or "". The files of a list, or of a shard without lists, may be
     empty.
 
-    Test lists are not checked, nor are files that only the config names: the trainer reports those. Hidden files and
-    files that are being removed do not count.
+    Test lists are not checked, and neither are files that only the config names: the trainer reports faults in them.
+    Hidden files and files that are being removed do not count.
 
     Raises: DataError: see walk_shard.
     """
@@ -137,7 +138,7 @@ def find_bad_data(shard: Path) -> str:
 
 
 def describe_refusal(path: Path, problem: OSError) -> str:
-    """Describe which part of a path this user may not read, which user owns it, and what to do."""
+    """Describe which part of a path this user may not read, which user owns that part, and what to do."""
     text = f"uid {os.getuid()} cannot read {path}: {problem.strerror}"
     last = os.R_OK | (os.X_OK if os.path.isdir(path) else 0)  # noqa: PTH112 - Path's fails below a locked directory
     needed = [*((place, os.X_OK) for place in reversed(path.parents)), (path, last)]
@@ -161,9 +162,9 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
-    """Copy this trainer's data to `target` unless they are there, and remove the data of its previous attempt.
+    """Copy this trainer's data to `target` unless `target` has them, and remove the data of its previous attempt.
 
-    Args: config: of the Job. record: of the attempt; it contains the absent trainers.
+    Args: config: the config of the Job. record: the attempt, with its absent trainers.
     Returns: a description of the copy.
     """
     layout = record.roles if record and record.absent else config.layout
@@ -197,9 +198,9 @@ def stage_shard(
 
 
 def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:
-    """Return the data of each trainer of an attempt with fewer trainers: together all shards, each file once.
+    """Return the data of each trainer of an attempt with fewer trainers; the trainers together have each file once.
 
-    Args: config: of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
+    Args: config: the config of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
     Raises: IndivisibleError: an absent trainer's shard has no list of its files. VolumeError, DataError.
     """
     bases = assign_bases(config.gradient_num, indexes)
@@ -229,7 +230,7 @@ def read_lists(shard: Path) -> ShardLists:
 
 
 def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
-    """Copy this trainer's files of absent trainers' shards, and add them to its lists.
+    """Copy the files that this trainer has of absent trainers' shards, and add these files to this trainer's lists.
 
     A test file that every shard contains is added only once. Returns: a description of the copy.
     """
@@ -255,7 +256,7 @@ def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
 
 
 def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> None:
-    """Remove the files of absent trainers' shards from `target`, and restore its own lists."""
+    """Remove the files of absent trainers' shards from `target`, and restore the lists of this trainer's shard."""
     own = config.job_dir / str(portion.base) / "data"
     for number in portion.others:
         shutil.rmtree(target / place_of(number), ignore_errors=True)
