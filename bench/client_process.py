@@ -1,7 +1,7 @@
 """A trainer of bench/pserver.py: the client of this project without a network to train.
 
 usage: bench/client_process.py dense|dense-shared NUMBER TRAINERS SERVERS PORT PARAMETERS
-       bench/client_process.py rows NUMBER TRAINERS SERVERS PORT ROWS
+       bench/client_process.py rows|rows-shared NUMBER TRAINERS SERVERS PORT ROWS
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def train_dense(number: int, trainers: int, servers: int, port: int, parameters:
     client.goodbye()
 
 
-def train_rows(number: int, trainers: int, servers: int, port: int, rows: int) -> None:
-    """Pull the rows of a batch and push their gradients in every round."""
-    client = SparseClient(list_services(servers, port), trainer_id=number, num_trainers=trainers)
+def train_rows(number: int, trainers: int, servers: int, port: int, rows: int, *, is_shared: bool) -> None:
+    """Pull the rows of a batch and push their gradients in every round; `is_shared`: see `train_dense`."""
+    services = list_services(servers, port)
+    own = {services[number][0]} if is_shared and number < servers else set()
+    client = SparseClient(services, trainer_id=number, num_trainers=trainers, own_addresses=own)
     client.join([ParameterSpec("w", rows * WIDTH, sparse_update=True, row_width=WIDTH)], SGD)
     client.initialise(np.zeros(rows * WIDTH if number == 0 else 0, np.float32))
     client.start_pass()
@@ -78,10 +80,9 @@ def draw(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.uint
 def main() -> None:
     """Do what the arguments say."""
     kind, *numbers = sys.argv[1:]
-    if kind == "rows":
-        train_rows(*map(int, numbers))
-    else:
-        train_dense(*map(int, numbers), is_shared=kind == "dense-shared")
+    what, _, shared = kind.partition("-")
+    train = {"dense": train_dense, "rows": train_rows}[what]
+    train(*map(int, numbers), is_shared=bool(shared))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ usage: bench/pserver.py [--only large small rows step growth] [--repeats N]
     growth  rounds a second against parameters, rows of the table and trainers
 
 The peers take no step. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
-the rows "own server shared" a trainer exchanges its third with the server that has its own address through memory.
+the cases "own server shared" a trainer exchanges its third with the server that has its own address through memory.
 """
 
 from __future__ import annotations
@@ -126,15 +126,23 @@ def bench_rows(repeats: int) -> None:
     count = min(ROWS_OF_A_BATCH, TABLE_ROWS // 2)
     # a pull brings numbers of rows and takes rows, a push brings both: a round of pyzmq has their mean each way
     there = count * (4 + 4 * WIDTH) // COUNT
-    groups = [start_peer("zmq", there), start_ours("rows", "rows", TABLE_ROWS)]
+    groups = [
+        start_peer("zmq", there),
+        start_ours("own server shared", "rows-shared", TABLE_ROWS),
+        start_ours("all over sockets", "rows", TABLE_ROWS),
+    ]
     try:
         run_interleaved(groups, find_rounds(groups[1]), repeats)
-        peer, ours = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
-        server, trainer = groups[1].peaks()
+        peer, *both = ([COUNT * count * rate / 1e6 for rate in group.rates] for group in groups)
         print(f"\ntable of {TABLE_ROWS:,} x {WIDTH}, {count:,} different rows a batch and trainer, SGD")
-        print(f"million rows a second pulled and pushed again: {spread(ours)}")
-        print(f"as many bytes each way by pyzmq, in one exchange instead of two: {spread(peer)}")
-        print(f"peak of a server {server:.0f} MB, of a trainer {trainer:.0f} MB", flush=True)
+        print(f"million rows a second, as many bytes each way by pyzmq in one exchange instead of two: {spread(peer)}")
+        for group, ours in zip(groups[1:], both, strict=True):
+            server, trainer = group.peaks()
+            print(
+                f"pulled and pushed again, {group.name}: {spread(ours)}; of pyzmq {spread(divide(ours, peer))}; "
+                f"peak of a server {server:.0f} MB, of a trainer {trainer:.0f} MB",
+                flush=True,
+            )
     finally:
         for group in groups:
             group.close()

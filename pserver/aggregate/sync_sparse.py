@@ -49,10 +49,6 @@ class SparseInbox:
         self.shard.catch_up()
         return self.shard.values.view("B").data
 
-    def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece in shared memory, which sparse services do not use."""
-        return -1
-
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Store a piece of a trainer's gradients, which have `length` bytes in all.
 
@@ -111,6 +107,7 @@ class SparseInbox:
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
         """Return the rows of each table, and the floats that follow them.
 
+        The row numbers are copied before they are checked: the trainer can change an array in shared memory.
         Raises: BugError: they are not rows of these tables.
         """
         numbers = whole.view(np.uint32)
@@ -121,7 +118,7 @@ class SparseInbox:
             raise BugError(f"an array of {numbers.size} numbers that names {counts} rows of {len(groups)} tables")
         rows = []
         for count, group in zip(counts, groups, strict=True):
-            rows.append(numbers[start : start + count])
+            rows.append(numbers[start : start + count].copy())
             start += count
             if not is_rising(rows[-1], group.rows):
                 raise BugError(f"the rows of parameter {group.settings.name} are not rising numbers below {group.rows}")

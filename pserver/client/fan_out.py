@@ -95,15 +95,15 @@ class FanOut:
     def send(self, channel: ServerChannel, piece: int) -> None:
         """Send one piece of the current request."""
         request = self._request
-        payload, flags = request.payload_for(channel, piece), request.flags
-        if payload and channel.memory is not None and request.op == Op.PUSH:
-            payload, flags = (), flags | MessageFlag.LOCAL
+        payload, flags, argument = request.payload_for(channel, piece), request.flags, request.argument
+        if request.op == Op.PUSH and (length := channel.measure_local(payload)):
+            payload, flags, argument = (), flags | MessageFlag.LOCAL, length
         message = Message(
             request.op,
             channel.session,
             self._trainer,
             channel.sequence,
-            request.argument,
+            argument,
             flags,
             request.note_for(channel, piece),
             payload,

@@ -33,6 +33,7 @@ from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 GOODBYE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
 LINGER = 1.0  # seconds for the last messages to be sent
+MOST_SHARED_ROWS = 16 << 20  # bytes of the rows of a batch that pass through shared memory; longer arrays do not
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,13 @@ class ModelSetup:
         """The number of elements of all parameters that are not static."""
         return partition.count_elements(self.parameters)
 
+    def shared_bytes(self, elements: int) -> int:
+        """Return the length of the memory, for each direction, that a trainer shares with a service.
+
+        Args: elements: number of elements on the service. A batch uses few rows of them.
+        """
+        return min(4 * elements, MOST_SHARED_ROWS) if "by_rows" in self.note else 4 * elements
+
     def describe(self) -> dict[str, Any]:
         """Return the part of a hello by which a service compares the models of two trainers."""
         settings = hashlib.sha256(json.dumps(self.note, sort_keys=True).encode()).hexdigest()[:16]
@@ -111,7 +119,7 @@ class JoinRequest(ServiceRequest):
     def __init__(self, options: ClientOptions, model: ModelSetup, channels: Sequence[ServerChannel]) -> None:
         super().__init__(Op.HELLO, "join")
         self._options, self._channels = options, channels
-        self._model = model.describe()
+        self._model, self._description = model, model.describe()
 
     def interruption(self) -> PaddleError | None:
         """Return an error if this trainer must not join these services, or None."""
@@ -121,13 +129,13 @@ class JoinRequest(ServiceRequest):
         """Return the hello to a service."""
         is_near = channel.connection.host in self._options.own_addresses and channel.layout.size
         if is_near and channel.memory is None:  # a repeated hello offers the same memory as the first one
-            channel.memory = SharedMemory.make(4 * channel.layout.size)
+            channel.memory = SharedMemory.make(self._model.shared_bytes(channel.layout.size))
         service = self._channels.index(channel)
         return {
             "job": self._options.job,
             "attempt": self._options.attempt_of(service),
             **self._options.introduce(),
-            **self._model,
+            **self._description,
             "service": service,
             "services": len(self._channels),
             "memory": channel.memory.offer if channel.memory else None,

@@ -73,18 +73,24 @@ class ServerChannel:
         self.connection.send(message)
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
-        """Return a piece of this service's elements as bytes, in shared memory if there is any.
+        """Return a piece of this service's elements as bytes, in shared memory if there is enough.
 
         Otherwise see `VectorLayout.gather`.
         """
-        if self.memory is None:
+        if self.memory is None or len(self.memory.outbox) < 4 * self.layout.size:
             return self.layout.gather(flat, piece)
         target = protocol.cut(self.memory.outbox, piece)
         self.layout.copy(flat, piece, target)
         return (target,)
 
+    def measure_local(self, payload: Sequence[Buffer]) -> int:
+        """Return the length in bytes of a payload in shared memory; 0: it is not there, or it is empty."""
+        if self.memory is None or len(payload) != 1 or not self.memory.holds(payload[0]):
+            return 0
+        return len(payload[0])
+
     def payload_of(self, answer: Message) -> memoryview:
         """Return the array of a message, empty if it has none."""
         if answer.flags & MessageFlag.LOCAL and self.memory is not None:
-            return protocol.cut(self.memory.inbox, answer.piece)
+            return protocol.cut_local(self.memory.inbox, answer)
         return memoryview(answer.payload[0]) if answer.payload else memoryview(b"")

@@ -18,7 +18,6 @@ For a batch only the numbers of its rows and these rows are transferred.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from kernels.tables import RowIds
 from pserver.client.membership import JobMember, ModelSetup
 from pserver.client.request import FetchVector, ServiceRequest
 from pserver.client.server_channel import ServerChannel
-from pserver.client.sparse_rows import PullRows, RowTargets, SendRows, SparseRows
+from pserver.client.sparse_rows import NO_MEMORY, PullRows, RowTargets, SendRows, SparseRows
 from pserver.optim.settings import Array, Optimization, ParameterSpec
 from pserver.store.model_setup import describe_setup
 from pserver.store.snapshot import CheckpointState
@@ -34,14 +33,13 @@ from pserver.wire.protocol import Fetch, Op
 
 
 class SparseClient(JobMember):
-    """A trainer's connection to all sparse services of a job; it uses no shared memory.
+    """A trainer's connection to all sparse services of a job.
 
     Args: see `JobMember`.  Raises, thread safety: see `Client`.
     """
 
     def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
         super().__init__(services, **options)
-        self._options = dataclasses.replace(self._options, own_addresses=())
         self._rows = SparseRows((), len(services))
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
@@ -139,7 +137,14 @@ class SparseClient(JobMember):
         """Return the array of each service: its rows of a batch and their gradients."""
         dealt = self._rows.deal(rows)
         return {
-            channel: self._rows.gather(service, dealt, rows, gradients, in_place=in_place)
+            channel: self._rows.gather(
+                service,
+                dealt,
+                rows,
+                gradients,
+                in_place=in_place,
+                shared=channel.memory.outbox if channel.memory else NO_MEMORY,
+            )
             for service, channel in self._list_services()
         }
 

@@ -20,6 +20,8 @@ from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, Fetch, Message, Op
 from runtime.errors import BugError
 
+NO_MEMORY = memoryview(b"")
+
 
 class SparseRows:
     """The rows of all tables of a job, by service.
@@ -78,7 +80,10 @@ class SparseRows:
 
     def name_rows(self, service: int, dealt: Sequence[Dealt]) -> memoryview:
         """Return the array of a service's row numbers, in reused memory."""
-        return self._name(service, dealt, 0)[0].view("B").data
+        counts = _count_rows(service, dealt)
+        array = self._outbox(service, len(counts) + sum(counts))
+        self._name(service, dealt, counts, array)
+        return array
 
     def gather(
         self,
@@ -88,12 +93,18 @@ class SparseRows:
         gradients: Sequence[Array],
         *,
         in_place: bool,
+        shared: memoryview = NO_MEMORY,
     ) -> memoryview:
         """Return the array of a service's row numbers and their gradients, in reused memory.
 
-        Args: see `SparseClient.begin_push_rows`.
+        Args: see `SparseClient.begin_push_rows`.  shared: memory that the service reads, too; the array is in it if it
+            is long enough.
         """
-        body, start = self._name(service, dealt, self.count_bytes(service, dealt) // 4)
+        counts = _count_rows(service, dealt)
+        start = len(counts) + sum(counts)
+        array = self._outbox(service, start + self.count_bytes(service, dealt) // 4, shared)
+        self._name(service, dealt, counts, array)
+        body = np.frombuffer(array, np.float32)
         for number, gradient in enumerate(gradients):
             one = dealt[number]
             order = one.order[one.starts[service] : one.starts[service + 1]]
@@ -101,24 +112,29 @@ class SparseRows:
             target = body[start : start + size].reshape(-1, gradient.shape[1])
             take_rows(gradient, rows[number].take(order) if in_place else order, target)
             start += size
-        return body.view("B").data
+        return array
 
-    def _name(self, service: int, dealt: Sequence[Dealt], floats: int) -> tuple[Array, int]:
-        """Return an array with a service's row numbers and space for their elements, and the start of that space."""
-        counts = [one.starts[service + 1] - one.starts[service] for one in dealt]
-        body = self._outbox(service, len(counts) + sum(counts) + floats)
-        numbers = body.view(np.uint32)
+    def _name(self, service: int, dealt: Sequence[Dealt], counts: Sequence[int], array: memoryview) -> None:
+        """Write a service's row numbers to the beginning of an array."""
+        numbers = np.frombuffer(array, np.uint32)
         numbers[: len(counts)] = counts
         start = len(counts)
         for one, count in zip(dealt, counts, strict=True):
             numbers[start : start + count] = one.local[one.starts[service] : one.starts[service + 1]]
             start += count
-        return body, start
 
-    def _outbox(self, service: int, length: int) -> Array:
+    def _outbox(self, service: int, length: int, shared: memoryview = NO_MEMORY) -> memoryview:
+        """Return memory for `length` numbers of 4 bytes."""
+        if 4 * length <= len(shared):
+            return shared[: 4 * length]
         if service not in self._outboxes or len(self._outboxes[service]) < length:
             self._outboxes[service] = np.empty(length + length // 4, np.float32)
-        return self._outboxes[service][:length]
+        return self._outboxes[service][:length].view("B").data
+
+
+def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
+    """Return the number of a service's rows of each table."""
+    return [one.starts[service + 1] - one.starts[service] for one in dealt]
 
 
 class SendRows(ServiceRequest):

@@ -13,7 +13,7 @@ from pserver.aggregate.staleness import StalenessLimits
 from pserver.server.admission import Identity
 from pserver.server.stragglers import BarrierLog, Stragglers
 from pserver.server.trainer_session import Outgoing, TrainerSession
-from pserver.wire.protocol import NOTHING, Message, Op
+from pserver.wire.protocol import NOTHING, Message, MessageFlag, Op
 from runtime import glog
 from runtime.errors import BugError
 
@@ -85,6 +85,7 @@ class ServiceState:
 
 
 def length_of(message: Message) -> int:
-    """Return the length in bytes of an array of rows: the number in the message, or the length of its payload."""
-    length = message.note.get("bytes", sum(memoryview(part).nbytes for part in message.payload))
+    """Return the length in bytes of an array of rows: the number in its note, or the length of its only piece."""
+    piece = message.argument if message.flags & MessageFlag.LOCAL else sum(map(len, message.payload))
+    length = message.note.get("bytes", piece)
     return length if isinstance(length, int) else -1

@@ -94,13 +94,10 @@ class TrainerSession:
             request.answers.clear()
         request.pieces.add(message.piece)
 
-    def payload_of(self, message: Message, length: int | None = None) -> memoryview:
-        """Return the array of a message, from the message itself or from the shared memory.
-
-        Args: length: in bytes, of an array in shared memory.
-        """
-        if message.flags & MessageFlag.LOCAL and self.memory is not None and length is not None:
-            return protocol.cut(self.memory.outbox, message.piece)[: max(length, 0)]
+    def payload_of(self, message: Message) -> memoryview:
+        """Return the array of a message, from the message itself or from the shared memory."""
+        if message.flags & MessageFlag.LOCAL and self.memory is not None:
+            return protocol.cut_local(self.memory.outbox, message)
         return memoryview(message.payload[0] if message.payload else b"")
 
     # ----- Answers -----
@@ -129,13 +126,13 @@ class TrainerSession:
         flags |= MessageFlag.ANSWER
         parts: tuple[memoryview, ...] = () if payload is None else (payload,)
         shared = protocol.cut(self.memory.inbox, piece) if self.memory is not None else memoryview(b"")
-        if payload is not None and payload.nbytes == len(shared) > 0:
-            shared[:] = payload
+        argument = 0
+        if payload is not None and 0 < payload.nbytes <= len(shared):
+            argument = payload.nbytes
+            shared[:argument] = payload
             flags, parts = flags | MessageFlag.LOCAL, ()
         request = self.request
-        answer = Message(
-            op, self.session, self.number, request.sequence, flags=flags, note=note, payload=parts, piece=piece
-        )
+        answer = Message(op, self.session, self.number, request.sequence, argument, flags, note, parts, piece)
         request.answers[piece] = answer
         return self.names[0], answer
 

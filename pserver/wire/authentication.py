@@ -24,7 +24,7 @@ import hmac
 import struct
 
 MAGIC = b"PDLP"
-VERSION = 4
+VERSION = 5
 RECORD_BYTES = 64
 NONCE_BYTES = 32
 TOKEN_BYTES = 16  # bytes of a connection's name without its last byte, the kind

@@ -99,7 +99,7 @@ class MessageFlag:
     ANSWER = 1
     FATAL = 2  # an ERROR after which the job cannot continue
     CHECKPOINT = 4  # in a PUSH: its trainer requests a checkpoint after this batch; in an answer: a checkpoint is due
-    LOCAL = 8  # the payload is in the shared memory and not in the message
+    LOCAL = 8  # the payload is in the shared memory and not in the message; the argument is its length in bytes
     KEEP = 16  # in a PUSH or COMMIT: its trainer keeps its values; the answer contains none
     PREPARED = 32  # in an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
 
@@ -152,6 +152,11 @@ def piece_elements() -> int:
 def cut(array: memoryview, piece: int) -> memoryview:
     """Return a piece of the bytes of an array."""
     return array[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]
+
+
+def cut_local(shared: memoryview, message: Message) -> memoryview:
+    """Return the payload of a message with the flag LOCAL; it never reaches into the next piece."""
+    return cut(shared, message.piece)[: max(message.argument, 0)]
 
 
 def session_of(job: str, attempt: str) -> bytes:

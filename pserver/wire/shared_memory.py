@@ -81,6 +81,10 @@ class SharedMemory:
             return None
         return cls(memory, length, offer)
 
+    def holds(self, array: bytes | bytearray | memoryview) -> bool:
+        """Return whether an array is in this memory."""
+        return isinstance(array, memoryview) and array.obj is self._memory
+
     def close(self) -> None:
         """Close the creator's file descriptor; the memory is released with its last view."""
         os.close(int(self.offer["file"]))

@@ -51,7 +51,7 @@ class AsyncPushes:
         pass_number = views.read_pass(message.note)
         is_new = push > self._sessions.roster.last_push(number)
         if is_new:
-            gradient = trainer.payload_of(message, steps.piece_bytes(message.piece))
+            gradient = trainer.payload_of(message)
             steps.add(number, message.piece, gradient, message.samples, message.flags, length_of(message))
         trainer.take(message, f"pushed batch {push} in pass {pass_number}")
         progress.pushed, progress.keeps_values = now, bool(message.flags & MessageFlag.KEEP)

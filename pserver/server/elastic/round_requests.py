@@ -70,7 +70,7 @@ class RoundRequests:
         rounds, progress, number = self.rounds, trainer.progress, trainer.number
         key, pass_number = views.read_key(message.note), views.read_pass(message.note)
         told = self._refuse_waiting(f"goes on to {key}", key.epoch) if rounds.skip(number, key) else []
-        gradient = trainer.payload_of(message, rounds.rounds.piece_bytes(message.piece))
+        gradient = trainer.payload_of(message)
         is_first, is_repeated = rounds.open is None, key == rounds.prepared
         one = GradientPiece(message.piece, gradient, message.samples, length_of(message))
         is_prepared = rounds.add(number, key, one, pass_number)

@@ -42,7 +42,7 @@ class Gradients:
         rounds = state.rounds
         if rounds is None or not state.in_pass or progress.has_finished_pass:
             raise BugError(f"{trainer} pushes a gradient outside of a pass")
-        gradient = trainer.payload_of(message, rounds.piece_bytes(message.piece))
+        gradient = trainer.payload_of(message)
         if not rounds.is_open:
             state.stall_due = now + STALL_PERIOD
             self._round_began = now

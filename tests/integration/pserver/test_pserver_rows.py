@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from pserver.client import membership
 from pserver.client.fan_out import FanOut
 from pserver.client.server_channel import ServerChannel
 from pserver.client.sparse_client import SparseClient
@@ -30,8 +31,8 @@ def row_client():
     """Make clients; they are closed in the end."""
     made = []
 
-    def build(services, trainer_id=0, num_trainers=1):
-        options = {"peer_timeout": 15.0, "connect_timeout": 30.0, "wait_timeout": 30.0}
+    def build(services, trainer_id=0, num_trainers=1, own_addresses=()):
+        options = {"peer_timeout": 15.0, "connect_timeout": 30.0, "wait_timeout": 30.0, "own_addresses": own_addresses}
         made.append(SparseClient(services, trainer_id=trainer_id, num_trainers=num_trainers, **options))
         return made[-1]
 
@@ -73,9 +74,9 @@ def matrices(values, tables=TABLES):
     return found
 
 
-def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=lambda: None):
+def train(row_client, services, trainer, trainers, passes, settings=SGD, pause=lambda: None, own=()):
     """Train on passes of batches; a gradient is the pulled row times a number, plus noise."""
-    client = row_client(services, trainer, trainers)
+    client = row_client(services, trainer, trainers, own)
     client.join(TABLES, settings)
     client.initialise(first_values()) if trainer == 0 else client.initialise(np.empty(SIZE, np.float32))
     mine = np.full(SIZE, np.nan, np.float32)  # what was not pulled must not be looked at
@@ -119,7 +120,7 @@ def expect(passes, trainers, settings=SGD):
     return shard.values
 
 
-def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, jitter=None):
+def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, jitter=None, own=lambda trainer: ()):
     trainers = len(passes)
     port = tools.find_ports(ports + 1)
     flags = [f"--ports_num_for_sparse={ports}"]
@@ -129,7 +130,9 @@ def run(pserver, crowd, row_client, tools, hosts, ports, passes, settings=SGD, j
     services = [(server.host, server.port + 1 + number) for server in servers for number in range(ports)]
     for trainer in reversed(range(trainers)):
         crowd.start(
-            trainer, train, row_client, services, trainer, trainers, passes[trainer], settings, jitter or (lambda: None)
+            trainer,
+            *(train, row_client, services, trainer, trainers, passes[trainer], settings, jitter or (lambda: None)),
+            own(trainer),
         )
     crowd.join()
     assert crowd.errors == {}
@@ -144,6 +147,41 @@ def test_tables_train_as_dense_parameters_do_bit_for_bit_on_any_servers(
     passes = [[draw(trainer, 6)[:4], draw(trainer, 6)[4:]] for trainer in range(3)]
     values = run(pserver, crowd, row_client, tools, hosts, ports, passes)
     assert values.tobytes() == expect(passes, 3).tobytes()
+
+
+def test_rows_through_shared_memory_give_the_same_bits(pserver, crowd, row_client, tools):
+    """Trainers 0 and 1 share memory with one server each, trainer 2 with none."""
+    passes = [[draw(trainer, 6)] for trainer in range(3)]
+    own = {0: ["127.0.0.1"], 1: ["127.0.0.2"], 2: []}
+    values = run(pserver, crowd, row_client, tools, 2, 2, passes, own=own.__getitem__)
+    assert values.tobytes() == expect(passes, 3).tobytes()
+
+
+@pytest.mark.parametrize("most", [0, 4096, 2_000_000, membership.MOST_SHARED_ROWS])
+def test_rows_that_are_too_long_for_the_shared_memory_are_sent(pserver, row_client, monkeypatch, most):
+    """The memory has room for none of a batch's rows, for some of their pieces, or for all."""
+    monkeypatch.setattr(membership, "MOST_SHARED_ROWS", most)
+    table = ParameterSpec("wide", 12_000 * 130, sparse_update=True, row_width=130)
+    server = pserver("--ports_num_for_sparse=1")
+    client = row_client([(server.host, server.port + 1)], own_addresses=[server.host])
+    client.join([table], SGD)
+    values = np.arange(table.size, dtype=np.float32)
+    client.initialise(values)
+    client.start_pass()
+    for count in (5, 12_000, 3_000, 5):
+        rows = np.arange(0, 12_000, 12_000 // count, dtype=np.uint32)
+        got = np.empty((len(rows), 130), np.float32)
+        client.pull([rows], [got], in_place=False)
+        assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
+        client.begin_push_rows([rows], [got], 1, in_place=False)
+        client.finish_push_rows()
+        values.reshape(-1, 130)[rows] -= np.float32(0.1) * values.reshape(-1, 130)[rows]
+    client.begin_end_of_pass()
+    client.finish_end_of_pass()
+    every = np.empty_like(values)
+    client.fetch(every)
+    assert every.tobytes() == values.tobytes()
+    client.goodbye()
 
 
 def test_trainers_that_finish_a_pass_early_leave_the_rows_to_the_others(pserver, crowd, row_client, tools):

@@ -55,6 +55,16 @@ def test_a_round_steps_when_every_trainer_has_pushed():
     assert rounds.shard.values.tolist()[6:8] == [6 - 11, 7 - 22] and rounds.shard.values.tolist()[20:23] == [15, 16, 17]
 
 
+def test_row_numbers_that_change_after_the_check_have_no_effect():
+    """An array in shared memory still belongs to the trainer: a number beyond the table would write anywhere."""
+    rounds = SparseRounds(shard())
+    content = bytearray(array([3], [], more=[1, 2]))
+    add(rounds, 0, content)
+    content[8:12] = (2**31).to_bytes(4, "little")
+    rounds.step([0], [0])
+    assert rounds.shard.values.tolist()[6:8] == [6 - 1, 7 - 2]
+
+
 def test_a_long_array_comes_in_pieces_in_any_order(monkeypatch):
     monkeypatch.setattr(protocol, "PIECE_BYTES", 1 << 20)
     table = [ParameterSpec("wide", 3000 * 100, sparse_update=True, row_width=100)]

@@ -179,3 +179,15 @@ def welcome(**changes):
 def test_a_wrong_answer_to_a_hello_is_explained(answer, part):
     assert part in protocol.find_fault(answer, "j", "1")
     assert protocol.find_fault(welcome(), "j", "1") is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "length"), [(0, 0), (3, 3), (4, 4), (5, 4), (1 << 62, 4), (-1, 0), (-(1 << 62), 0)]
+)
+def test_a_payload_in_shared_memory_never_reaches_beyond_its_piece(monkeypatch, argument, length):
+    monkeypatch.setattr(protocol, "PIECE_BYTES", 4)
+    shared = memoryview(bytes(range(10)))
+    one = Message(Op.PUSH, b"12345678", 0, 1, argument, MessageFlag.LOCAL, piece=1)
+    assert bytes(protocol.cut_local(shared, one)) == bytes(range(4, 8))[:length]
+    assert len(protocol.cut_local(shared, one._replace(piece=2))) <= 2
+    assert len(protocol.cut_local(shared, one._replace(piece=2**32 - 1))) == 0
