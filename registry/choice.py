@@ -1,4 +1,4 @@
-"""Choose the registry from the flags, and the job's name in it."""
+"""Choose the registry (etcd or a directory) and the job's name from the flags of a program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 def open_registry(endpoints: Sequence[str], directory: Path | None, job: str, ttl: float = 5.0) -> Registry:
     """Return the registry of a job.
 
-    Args: endpoints: of etcd; ignored if there is a directory.  ttl: seconds after which the claims of a silent process
-        expire.
+    Args: endpoints: the members of etcd; ignored if `directory` is given.  ttl: seconds after which the claims of a
+        silent process expire.
     Raises: UsageError: an endpoint is malformed.  ConfigError: the library for etcd is not installed.
         PeerUnreachableError: etcd does not answer.
     """
@@ -48,7 +48,7 @@ def import_etcd(module: str) -> Any:
 def name_job(flag: str, environment: str, name: str = "job") -> str:
     """Return the name of the job: the value of the flag called `name`, or of the environment.
 
-    Raises: UsageError: it cannot be a part of a path or key.
+    Raises: UsageError: the name cannot be a part of a path or key.
     """
     job = flag or environment or DEFAULT_JOB
     if not _JOB.fullmatch(job):

@@ -1,7 +1,8 @@
 """A registry in a directory of one machine: `--store_dir`.
 
-KEY@TOKEN    a claim, created exclusively; the largest TOKEN of a key holds it. Only its owner changes its content and
-             times: {"value": "...", "ttl": 5.0, "is_over": false}. It is empty until the owner has taken over.
+KEY@TOKEN    a claim, created exclusively; the claim with the largest TOKEN holds KEY. Only the owner of a claim changes
+             its content and times: {"value": "...", "ttl": 5.0, "is_over": false}. The file is empty until the owner
+             has taken over.
 KEY=TOKEN    a key without lease: {"value": "...", "through": "ps/0"}; TOKEN belongs to the claim of "ps/0" that was
              used to write it
 
@@ -33,7 +34,7 @@ from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeErro
 
 MOST_FILES = 100_000  # maximum file names in the directory
 MOST_FILE_BYTES = 6 * MOST_VALUE_BYTES + 1024  # JSON may use up to six bytes for each character
-MOST_TTL = 3600.0  # maximum seconds that are accepted in another process's claim
+MOST_TTL = 3600.0  # maximum time to live, in seconds, that is accepted in another process's claim
 LOOKS = 20  # maximum attempts to read a directory whose files are being replaced
 CLAIM, VALUE = "@", "="
 
@@ -57,7 +58,7 @@ class ClaimFile:
     """The content of a claim file; it changes whenever its owner renews it."""
 
     renewed: int  # modification time of the file in nanoseconds
-    value: str | None = None  # None: its owner has not taken over yet
+    value: str | None = None  # None: the owner of the claim has not taken over yet
     ttl: float | None = None
     is_over: bool = False
 
@@ -142,7 +143,7 @@ class DirectoryRegistry:
         return found
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing: a directory has no connection to close."""
 
     # -----
 
@@ -160,8 +161,8 @@ class DirectoryRegistry:
     def _is_held(self, key: str, token: int, claim: ClaimFile, now: float) -> bool:
         """Return whether a claim has not expired; its content and the time are stored for the next call.
 
-        Args: now: time before the file was read: if this process is frozen in between, the owner may have renewed
-            unseen.
+        Args: now: time before the file was read. After a freeze, a later time would make a claim that was renewed look
+            expired.
         """
         with self._lock:
             before = self._seen.get(key)
@@ -188,7 +189,7 @@ class DirectoryClaim:
         """Create the claim, rewrite the keys of the earlier claim under the new token, then write the value into the
         claim.
 
-        Raises: FileExistsError, LeaseLostError: another process has it.  DamagedError, OSError.
+        Raises: FileExistsError, LeaseLostError: another process has the claim.  DamagedError, OSError.
         """
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         self._check()
@@ -320,7 +321,7 @@ def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
 def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
     """Return a key without lease, or None if it was written only through claims that other processes have taken over.
 
-    Raises: DamagedError.  FileNotFoundError: it was replaced in between.
+    Raises: DamagedError.  FileNotFoundError: the file was replaced while it was read.
     """
     token = names.values[key][-1]
     value, through = _read_value_file(directory, key, token)
@@ -360,7 +361,7 @@ def write_staging(directory: Path, content: Mapping[str, Any]) -> Path:
 
 @contextmanager
 def volume_errors(directory: Path) -> Iterator[None]:
-    """Turn errors of the system about the directory into VolumeError."""
+    """Turn errors of the operating system about the directory into VolumeError."""
     try:
         yield
     except OSError as exc:

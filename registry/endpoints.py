@@ -1,4 +1,4 @@
-"""An etcd at `--etcd_endpoints`: several members, of which any may answer, over HTTP with etcd3gw."""
+"""The etcd at `--etcd_endpoints`: any of its members may answer, over HTTP with etcd3gw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runtime.errors import PeerUnreachableError, UsageError
 REQUEST_S = 5.0  # seconds for an answer of one endpoint
 FIRST_S = 15.0  # seconds for the first answer of any endpoint when a program starts
 PAUSE_S = 0.3  # seconds between two attempts
-WATCH_S = 1.0  # seconds of one watch; changes between two watches are seen by the read in between
+WATCH_S = 1.0  # seconds of one watch; the read before each watch finds the changes between two watches
 PAGE = 10_000  # maximum keys of one request
 LEAST_TTL_S = 2  # seconds of a lease; etcd lengthens shorter ones
 
@@ -37,7 +37,7 @@ class EtcdEndpoints:
 
     Thread safety: any thread may use `call`.
 
-    Args: endpoints: http://host:port each.
+    Args: endpoints: addresses of the form http://host:port.
     Raises: UsageError: an endpoint is malformed.
     """
 
@@ -118,14 +118,14 @@ def encode(text: str) -> str:
 def decode(text: str) -> str:
     """Return a key or value of an answer.
 
-    Raises: ValueError: it is not text.
+    Raises: ValueError: the key or value is not text.
     """
     # called a million times when a leader loads its state; b64decode takes twice as long
     return binascii.a2b_base64(text).decode()
 
 
 def made_at(key: str, revision: int) -> dict[str, Any]:
-    """Return the condition that a key was created at a revision; 0: that it does not exist."""
+    """Return the condition that a key was created at a revision; revision 0 means that the key does not exist."""
     return {"key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
 
 
@@ -157,7 +157,7 @@ def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
 
 
 def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
-    """Wait until a key may have changed, or `seconds`, at most WATCH_S.
+    """Wait until a key may have changed, but at most `seconds` and at most WATCH_S.
 
     Raises: PeerUnreachableError.
     """

@@ -25,7 +25,7 @@ _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 class Entry(NamedTuple):
     """An existing key.
 
-    The token of a claim grows with every later claim of the same key; other tokens have no order.
+    The token of a claim grows with every later claim of the same key; the tokens of keys without a claim have no order.
     """
 
     value: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Claim(Protocol):
-    """A key that this process holds, until it is lost.
+    """A key that this process holds until its claim expires or is released.
 
     Attributes: key, token: see `Entry`.  valid_until: in seconds of `time.monotonic`; no other process holds the key
         before that time. Every `renew` extends it.
@@ -51,7 +51,7 @@ class Claim(Protocol):
     def renew(self) -> None:
         """Extend the claim by another time to live.
 
-        Raises: LeaseLostError: another process may hold it.  PeerUnreachableError, VolumeError: a repetition may
+        Raises: LeaseLostError: another process may hold the key.  PeerUnreachableError, VolumeError: another call may
             succeed.
         """
 
@@ -62,8 +62,7 @@ class Claim(Protocol):
         """
 
     def put(self, key: str, value: str) -> None:
-        """Write another key, which stays when the claim ends. Each key must always be written through claims of the
-        same key.
+        """Write another key, which stays when the claim ends. Always write a given key through claims of one fixed key.
 
         Raises: LeaseLostError: the write may or may not have taken effect.  PeerUnreachableError, VolumeError.
         """
@@ -112,14 +111,14 @@ def check_key(key: str) -> str:
     Raises: BugError: the key is malformed.
     """
     if not _KEY.fullmatch(key):
-        raise BugError(f"'{key[:100]}' is no key of the registry")
+        raise BugError(f"'{key[:100]}' is not a valid key of the registry")
     return key
 
 
 def check_value(key: str, value: str) -> str:
     """Return the value if it is not too long.
 
-    Raises: BugError: it is too long.
+    Raises: BugError: the value is too long.
     """
     if len(value.encode()) > MOST_VALUE_BYTES:
         raise BugError(f"the value of {key} has more than {MOST_VALUE_BYTES} bytes")

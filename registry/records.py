@@ -21,8 +21,8 @@ _MOST_PATH, _MOST_NAME = 4096, 64  # characters
 class CheckpointRecord:
     """The newest snapshot of a parameter server.
 
-    uuid: the end of the file's name.  crc32: of the file.  step: of its optimiser.  timestamp: in nanoseconds of the
-    server's clock, for users.
+    uuid: the end of the file's name.  crc32: checksum of the file.  step: number of the optimiser's steps.
+    timestamp: in nanoseconds of the server's clock, for users.
     """
 
     uuid: str
@@ -33,7 +33,7 @@ class CheckpointRecord:
 
     @property
     def value(self) -> str:
-        """The value of its key."""
+        """The snapshot as the value of its key in the registry."""
         return json.dumps(asdict(self))
 
 
@@ -41,7 +41,7 @@ class CheckpointRecord:
 class JobEnd:
     """How a job has ended.
 
-    reason: of the failure; empty if all passes are done.  discarded: tasks that were not trained.
+    reason: why the job has failed; empty if all passes are done.  discarded: tasks that were not trained.
     """
 
     reason: str = ""
@@ -49,7 +49,7 @@ class JobEnd:
 
     @property
     def value(self) -> str:
-        """The value of its key."""
+        """The end of the job as the value of its key in the registry."""
         phase, said = ("failed", self.reason) if self.reason else ("done", self.discarded)
         return json.dumps({"phase": phase, "reason": glog.clean(said, MOST_REASON)})
 
@@ -98,7 +98,7 @@ def read_job_end(value: str) -> JobEnd:
     fields = _parse(JOB_END, value)
     phase, reason = fields.get("phase"), fields.get("reason")
     if phase not in ("done", "failed") or not isinstance(reason, str):
-        raise _describe_damage(JOB_END, "does not say how")
+        raise _describe_damage(JOB_END, "does not say how the job has ended")
     said = glog.clean(reason, MOST_REASON)
     return JobEnd(discarded=said) if phase == "done" else JobEnd(said or "its master does not say why")
 

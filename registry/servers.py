@@ -24,8 +24,8 @@ NOTE_S = 10.0  # seconds between two log lines about the wait
 class ServerRecord:
     """A parameter server.
 
-    Attributes: incarnation: the token of its claim; a later server with the same index has a larger one.  ports: for
-        dense parameters; empty while it starts.
+    Attributes: incarnation: the token of the server's claim; a later server with the same index has a larger token.
+        ports: ports for dense parameters; empty while the server starts.
     """
 
     index: int
@@ -41,7 +41,7 @@ class ServerRecord:
 
     @property
     def value(self) -> str:
-        """The value of its key."""
+        """The server as the value of its key in the registry."""
         return json.dumps({"host": self.host, "ports": self.ports, "sparse_ports": self.sparse_ports})
 
 
@@ -132,7 +132,7 @@ def read_record(index: int, incarnation: int, value: str) -> ServerRecord:
     if not isinstance(host, str) or not 0 < len(host) <= 253 or not host.isprintable() or " " in host:
         raise _damaged(index, "without a host")
     if not _are_ports(ports) or not _are_ports(sparse):
-        raise _damaged(index, "whose ports are none")
+        raise _damaged(index, "without valid ports")
     return ServerRecord(index, incarnation, host, tuple(ports or ()), tuple(sparse or ()))
 
 

@@ -399,7 +399,7 @@ def test_a_claim_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
 def test_a_key_that_is_none_is_refused(tmp_path: Path, key: str) -> None:
     registry = DirectoryRegistry(tmp_path, TTL)
     for call in (registry.claim, registry.put, registry.put_new):
-        with pytest.raises(BugError, match="is no key"):
+        with pytest.raises(BugError, match="is not a valid key"):
             call(key, "")
 
 
