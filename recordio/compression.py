@@ -20,9 +20,9 @@ class PayloadError(Exception):
 
 
 def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytearray:
-    """Return a payload in its form in the file.
+    """Return a payload in the compressed form that the file stores.
 
-    Raises: ConfigError: it is Snappy, and cramjam is not installed.
+    Raises: ConfigError: the compression is Snappy, and cramjam is not installed.
     """
     if compression == Compression.NONE:
         return raw
@@ -35,7 +35,7 @@ def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytear
 def decompress(payload: bytes, compression: Compression, most: int) -> bytes:
     """Return the decompressed payload, at most `most` bytes.
 
-    Raises: PayloadError: it is damaged, or has more bytes.  ConfigError: see `compress`.
+    Raises: PayloadError: the payload is damaged, or has more than `most` bytes.  ConfigError: see `compress`.
     """
     return _DECOMPRESSORS[compression](payload, most)
 
@@ -43,7 +43,7 @@ def decompress(payload: bytes, compression: Compression, most: int) -> bytes:
 def load_cramjam() -> Any:
     """Return the Snappy module.
 
-    Raises: ConfigError: it is not installed.
+    Raises: ConfigError: cramjam is not installed.
     """
     try:
         return importlib.import_module("cramjam")
@@ -97,11 +97,11 @@ def measure_snappy(payload: bytes) -> int:
         kind, body = payload[at], at + 4
         at = body + int.from_bytes(payload[at + 1 : body], "little")
         if at > len(payload) or (kind <= 1 and at < body + 4):
-            raise PayloadError("it ends inside of a frame of Snappy")
-        if kind <= 1:  # after 4 bytes of CRC-32C; kind 0 is compressed and begins with its size, kind 1 is uncompressed
+            raise PayloadError("it ends inside a frame of Snappy")
+        if kind <= 1:  # data after 4 bytes of CRC-32C: kind 0 is compressed and begins with its size, kind 1 is not
             total += _read_varint(payload[body + 4 : at]) if kind == 0 else at - body - 4
         elif kind < 0x80 or (kind == 0xFF and payload[body:at] != _SNAPPY_BEGINNING[4:]):
-            raise PayloadError(f"it has a frame of a kind that Snappy has not ({kind})")
+            raise PayloadError(f"it has a frame of a kind that Snappy does not define ({kind})")
     return total
 
 

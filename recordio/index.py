@@ -15,7 +15,7 @@ from recordio.layout import HEADER, MAGIC_BYTES, ChunkIndex, parse_header
 from runtime.errors import MissingInputError, PaddleError, reading_error
 from runtime.regular_files import open_regular
 
-MOST_CHUNKS = 1 << 20  # of a file: an index of them takes 0.3 GB
+MOST_CHUNKS = 1 << 20  # maximum chunks of a file: their index takes 0.3 GB
 
 _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&count=(\d{1,19})", re.DOTALL)
 
@@ -34,7 +34,7 @@ class RecordRange:
     count: int
 
     def __str__(self) -> str:
-        """Return it as a text."""
+        """Return the range as a text."""
         return f"{self.path}#chunk={self.chunk}&offset={self.offset}&skip={self.skip}&count={self.count}"
 
     @classmethod
@@ -79,8 +79,8 @@ class FileIndex:
 def read_index(path: str | Path) -> FileIndex:
     """Read the headers of a file without payloads.
 
-    Raises: MissingInputError: it cannot be read.  VolumeError: its volume does not answer.  DamagedChunkError: a header
-        is invalid, or the file ends inside a chunk.
+    Raises: MissingInputError: the file cannot be read.  VolumeError: the volume of the file does not answer.
+        DamagedChunkError: a header is invalid, or the file ends inside a chunk.
     """
     with open_records(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -121,7 +121,8 @@ def _name_ranges(file: BinaryIO, name: str) -> Iterator[str]:
 def open_records(path: str | Path) -> BinaryIO:
     """Open a file for reading.
 
-    Raises: MissingInputError: it cannot be read, or is not a regular file.  VolumeError: its volume does not answer.
+    Raises: MissingInputError: the file cannot be read, or is not a regular file.  VolumeError: the volume of the file
+        does not answer.
     """
     try:
         return open_regular(Path(path))

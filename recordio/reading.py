@@ -34,13 +34,14 @@ class RecordIOReader:
     def __init__(self, source: Source):
         """Open the file.
 
-        Raises: MissingInputError: it cannot be read, or is no regular file.  VolumeError: its volume does not answer.
+        Raises: MissingInputError: the file cannot be read, or is not a regular file.  VolumeError: the volume of the
+            file does not answer.
         """
         wanted = RecordRange.parse(source) or source if isinstance(source, str) else source
         path = wanted.path if isinstance(wanted, RecordRange) else str(wanted)
         self._file = open_records(path)
         chunks = read_range(self._file, wanted) if isinstance(wanted, RecordRange) else read_all(self._file, path)
-        # in C, so that a record costs one step of a generator
+        # `chain` runs in C: a record costs one step of a generator
         self._records: Iterator[bytes] = chain.from_iterable(chunks)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -43,9 +43,9 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
     """Write all shards to temporary files, rename them, and write the list last.
 
     Returns: the paths of the shards, and the number of records.
-    Raises: UsageError: the prefix is not a file name, or such shards exist and `overwrite` is false.
-        DataError: there is no record.  VolumeError: they cannot be written.  Errors of reading records, which leave the
-        files unchanged.
+    Raises: UsageError: the prefix is not a file name, or shards with this prefix exist and `overwrite` is false.
+        DataError: there is no record.  VolumeError: the shards or the list cannot be written.  Errors of reading
+        records, which leave the files unchanged.
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(

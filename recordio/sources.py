@@ -13,15 +13,15 @@ from recordio.layout import LENGTH, MAGIC_BYTES, MOST_CHUNK_BYTES
 from runtime.errors import DataError, MissingInputError, reading_error
 from runtime.regular_files import open_regular
 
-MOST_LINE_BYTES = 4 << 20  # the same as in the data job
+MOST_LINE_BYTES = 4 << 20  # maximum bytes of a line, as in the data job
 MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield every line of a file, without its end.
 
-    Raises: MissingInputError: it cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
-        DataError: it is a RecordIO file and not text.
+    Raises: MissingInputError: the file cannot be read.  OversizedRecordError: a line has more than MOST_LINE_BYTES.
+        DataError: the file is a RecordIO file and not text.
     """
     with _open(path) as file:
         for line in _lines_of(file, path):
@@ -69,7 +69,7 @@ FORMS: Mapping[str, Callable[[Path], Iterator[bytes]]] = {"lines": read_lines, "
 def read_sources(paths: Iterable[Path], form: str, skip: int) -> Iterator[bytes]:
     """Yield the records of all files in one of the FORMS, without the first `skip` records of each file.
 
-    Raises: see that form.
+    Raises: see the function of the form.
     """
     for path in paths:
         for number, record in enumerate(FORMS[form](path)):

@@ -30,9 +30,9 @@ class RecordIOWriter:
     ):
         """Open the file.
 
-        A chunk ends before the record with which its records, without their lengths, would exceed `max_chunk_bytes`, as
-        in the original's writer. A single larger record is a chunk by itself.
-        Raises: VolumeError: it cannot be written.  ConfigError: Snappy is not installed.
+        A record begins a new chunk if the chunk would otherwise exceed `max_chunk_bytes`; the stored lengths of the
+        records do not count, as in the original's writer. A single larger record is a chunk by itself.
+        Raises: VolumeError: the file cannot be written.  ConfigError: Snappy is not installed.
         """
         compress(b"", compression)
         self._path = Path(path)
@@ -49,7 +49,7 @@ class RecordIOWriter:
     def write(self, record: bytes) -> None:
         """Add a record.
 
-        Raises: OversizedRecordError.  VolumeError: it cannot be written.
+        Raises: OversizedRecordError.  VolumeError: the file cannot be written.
         """
         size = len(record)
         if size + LENGTH.size > MOST_CHUNK_BYTES:
@@ -66,7 +66,7 @@ class RecordIOWriter:
     def flush(self) -> None:
         """Write the buffered records as a chunk; do nothing if there are none.
 
-        Raises: VolumeError: it cannot be written.
+        Raises: VolumeError: the file cannot be written.
         """
         if not self._records:
             return
@@ -82,7 +82,7 @@ class RecordIOWriter:
     def close(self) -> None:
         """Write the last chunk, and rename the file; do nothing on a second call.
 
-        Raises: VolumeError: it cannot be written; the new file is then removed.
+        Raises: VolumeError: the file cannot be written; the new file is then removed.
         """
         if self._file.closed:
             return

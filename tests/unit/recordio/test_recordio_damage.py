@@ -165,11 +165,11 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
             "it is not one gzip member from its beginning",
         ),
         (chunk(b"sNaPpY" * 3, Compression.SNAPPY), "it does not begin as Snappy's framed format"),
-        (chunk(SNAPPY_BEGINNING + b"\x01\x01\x00\x00a", Compression.SNAPPY), "it ends inside of a frame of Snappy"),
-        (chunk(SNAPPY_BEGINNING + b"\x01\xff\xff\xffabcd", Compression.SNAPPY), "it ends inside of a frame of Snappy"),
+        (chunk(SNAPPY_BEGINNING + b"\x01\x01\x00\x00a", Compression.SNAPPY), "it ends inside a frame of Snappy"),
+        (chunk(SNAPPY_BEGINNING + b"\x01\xff\xff\xffabcd", Compression.SNAPPY), "it ends inside a frame of Snappy"),
         (
             chunk(SNAPPY_BEGINNING + b"\x02\x00\x00\x00", Compression.SNAPPY),
-            "a frame of a kind that Snappy has not (2)",
+            "a frame of a kind that Snappy does not define (2)",
         ),
         (
             chunk(SNAPPY_BEGINNING + b"\x00\x07\x00\x00abcd\xff\xff\x7f", Compression.SNAPPY),
