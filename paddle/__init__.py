@@ -1,4 +1,5 @@
 """The names that users type: the `paddle` command, and the modules that old configs and providers import.
 
-`trainer` and `pserver` are the implementation; this package contains only names. Importing it loads no other module.
+`trainer` and `pserver` are the implementation; this package contains only names. An import of this package loads no
+other module.
 """

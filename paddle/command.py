@@ -1,9 +1,9 @@
-"""The `paddle` command: it chooses the program and imports only that.
+"""The `paddle` command: it chooses the program of the subcommand, and imports only that program.
 
 Numerical libraries get one thread each unless the environment sets another number: the pods of a job share machines,
 and sums must have the same order everywhere. Like the legacy's wrapper, it puts the working directory first on the
-module path of child processes. In the program itself this happens only when a config is read, so that a user's
-`json.py` or `socket.py` does not replace a module of the program.
+module path of child processes. The program itself changes its own module path only when it reads a config, so that a
+user's `json.py` or `socket.py` does not replace a module of the program.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         with _quiet_about_closed_stdout():
             status = _run(name, rest)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # the error of stdout
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # an error of stdout
             _drop_output()
             sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
             return EX_IOERR
@@ -123,7 +123,7 @@ def _version(_arguments: list[str]) -> int:
 
 
 def _has_avx() -> bool:
-    """Return whether numpy's kernels detect AVX on this machine (they check at import)."""
+    """Return whether numpy's kernels detect AVX on this machine (numpy checks at import)."""
     with contextlib.suppress(OSError):
         return " avx " in Path("/proc/cpuinfo").read_text()
     return False
@@ -143,7 +143,7 @@ def _refuse(message: str) -> int:
 
 @contextlib.contextmanager
 def _dying_of_closed_pipe() -> Iterator[None]:
-    """End like other Unix programs when the reader of the output has closed it (`paddle dump_config ... | head`)."""
+    """End like other Unix programs when the reader of the output closes the pipe (`paddle dump_config ... | head`)."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -154,9 +154,9 @@ def _dying_of_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_about_closed_stdout() -> Iterator[None]:
-    """Keep the exit status of a long program whose help or config printed to a closed pipe.
+    """Keep the exit status of a long program, such as a trainer, when it prints to a closed pipe.
 
-    Training does not end for that, so SIGPIPE stays ignored. The rest of the buffer is discarded; otherwise the
+    A closed pipe does not end training, so SIGPIPE stays ignored. The rest of the buffer is discarded; otherwise the
     interpreter would report an error at its end and change the exit status.
     """
     with contextlib.suppress(BrokenPipeError):

@@ -47,7 +47,7 @@ HELP = "--help"
 class CommandWords:
     """The words that may follow a command: names of its own commands, and flags.
 
-    A flag that ends in `=` takes its value after that.  `values`: flag without `=` -> the values that it may have.
+    A flag that ends in `=` takes its value after the `=`.  `values`: flag without `=` -> the values that it may have.
     """
 
     commands: list[str] = field(default_factory=list)

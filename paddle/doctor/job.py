@@ -36,7 +36,7 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{named}{'' if self.namespaced else ' of all namespaces'}"
 
     def review(self, namespace: str) -> dict[str, Any]:
-        """Return the SelfSubjectAccessReview that asks for it."""
+        """Return the SelfSubjectAccessReview that asks for the right."""
         resource, _, part = self.resource.partition("/")
         asked = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": part, "name": self.name}
         asked |= {"namespace": namespace} if self.namespaced else {}
@@ -203,4 +203,4 @@ def judge_clock(date: str, now: float) -> Diagnosis:
         return Diagnosis("clock", "not compared: the API server names no time", applies=False)
     if abs(skew) > MOST_SKEW_S:
         return judge_skew("the API server", skew)
-    return Diagnosis("clock", f"within {max(1, round(abs(skew)))} s of the API server's")
+    return Diagnosis("clock", f"within {max(1, round(abs(skew)))} s of the API server's clock")

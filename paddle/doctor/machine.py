@@ -57,7 +57,7 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
         return [
             Diagnosis(
                 "matrix products",
-                "numpy has no library for them",
+                "numpy has no library for matrix products",
                 "a product of large matrices takes many times as long",
                 "pip install --force-reinstall numpy, so that its wheel brings OpenBLAS",
             )
@@ -102,7 +102,7 @@ def check_kernels(case: DoctorCase) -> list[Diagnosis]:
 
 
 def check_shared_memory(case: DoctorCase) -> list[Diagnosis]:
-    """Try the memory that trainer and pserver of a pod share, and measure /dev/shm, which they do not need."""
+    """Try the memory that trainer and pserver of a pod share, and measure /dev/shm, which no program of a pod needs."""
     return [_try_memory(), _measure_shm()]
 
 
@@ -116,7 +116,7 @@ def _try_memory() -> Diagnosis:
     except (OSError, AttributeError) as error:  # a system without memfd_create has no such name
         is_open, reason = False, f": {error}"
     else:
-        reason = ": /proc does not give it to another program"
+        reason = ": another program cannot open it through /proc"
     if is_open:
         return Diagnosis("shared memory", "programs of a pod can share memory (memfd)")
     return Diagnosis(

@@ -58,7 +58,7 @@ class DoctorProbe:
                 Diagnosis(
                     self.subject,
                     f"the check itself failed: {type(error).__name__}: {error}",
-                    "this is not known",
+                    "what it would have found is not known",
                     "report it with this line",
                     BugError.exit_code,
                 )
@@ -81,7 +81,8 @@ PROBES = (
 def run_all(case: DoctorCase, limit_s: float, probes: Sequence[DoctorProbe] = PROBES) -> list[Diagnosis]:
     """Return what all checks find, in their order, after `limit_s` seconds at the latest.
 
-    A check without an answer by then is a lack. Its thread does not keep the process from ending.
+    A check without an answer by then counts as a lack. The thread of such a check does not keep the process from
+    ending.
     """
     answers: dict[str, list[Diagnosis]] = {}
 

@@ -16,9 +16,9 @@ from runtime.errors import MissingInputError, VolumeError
 
 DEFAULT = "/home/jobpath"  # JOB_PATH of a pod that has a JOB_NAME
 LEAST_BYTES = 1 << 30  # free space below which a warning is given
-LEAST_FILES = 1000  # the same for files
-SLOW_S = 2.0  # seconds for a small durable file
-MOST_SKEW_S = 30.0  # seconds between two clocks
+LEAST_FILES = 1000  # free inodes below which a warning is given
+SLOW_S = 2.0  # seconds to write a small durable file, above which a warning is given
+MOST_SKEW_S = 30.0  # difference of two clocks, in seconds, above which a warning is given
 SAMPLE = b"paddle doctor\n"
 
 
@@ -62,7 +62,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
 
 
 def find_directory(case: DoctorCase) -> Path | None:
-    """Return the directory to check: the deepest existing one of the job on its volume, or None if there is no job."""
+    """Return the directory to check: the deepest existing directory of the job on its volume; None: no job."""
     if case.volume:
         return Path(case.volume)
     job = case.environ.get("JOB_NAME", "")
@@ -91,7 +91,7 @@ def try_files(directory: Path) -> float:
         sync_directory(directory)
         stamp = final.stat().st_mtime
         if final.read_bytes() != SAMPLE:
-            raise OSError(5, "a file has not the bytes that were written", str(final))
+            raise OSError(5, "a file does not have the bytes that were written", str(final))
     except OSError as error:
         error.filename = error.filename or str(staging)
         raise
@@ -110,7 +110,10 @@ def judge_room(directory: Path, seconds: float) -> Diagnosis:
     if free < LEAST_BYTES or (facts.f_files > 0 and facts.f_favail < LEAST_FILES):
         files = f", and {facts.f_favail} files" if facts.f_files else ""
         return Diagnosis(
-            "volume", f"{text}{files}", "a save that finds no room ends the attempt, with 74", "make room on the volume"
+            "volume",
+            f"{text}{files}",
+            "a save that finds no room ends the attempt with status 74",
+            "make room on the volume",
         )
     if seconds > SLOW_S:
         cost = "each save takes several times as long, and training waits for it"
@@ -119,12 +122,12 @@ def judge_room(directory: Path, seconds: float) -> Diagnosis:
 
 
 def lies_on_mount(directory: Path) -> bool:
-    """Return whether a file system other than the container's own has the directory."""
+    """Return whether the directory is on a file system other than the container's own."""
     return directory.stat().st_dev != Path("/").stat().st_dev
 
 
 def judge_skew(server: str, seconds: float) -> Diagnosis:
-    """Return the lack of a common clock. Args: seconds: by which the other clock is ahead of this machine's."""
+    """Return the lack of a common clock. Args: seconds: how far the clock of `server` is ahead of this machine's."""
     way = "ahead of" if seconds > 0 else "behind"
     return Diagnosis(
         "clock",

@@ -34,7 +34,8 @@ def main(argv: Sequence[str]) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # the config's own output is not part of the message
         parse = run_config(*positional)
     config = parse.config
-    # jobs are printed in v0.10's form; a network without data and arguments in the form of the legacy's last version
+    # a job is printed in v0.10's form; a network without data or arguments is printed in the form of the legacy's last
+    # version
     is_job = parse.has_data or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config, parse.marks)

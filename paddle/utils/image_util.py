@@ -116,7 +116,7 @@ _NO_MEAN = (
 def _read_mean(path: str) -> Image:
     """Return `data_mean` of a file: a numpy archive, or a pickled dictionary, whose texts Python 2 wrote as bytes.
 
-    Raises: DataError: it is not such a file, or contains other objects than arrays.
+    Raises: DataError: the file has another format, or contains objects that are not arrays.
     """
     try:
         with Path(path).open("rb") as file:
@@ -141,5 +141,5 @@ def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = 
     mean = _read_mean(meta_path)
     shape = (3, mean_img_size, mean_img_size) if color else (mean_img_size, mean_img_size)
     if mean.size != np.prod(shape):
-        raise DataError(f"{meta_path}: data_mean has {mean.size} values; an image of shape {shape} has another number")
+        raise DataError(f"{meta_path}: data_mean has {mean.size} values; shape {shape} needs {np.prod(shape)}")
     return crop_img(mean.reshape(shape).astype(np.float32), crop_size, bool(color))

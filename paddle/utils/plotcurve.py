@@ -1,7 +1,7 @@
 """`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]`: draw costs or evaluators of a training log over its passes.
 
-Instead of a log it accepts the records of a job (records.jsonl), or the output directory that contains them; it then
-draws a pass that several attempts have trained only once.
+Instead of a log it accepts the records of a job (records.jsonl), or the output directory that contains them; if several
+attempts have trained the same pass, this pass is drawn once.
 
 The lines of passes give a training curve for each key, and the lines of tests a test curve. A key is the name before
 `=` in the log, or a regular expression for the end of that name, as in the legacy. The cost is `AvgCost` in the line of
@@ -46,10 +46,10 @@ DOTS = 60  # maximum points of a curve that is drawn with dots
 def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog="paddle plotcurve", description="Draw the curves of a training log.")
-    parser.add_argument("-i", "--input", help="the log, a records.jsonl or an output directory; stdin without it")
-    parser.add_argument("-o", "--output", help="the picture; stdout without it")
+    parser.add_argument("-i", "--input", help="the log, a records.jsonl or an output directory; default: stdin")
+    parser.add_argument("-o", "--output", help="the picture; default: stdout")
     parser.add_argument("--format", help="png, pdf, ps, eps or svg; default: the ending of the output's name, or png")
-    parser.add_argument("key", nargs="*", help="what to draw, such as an evaluator's name; AvgCost without any")
+    parser.add_argument("key", nargs="*", help="what to draw, such as an evaluator's name; default: AvgCost")
     return parser
 
 
@@ -111,7 +111,7 @@ def write(target: str | None, picture: bytes) -> None:
 def read_lines(source: str | None) -> list[str]:
     """Return the lines of a log, or equivalent lines for the records of a job.
 
-    Raises: MissingInputError: it cannot be read.
+    Raises: MissingInputError: the log cannot be read.
     """
     path = Path(source or "")
     if source and os.path.isdir(path):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
@@ -239,7 +239,7 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
 def choose_colours(count: int) -> list[tuple[float, float, float]]:
     """Return `count` colours that differ, as red, green and blue from 0 to 1.
 
-    They are hues; more than eight are hues in three shades.
+    Up to eight colours are different hues; more colours are hues in three shades.
     """
     shades = ((0.9, 0.75), (0.55, 0.55), (0.45, 0.95)) if count > 8 else ((0.9, 0.75),)
     hues = -(-count // len(shades))

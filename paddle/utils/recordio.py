@@ -44,7 +44,7 @@ def build_parser() -> CommandParser:
     check.set_defaults(run=run_check)
     for reads in (show, check):
         reads.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a RecordIO file")
-    convert = commands.add_parser("convert", help="write text as RecordIO files, or their records as lines")
+    convert = commands.add_parser("convert", help="write text as RecordIO files, or records of RecordIO files as lines")
     convert.set_defaults(run=run_convert)
     convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="input files, in this order")
     convert.add_argument(
@@ -159,7 +159,7 @@ def run_check(arguments: Namespace) -> int:
 def find_damage(path: Path) -> Iterator[DamagedChunkError]:
     """Yield the error of each damaged chunk of a file; after a damaged header no further chunk can be found.
 
-    Raises: MissingInputError, VolumeError: it cannot be read.  ConfigError: Snappy is not installed.
+    Raises: MissingInputError, VolumeError: the file cannot be read.  ConfigError: Snappy is not installed.
     """
     with open_records(path) as file:
         chunks = scan(file, str(path))
@@ -216,7 +216,7 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them does not exist; if that is an error, reading reports it
+    except OSError:  # one of the two files does not exist; if that is an error, reading reports it
         return False
 
 

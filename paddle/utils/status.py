@@ -73,7 +73,7 @@ def find_fraction(output: Path) -> float | None:
 
 
 def describe_output(output: Path) -> list[str]:
-    """Return the lines of any job.
+    """Return the lines about a job of any kind.
 
     Raises: DamagedError, MissingInputError: a file with the job's state cannot be read.
     """
@@ -82,7 +82,7 @@ def describe_output(output: Path) -> list[str]:
     if not (output / membership_file.NAME).exists():
         return describe_alone(output)
     lines = describe_record(output / membership_file.NAME, membership_file.read_settled, membership_file.describe)
-    if any(any(output.glob(name)) for name in TRAINING):  # --save_dir is the same directory
+    if any(any(output.glob(name)) for name in TRAINING):  # the --save_dir of the trainers is this directory
         lines += describe_alone(output)
     return lines
 
@@ -94,7 +94,7 @@ def describe_record(
 ) -> list[str]:
     """Return the lines about a job that a driver or a master has written a file about.
 
-    Args: read: returns the record, its age in seconds, and whether another one should be there by now.
+    Args: read: returns the record, its age in seconds, and whether a newer record should exist by now.
     Raises: DamagedError, MissingInputError: the file cannot be read.
     """
     try:
@@ -109,9 +109,7 @@ def describe_alone(output: Path) -> list[str]:
     is_killed = seems_killed(output)
     lines = [*describe_job(output, is_killed=is_killed), *tabulate_pods([], output)]
     if is_killed:
-        lines.insert(
-            0, "the run seems to have been killed: no process holds its lock, and it has not said that it ended"
-        )
+        lines.insert(0, "the run seems to have been killed: no process holds its lock, and it has not recorded its end")
     return lines
 
 

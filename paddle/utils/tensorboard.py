@@ -1,7 +1,8 @@
 """`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: write the records of a job as event files for TensorBoard.
 
-Runs: `batches` (the numbers of every batch line of the log, over the last --log_period batches), `passes` (averages
-over a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps count batches since the first pass.
+TensorBoard shows three runs: `batches` (the numbers of every batch line of the log, over the last --log_period
+batches), `passes` (averages over a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps
+count batches since the first pass.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
-RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run
-PREFIX = {"batch": "window_"}  # of the fields of a kind
+RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> the TensorBoard run that shows it
+PREFIX = {"batch": "window_"}  # kind of record -> the prefix of its fields
 EVENT_FILES = "events.out.tfevents.*"
 
 

@@ -40,7 +40,7 @@ def test_the_mean_is_cropped_and_subtracted(tmp_path):
     assert np.array_equal(mean, np.arange(3 * 6 * 6).reshape(3, 6, 6)[:, 1:5, 1:5])
     row = image_util.preprocess_img(np.full((3, 4, 4), 7, np.uint8), mean, 4, is_train=False)
     assert (row.dtype, row.tolist()) == (np.float32, (7 - mean).ravel().tolist())
-    with pytest.raises(DataError, match=r"data_mean has 108 values; an image of shape \(3, 5, 5\)"):
+    with pytest.raises(DataError, match=r"data_mean has 108 values; shape \(3, 5, 5\) needs 75"):
         image_util.load_meta(str(meta), 5, 4)
 
 
