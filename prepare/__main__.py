@@ -86,7 +86,9 @@ def prepare(settings: Settings) -> None:
         give_to(settings.data_owner, directory)
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
     if settings.data_source == "synthetic":
-        say("WARNING: DATA_SOURCE=synthetic: these samples are made up; for yours set it, and DATA_PATH or DATA_URL")
+        say(
+            "WARNING: DATA_SOURCE=synthetic: all samples are generated; set it, and DATA_PATH or DATA_URL, for your own"
+        )
     samples = f"{split.training} training and {split.test} test samples"
     say(f"{settings.out_dir}: {settings.split_count} shards of {settings.data_source}, {samples}; ready")
 
@@ -147,7 +149,7 @@ def _text(samples: Sequence[LabelledLine]) -> bytes:
 def _require_example(settings: Settings) -> None:
     """Check that the source's example exists if it is to be copied; users can add their own config later.
 
-    Raises: InputMissingError: if it does not exist; the message names the directory.
+    Raises: InputMissingError: if the example does not exist; the message names the directory.
     """
     name = settings.train_config_dir
     own = example_of(settings.data_source, settings.synthetic_shape)

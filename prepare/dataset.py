@@ -14,7 +14,8 @@ from prepare.split import LabelledLine
 class Dataset:
     """A data set before it is split.
 
-    Args: training: in the order of the shards.  test: the whole test set.  common: contents by file name, the same for
+    Args: training: training samples, in the order of the shards.  test: all test samples.  common: contents by file
+        name, the same for
     each trainer (dictionaries, labels).  facts: additional entries of `prepared.json`.
     """
 
@@ -27,7 +28,7 @@ class Dataset:
 
 
 Content = bytes | Path
-"""Of a file: its bytes, or a file on the volume that becomes it."""
+"""The content of a file: its bytes, or a file on the volume that has them."""
 Shard = Mapping[str, Content]
 """The files of one shard's data directory."""
 

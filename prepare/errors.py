@@ -102,6 +102,6 @@ def _access(directory: Path) -> str:
     try:
         status = nearest.stat()
     except OSError as error:
-        return f"we are uid {os.getuid()}; {nearest}: {error.strerror}"
+        return f"this process is uid {os.getuid()}; {nearest}: {error.strerror}"
     owner = f"{nearest} belongs to {status.st_uid}:{status.st_gid}, mode {status.st_mode & 0o7777:04o}"
-    return f"we are uid {os.getuid()} gid {os.getgid()}; {owner}"
+    return f"this process is uid {os.getuid()} gid {os.getgid()}; {owner}"

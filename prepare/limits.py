@@ -1,4 +1,4 @@
-"""Limits of the data job's input: it comes from others and could otherwise exhaust disk and memory."""
+"""Limits of the data job's input: input from another party could otherwise exhaust disk and memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ OBJECT_BYTES = 256  # Python's overhead for a short line besides its characters:
 class Meter:
     """Counts bytes against a limit; the error names the file, the limit and its variable.
 
-    Args: variable: the variable that sets the limit.  limit: in bytes.  manner: how the bytes are held, for the
-        message.
+    Args: variable: the variable that sets the limit.  limit: maximum number of bytes.  manner: how the bytes are held,
+        for the message.
     """
 
     variable: str
@@ -32,7 +32,7 @@ class Meter:
     def take(self, count: int, name: str) -> None:
         """Count further bytes of the file `name`.
 
-        Raises: InputError: if they exceed the limit.
+        Raises: InputError: if all counted bytes together exceed the limit.
         """
         self.taken += count
         if self.taken > self.limit:

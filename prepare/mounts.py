@@ -24,7 +24,7 @@ POD_FILES = ("/etc", "/run", "/var/run")  # mount points of a pod's own files: h
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of mountinfo. source: the directory of the mounted file system that is visible at `point`."""
+    """A line of mountinfo. source: the directory, inside the mounted file system, that is visible at `point`."""
 
     point: Path
     source: str

@@ -27,7 +27,7 @@ TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "c
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
 MAX_SHARDS = 100_000  # the legacy's file names have five digits
-MAX_FILES = 100_000  # of all shards together: the number that five digits can name
+MAX_FILES = 100_000  # maximum files of all shards together: the legacy's file names have five digits
 
 N = TypeVar("N", int, float, Fraction)
 
@@ -43,12 +43,12 @@ class Option(NamedTuple):
 OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
     Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
-    Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal that variable"),
+    Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal its default"),
     Option("shard_files", "1", "number of files for a shard's training samples; many if trainers come and go"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
-    Option("data_sha256", "", "SHA-256 of that file, 64 hexadecimal digits; optional for file:// and data_path"),
-    Option("data_path", "", "the same as a mounted archive, file or folder"),
+    Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
+    Option("data_path", "", "a mounted archive, file or folder with the data set, instead of data_url"),
     Option("data_timeout", "600", "seconds after which a download gives up"),
     Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
     Option("data_max_bytes", "100Gi", "maximum bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
@@ -59,7 +59,9 @@ OPTIONS = (
     ),
     Option("csv_label", "", "for csv: the column, by name or number, whose values are spread evenly over the shards"),
     Option("min_count", "2", "words that are rarer in the training text are not in dict.txt"),
-    Option("test_fraction", "1/5 (movielens, csv 1/10)", "share held out, if the source has no test set of its own"),
+    Option(
+        "test_fraction", "1/5 (movielens, csv 1/10)", "fraction of samples to test with, if the source has no test set"
+    ),
     Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each tests its own part"),
     Option("seed", "1", "seed of the shuffle and of synthetic data"),
     Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (quick_start) or ratings (recommendation); else text"),
@@ -104,7 +106,7 @@ class Settings:
     def check_counts(self, training: int, test: int) -> None:
         """Check that there are enough samples for all shards; a trainer without training or test samples would fail.
 
-        Raises: InputError: if there are fewer; the message names both numbers.
+        Raises: InputError: if there are fewer samples; the message names the numbers of samples and of shards.
         """
         count = self.split_count
         if training < count:
@@ -267,7 +269,7 @@ class _Reading:
             if config in (source, its_config):
                 return source
         self.problems.append(
-            f"DATA_SOURCE is not set and TRAIN_CONFIG_DIR is {config!r}, which is none of our examples; "
+            f"DATA_SOURCE is not set and TRAIN_CONFIG_DIR is {config!r}, which is not an example of this project; "
             f"set DATA_SOURCE to one of {', '.join(CONFIG_OF_SOURCE)}"
         )
         return "digits"
@@ -277,7 +279,7 @@ class _Reading:
         if name and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
             self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}; it is the name of one directory, e.g. quick_start")
         if name.isdigit() or name in ("output", MARKER):
-            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, which is the place of a shard or of results")
+            self.problems.append(f"TRAIN_CONFIG_DIR is {name!r}, the name of a shard's directory or of output")
         return name
 
     def _examples_dir(self) -> Path:
@@ -317,7 +319,7 @@ class _Reading:
         if scheme not in ("https", "file"):
             self.problems.append(f"DATA_URL is {settings.data_url!r}; only https:// and file:// are read")
         elif scheme == "https" and not settings.data_sha256:
-            self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must say what is expected")
+            self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must name the expected digest")
 
     def _check_place(self, name: str, path: Path, out_dir: Path) -> None:
         """Reject input inside OUT_DIR, after following links: the next run would read it as data."""

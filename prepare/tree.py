@@ -146,7 +146,8 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: if it cannot be written, or another run has started meanwhile; then nothing is changed.
+    Raises: OutputError: if the directory cannot be written, or another run has started meanwhile; then nothing is
+        changed.
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")

@@ -40,9 +40,10 @@ LAST_DELAY = 10.0
 def fetch(settings: Settings, scratch: Path) -> Input:
     """Return the input, a file or a directory; archives are unpacked into scratch.
 
-    Raises: InputMissingError, ForbiddenError, UnreachableError: if it cannot be obtained.  InputError: if it does not
-    match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.  OutputError: if
-    scratch is full.
+    Raises: InputMissingError, ForbiddenError, UnreachableError: if the input cannot be obtained.  InputError: if the
+        input
+    does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.
+    OutputError: if scratch is full.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
@@ -62,7 +63,7 @@ def fetch(settings: Settings, scratch: Path) -> Input:
 
 
 def _open(path: Path) -> int:
-    """Return the descriptor of the input, -1 if it does not exist; also a link to it must stay in its own directory."""
+    """Return the descriptor of the input, -1 if it does not exist; a link to the input must stay in its directory."""
     try:
         if path.name in ("", ".."):
             return os.open(path, DIRECTORY)
@@ -112,7 +113,7 @@ def _raise_if_final(url: str, error: Exception) -> None:
     if isinstance(error, HTTPError):
         error.close()
         if error.code in (401, 403):
-            raise ForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server refuses us") from error
+            raise ForbiddenError(f"DATA_URL {url}: {error.code} {error.reason}; the server denies access") from error
         if 400 <= error.code < 500 and error.code not in (408, 425, 429):
             raise InputMissingError(f"DATA_URL {url}: {error.code} {error.reason}") from error
     reason = error.reason if isinstance(error, URLError) else error

@@ -1,4 +1,4 @@
-"""Reads files below a directory, and nothing outside it that a link leads to.
+"""Reads files below a directory; a link that leads out of the directory is an error.
 
 The module follows each name itself, component by component, from the descriptor of the directory, so it opens the file
 that it has checked, even if another process replaces the name meanwhile. It follows links that stay inside, because
@@ -27,7 +27,7 @@ class Folder:
     """A directory that is read through descriptors; `close` it, or use it in a `with` statement.
 
     Args: path: the directory; a link to it is followed.  descriptor: the directory's descriptor, if it is open already.
-    Raises: OSError: if it cannot be opened.
+    Raises: OSError: if the directory cannot be opened.
     """
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
@@ -49,7 +49,7 @@ class Folder:
 
         Args: name: relative to this directory, with `/` between components.
         Raises: InputError: if a link leads outside or is circular, or the name is neither file nor directory.  OSError:
-        if it does not exist or is not readable.
+        if the name does not exist or is not readable.
         """
         try:
             return _Way(self.path, self._root, name).open()
@@ -133,7 +133,7 @@ class _Walk:
 
 
 class _Way:
-    """The path from a directory to a name: the descriptors of the directories passed, so `..` uses them to go back."""
+    """The way from a directory to a name; it keeps a descriptor of each directory on the way, for `..`."""
 
     def __init__(self, path: Path, root: int, name: str) -> None:
         self._shown = path / name

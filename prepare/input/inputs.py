@@ -75,7 +75,7 @@ class Input:
         """Return the unpacked bytes of a file.
 
         Args: disk: counts them instead of the input's own meter.
-        Raises: InputMissingError: if it is a directory.  InputError, OSError: as `Folder.open`.
+        Raises: InputMissingError: if the name is a directory.  InputError, OSError: as `Folder.open`.
         """
         meter = self.disk if disk is None else disk
         if self._folder is None:
@@ -138,7 +138,7 @@ class Input:
     def hold(self, line: str, name: str) -> None:
         """Count a line that a source keeps in memory.
 
-        Raises: InputError: if it exceeds DATA_MAX_MEMORY.
+        Raises: InputError: if the lines that are held exceed DATA_MAX_MEMORY.
         """
         self.memory.take(len(line) + OBJECT_BYTES, name)
 
@@ -159,7 +159,7 @@ def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
 def decode(line: bytes, encoding: str, name: str, number: int) -> str:
     """Return a line of a file as text; a byte order mark in the first line is removed.
 
-    Raises: InputError: if it is not valid in the encoding.
+    Raises: InputError: if the line is not valid in the encoding.
     """
     try:
         return line.decode("utf-8-sig" if encoding == "utf-8" and number == 1 else encoding)

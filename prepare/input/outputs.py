@@ -27,7 +27,7 @@ class Outputs:
     def take(self, directory: int, name: PurePosixPath) -> bool:
         """Return whether prepare created a directory, and record its name if so.
 
-        Args: directory: its descriptor.
+        Args: directory: descriptor of the directory.
         """
         is_own = self._own is not None and os.path.samestat(os.fstat(directory), self._own)
         if not is_own and not _has_marker(directory):

@@ -41,7 +41,7 @@ class Unpacker(Protocol):
 
 
 class _Gzip:
-    """zlib with the interface of bz2 and lzma: it keeps the input that is not unpacked yet."""
+    """zlib with the interface of bz2 and lzma: the object keeps the input that is not unpacked yet."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(wbits=31)
@@ -59,7 +59,7 @@ class _Gzip:
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
-    """Return the constructor of the unpacker for a stream that begins with these bytes; None if it is not packed."""
+    """Return the constructor of the unpacker for a stream that begins with these bytes; None if none is needed."""
     if start.startswith(b"\x1f\x8b"):
         return _Gzip
     if start.startswith(b"BZh"):
@@ -72,7 +72,8 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
     """Return a reader of a file's bytes, unpacked if packed; reading raises InputError if the file is damaged.
 
-    Args: source: at its beginning.  name: name of the file, for messages.  meter: counts the unpacked bytes.
+    Args: source: the file, read from its first byte.  name: name of the file, for messages.  meter: counts the unpacked
+        bytes.
     memory: maximum number of bytes that the format itself may need (for xz, its dictionary).
     """
     return io.BufferedReader(_Stream(source, name, meter, memory), PIECE)
@@ -141,5 +142,5 @@ class _Stream(io.RawIOBase):
         self._unpacker = None
         if rest:
             if self._make is None or _unpacker_of(self._fresh, 0) is None:
-                raise InputError(f"{self._name} has other bytes behind its packed ones; give another copy of it")
+                raise InputError(f"{self._name} has more bytes after its packed data; give another copy of it")
             self._unpacker = self._make()

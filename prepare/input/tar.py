@@ -63,7 +63,7 @@ def members(source: IO[bytes], archive: str) -> Iterator[Member]:
         if not header.strip(b"\0"):
             return
         if len(header) < BLOCK or not _has_its_sum(header):
-            raise _damaged(archive, "the header of a member is cut off or has a wrong sum")
+            raise _damaged(archive, "the header of a member is cut off or has a wrong checksum")
         kind, size = header[156:157], _number(header[124:136], archive)
         if kind in (LONG_NAME, LONG_LINK, RECORDS, SUN_RECORDS, RECORDS_OF_ALL):
             content = _extended(source, size, archive)

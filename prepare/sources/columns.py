@@ -73,7 +73,7 @@ class ColumnSummary:
         self.missing = 0
         self.numbers = RunningMoments()
         self.others = 0
-        self.first_other: tuple[str, int, str] | None = None  # its file, line and text
+        self.first_other: tuple[str, int, str] | None = None  # file, line and text of the first such field
         self._memory = memory
         self._values: dict[str, int] | None = {}
         self._held = 0

@@ -1,6 +1,6 @@
 """Any CSV or TSV table: split like other sources, with means and ranges of the whole set in each shard.
 
-Rows are processed one at a time. A spool on the volume stores them with a random key each, which gives the order of
+Rows are processed one at a time. A spool on the volume stores each row with a random key, which gives the order of
 `split.shuffle`; the shards are then written from the spool.
 """
 
@@ -94,7 +94,7 @@ class _Writing:
         has_own = bool(test_names)
         training, test = self._count(has_own)
         if not training.total():
-            raise InputError("the table has no rows to train with; give one that has")
+            raise InputError("the table has no training rows; give a table with rows")
         self._settings.check_counts(training.total(), test.total())
         self._write(has_own, training, test)
         return self._describe(training.total(), test.total())
@@ -134,7 +134,7 @@ class _Writing:
     def _write(self, has_own: bool, training: Counter[int], test: Counter[int]) -> None:
         appender = Appender()
         count = self._settings.split_count
-        # distributed to the shards, and in each shard to its files
+        # distributes rows to the shards, and the rows of each shard to its files
         parts = range(count * self._settings.shard_files)
         files = [
             [str(self._file(False, part % count, part // count)) for part in parts],
@@ -190,7 +190,7 @@ class _Writing:
 
 
 class _Dealer:
-    """Distributes rows to shards in turn, class by class, with the result of `split.deal`; it needs only the counts."""
+    """Distributes rows to shards in turn, class by class, as `split.deal` does; needs only the counts."""
 
     def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
         ordered = [number for _, number in sorted(classes.items())] or [0]

@@ -23,7 +23,7 @@ RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
 DIGITS = 18  # maximum number of digits of an id
 CELL_BYTES = 24  # bytes of a cell of the films x genres matrix, in the lists, in meta.bin and in meta.json
-ZERO, ONE = 0.0, 1.0  # shared by all lists
+ZERO, ONE = 0.0, 1.0  # all lists share these two objects
 PICKLE_PROTOCOL = 2  # the newest pickle protocol that a script of 2017 can read
 
 

@@ -58,7 +58,7 @@ class Appender:
 class Spool:
     """Stores rows with their keys, and returns them repeatedly, in the order of the keys or of their arrival.
 
-    Args: folder: an empty directory for its files.
+    Args: folder: an empty directory for the files of the spool.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Spool:
     def add(self, key: float, row: LabelledRow) -> None:
         """Add a row; all rows must be added before the first is read.
 
-        Raises: OutputError: if it cannot be written.
+        Raises: OutputError: if the row cannot be written.
         """
         self._appender.add(self._into, RECORD.pack(key, row.label, len(row.text)), row.text)
         self.count += 1

@@ -1,4 +1,4 @@
-"""Generated data in the format of other sources, the same for the same seed: for trying out a cluster or load tests."""
+"""Generates data in the format of other sources, for trials and load tests; a seed always gives the same data."""
 
 from __future__ import annotations
 

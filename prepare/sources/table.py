@@ -58,7 +58,7 @@ class DelimitedTable:
         if header == "auto" and len(begin) == 1 and _are_names(begin[0]):
             raise InputError(
                 f"{names[0]} has a header line and no rows: {self._first.shown}; give a table with rows, or set "
-                "CSV_HEADER=none if that line is one"
+                "CSV_HEADER=none if that line is a row"
             )
         self.header = self._first.fields if has_header else None
         if header == "auto":
@@ -69,7 +69,7 @@ class DelimitedTable:
     def rows(self) -> Iterator[TableRow]:
         """Yield all rows except headers, after adding their fields to the statistics of the columns.
 
-        Raises: InputError: if a row has another number of columns, or the file is not a table.
+        Raises: InputError: if a row has more or fewer columns than the first row, or the file is not a table.
         """
         for name in self._names:
             for number, row in enumerate(self._rows_of(name)):
@@ -92,8 +92,8 @@ class DelimitedTable:
         numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
         if numbers and all(field.strip() and read_number(field) is None for field in numbers):
             raise InputError(
-                f"{row.place} looks like a header, but {self._first.name} has another one: {row.shown}; give all "
-                "files the same header, or none"
+                f"{row.place} looks like a header, but {self._first.name} has another header: {row.shown}; give "
+                "all files the same header, or none"
             )
 
     def _rows_of(self, name: str, disk: Meter | None = None) -> Iterator[TableRow]:
@@ -166,8 +166,8 @@ def find_delimiter(lines: Sequence[str]) -> str:
     """Return the character that splits all rows into the same number of columns, more than one.
 
     The comma comes last: unlike other characters, commas in texts and numbers may be in all rows by chance. If no
-    character does so, it is the one that splits the first row into the most columns; a message then names the row that
-    does not fit.
+    character does so, it is the one that splits the first row into the most columns; an error then names the first row
+    with another number of columns.
     """
     most, best = 1, ","
     csv.field_size_limit(LINE_BYTES)

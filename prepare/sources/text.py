@@ -36,7 +36,7 @@ def read_quick_start(settings: Settings, scratch: Path) -> Dataset:
 def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory: Meter) -> Dataset:
     """Split labelled text into training and test, and create a dictionary from the training part.
 
-    Args: memory: counts the dictionary.
+    Args: memory: counts the bytes of the dictionary.
     """
     if not samples:
         raise InputError("the text has no samples")
@@ -115,7 +115,7 @@ def _numbered(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Keep numeric labels; negative is 0 and positive 1, as in the tutorial; other labels are numbered in order."""
+    """Keep numeric labels; number other labels in order, but `negative` is 0 and `positive` 1, as in the tutorial."""
     if all(label.isascii() and label.isdigit() and len(label) <= DIGITS for label in labels):
         return {label: int(label) for label in labels}
     names = POLARITIES if set(labels) <= set(POLARITIES) else labels

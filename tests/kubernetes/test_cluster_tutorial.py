@@ -62,7 +62,7 @@ def text_volume(cluster: Cluster, data_image: str, tmp_path_factory: pytest.Temp
     create_anew(space, published("data-job.yaml", data_image, volume))
     try:
         space.wait_for_success(DATA_JOB)
-        assert "WARNING: DATA_SOURCE=synthetic: these samples are made up" in space.logs(DATA_JOB)
+        assert "WARNING: DATA_SOURCE=synthetic: all samples are generated" in space.logs(DATA_JOB)
     finally:
         space.kubectl("delete", "job", DATA_JOB, "--timeout=120s")
     return volume

@@ -190,7 +190,7 @@ def test_a_header_that_only_the_first_of_several_files_has_is_found_in_none(tmp_
 def test_a_header_that_differs_is_bad_data(tmp_path, capsys, second):
     write(tmp_path, p0__csv=text_of(WEATHER[:200]), p1__csv=second + text_of(WEATHER[200:], header=False))
     assert run(tmp_path) == 65
-    assert "p1.csv line 1 looks like a header, but p0.csv has another one" in capsys.readouterr().err
+    assert "p1.csv line 1 looks like a header, but p0.csv has another header" in capsys.readouterr().err
 
 
 def test_a_header_of_a_later_file_only_is_bad_data(tmp_path, capsys):
@@ -283,12 +283,12 @@ WRONG = {
     "no UTF-8": ({"t__csv": b"a,b\n\xe9,1\n"}, ("--data_encoding=utf-8",), 65, "t.csv: not utf-8 in line 2"),
     "columns without end": ({"t__csv": "1," * 20_000 + "\n"}, (), 65, "t.csv line 1: it has more than 16384 columns"),
     "no rows": ({"t__csv": "\n\n"}, (), 65, "t.csv has no rows"),
-    "a header alone": ({"t__csv": "a,b\n"}, ("--csv_header=drop",), 65, "the table has no rows to train with"),
+    "a header alone": ({"t__csv": "a,b\n"}, ("--csv_header=drop",), 65, "the table has no training rows"),
     "fewer rows than shards": ({"t__csv": "1,2\n"}, ("--test_fraction=0",), 65, "1 training samples cannot be split"),
     "fewer test rows than shards": ({"t__csv": GOOD * 4}, ("--test_data=split",), 65, "1 test samples cannot be split"),
     "no table": ({"t__jpg": "x"}, (), 66, "has no table; it needs files *.csv"),
     "a header alone, found": ({"t__csv": "a,b,c\n"}, ("--csv_label=c",), 65, "t.csv has a header line and no rows"),
-    "a header alone, no label": ({"t__csv": "a,b,c\n"}, (), 65, "set CSV_HEADER=none if that line is one"),
+    "a header alone, no label": ({"t__csv": "a,b,c\n"}, (), 65, "set CSV_HEADER=none if that line is a row"),
     "a label that is no column": ({"t__csv": GOOD}, ("--csv_label=c",), 65, "CSV_LABEL is 'c', which is no column"),
     "column 0": ({"t__csv": GOOD}, ("--csv_label=0",), 65, "name one of a, b, or its number"),
     "more than the limit": ({"t__csv": GOOD * 99}, ("--data_max_bytes=99",), 65, "t.csv: the input has more than 99"),

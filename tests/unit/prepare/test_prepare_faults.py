@@ -256,7 +256,7 @@ def test_an_unwritable_volume_names_uid_owner_and_mode(tmp_path, capsys):
     assert main([f"--out_dir={tmp_path}/file/job", "--split_count=2"]) == 74
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert f"we are uid {os.getuid()}" in message
+    assert f"this process is uid {os.getuid()}" in message
     assert "File exists" in message
 
 

@@ -235,7 +235,12 @@ BOMBS = {
     "directories": (nested(70), "--seed=1", "name a smaller folder", "directories are more than 64 deep"),
     "cut off": (one_file("a.pos", gzip.compress(LINES)[:-100]), "--seed=1", "another copy", "a.pos is cut off"),
     "damaged": (one_file("a.pos", gzip.compress(LINES)[:-8] + b"x" * 8), "--seed=1", "another copy", "is damaged"),
-    "bytes behind": (one_file("a.pos", gzip.compress(b"a\n") + b"more"), "--seed=1", "another copy", "other bytes"),
+    "bytes behind": (
+        one_file("a.pos", gzip.compress(b"a\n") + b"more"),
+        "--seed=1",
+        "another copy",
+        "more bytes after",
+    ),
 }
 
 

@@ -109,4 +109,4 @@ def test_the_data_job_asks_before_it_writes_anything(
     assert "no volume is mounted" in capsys.readouterr().err
     assert not (tmp_path / "volume").exists()
     assert program.main([*flags, "--require_volume=0"]) == 0
-    assert "WARNING: DATA_SOURCE=synthetic: these samples are made up" in capsys.readouterr().err
+    assert "WARNING: DATA_SOURCE=synthetic: all samples are generated" in capsys.readouterr().err

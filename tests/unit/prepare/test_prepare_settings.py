@@ -79,7 +79,7 @@ def test_d5_a_split_count_other_than_the_number_of_trainers_is_refused():
 def test_d3_an_address_without_digest_or_without_tls_is_refused():
     """The original fetched its archive over plain HTTP and looked at no checksum."""
     digest = "0" * 64
-    assert "DATA_SHA256 must say" in problem(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz")
+    assert "DATA_SHA256 must name" in problem(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz")
     plain = problem(DATA_SOURCE="quick_start", DATA_URL="http://host/a.tar.gz", DATA_SHA256=digest)
     assert "only https:// and file:// are read" in plain
     assert read(DATA_SOURCE="quick_start", DATA_URL="https://host/a.tar.gz", DATA_SHA256=digest).data_sha256 == digest
@@ -99,10 +99,10 @@ def test_d3_an_address_without_digest_or_without_tls_is_refused():
         ({"DATA_SOURCE": "mnist"}, "DATA_SOURCE is 'mnist'; it is one of digits,"),
         ({"DATA_SOURCE": "quick_start"}, "needs DATA_PATH or DATA_URL"),
         ({"DATA_SOURCE": "movielens"}, "needs DATA_PATH or DATA_URL"),
-        ({"TRAIN_CONFIG_DIR": "mine"}, "none of our examples; set DATA_SOURCE"),
+        ({"TRAIN_CONFIG_DIR": "mine"}, "not an example of this project; set DATA_SOURCE"),
         ({"TRAIN_CONFIG_DIR": "../etc", "DATA_SOURCE": "digits"}, "name of one directory"),
-        ({"TRAIN_CONFIG_DIR": "0", "DATA_SOURCE": "digits"}, "place of a shard"),
-        ({"TRAIN_CONFIG_DIR": "output", "DATA_SOURCE": "digits"}, "place of a shard or of results"),
+        ({"TRAIN_CONFIG_DIR": "0", "DATA_SOURCE": "digits"}, "the name of a shard's directory"),
+        ({"TRAIN_CONFIG_DIR": "output", "DATA_SOURCE": "digits"}, "the name of a shard's directory or of output"),
         ({"DATA_PATH": "/a", "DATA_URL": "file:///a"}, "both set"),
         ({"DATA_URL": "ftp://host/a"}, "only https:// and file://"),
         ({"DATA_SHA256": "12"}, "64 hexadecimal digits"),
