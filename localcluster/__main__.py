@@ -37,12 +37,13 @@ examples:
 
 POD is a completion index, or a pattern for the pod's name (*-0-*). WHEN is a number of seconds after the pod's start,
 or a regular expression for a line of its output; for --delay, seconds after its creation or POD:REGEX, a line of
-another pod's output. A fault strikes once per index, so the replacement lives; give it twice to strike that too.
+another pod's output. A fault strikes once per index, so the replacement lives; give the fault twice to strike the
+replacement too.
 
 exit status: 0 the Job is Complete; else the exit code of the pod that the Job's failure names (PodFailurePolicy),
-else the first of our exit codes among the failed pods (64-78), 75 for any other failure and for --timeout; 143 after
-SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the manifest,
-66 a missing file, 78 this machine's loopback cannot be used.
+else the first exit code of this project among the failed pods (64-78), 75 for any other failure and for --timeout; 143
+after SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the
+manifest, 66 a missing file, 78 this machine's loopback cannot be used.
 """
 
 
@@ -72,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="[POD@]REGEX",
-        help="print lines of output like it (default: the passes and tests of trainer 0)",
+        help="print the lines of output that match (default: the passes and tests of trainer 0)",
     )
     add(
         "--logs",
@@ -81,15 +82,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--kill", action="append", default=[], metavar="POD@WHEN", help="send SIGKILL to all processes of a pod")
     add("--term", action="append", default=[], metavar="POD@WHEN", help="delete the pod as kubectl delete pod does")
-    add("--delay", action="append", default=[], metavar="POD@WHEN", help="keep the pod Pending until then")
+    add("--delay", action="append", default=[], metavar="POD@WHEN", help="keep the pod Pending until WHEN")
     add(
         "--backoff-seconds",
         type=_seconds,
         default=0.5,
         metavar="S",
-        help="failure to replacement, doubled with each (default 0.5; a real cluster: 10, 20, 40 ...)",
+        help="time from a failure to the replacement, doubled each time (default 0.5; a real cluster: 10 s)",
     )
-    add("--grace", type=_seconds, default=10.0, metavar="S", help="SIGTERM to SIGKILL on Ctrl-C (default 10)")
+    add("--grace", type=_seconds, default=10.0, metavar="S", help="time from SIGTERM to SIGKILL on Ctrl-C (default 10)")
     add("--timeout", type=_seconds, metavar="S", help="end everything after this time")
     add("--quiet", action="store_true", help="no table of pods, no replacements, no waiting lines")
     return parser

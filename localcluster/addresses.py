@@ -17,7 +17,7 @@ class Subnet:
     The kernel holds the lock (an abstract Unix socket), so it ends with the process in all cases.
 
     Args: prefixes: the networks to choose from, as their first three numbers.
-    Raises: HostError: if none is free, or this machine's loopback has only 127.0.0.1.
+    Raises: HostError: if no network is free, or this machine's loopback has only 127.0.0.1.
     """
 
     def __init__(self, prefixes: Sequence[str] = PREFIXES) -> None:

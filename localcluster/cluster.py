@@ -156,8 +156,8 @@ class Cluster:
     def wait(self, deadline: float | None = None) -> Result:
         """Wait for the Job's end and return it.
 
-        Args: deadline: in seconds from now.
-        Raises: WaitError: if it did not end in time. LocalClusterError: if a pod could not be started.
+        Args: deadline: maximum seconds to wait.
+        Raises: WaitError: if the Job did not end in time. LocalClusterError: if a pod could not be started.
         """
         self._await(lambda: self._controller.outcome, deadline, "the Job's end")
         self._controller.join()
@@ -264,7 +264,7 @@ class Cluster:
     def result(self) -> Result:
         """Return the Job's end.
 
-        Raises: WaitError: if it has not ended.
+        Raises: WaitError: if the Job has not ended.
         """
         with self._kubelet.lock:
             outcome = self._controller.outcome

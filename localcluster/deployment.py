@@ -31,8 +31,8 @@ KILL_S = 30.0  # maximum time for a pod's processes to end after SIGKILL
 class DeployedPod:
     """One pod, from its creation on. Times are monotonic.
 
-    number: order of creation, from 0.  log: output of the current or last start of its program.  ends: the exit
-    statuses of its program so far, 128 + signal if a signal killed it.  is_leaving: whether it was deleted, scaled away
+    number: order of creation, from 0.  log: file with the output of the program's latest start.  ends: the exit
+    statuses of the program so far, 128 + signal if a signal killed it.  is_leaving: whether it was deleted, scaled away
     or lost.
     """
 
@@ -50,12 +50,12 @@ class DeployedPod:
 
     @property
     def is_running(self) -> bool:
-        """Whether its program is running."""
+        """Whether the pod's program is running."""
         return self.process is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether its program has ended and will not be restarted."""
+        """Whether the pod's program has ended and will not be restarted."""
         return self.process is None and self.start_at is None
 
 
@@ -63,7 +63,7 @@ class DeployedPod:
 class PodTemplate:
     """The common properties of a Deployment's pods.
 
-    command: its program; POD_NAME, POD_UID and POD_IP are in its environment and override `env`.  restart_s: time from
+    command: the program; POD_NAME, POD_UID and POD_IP are in its environment and override `env`.  restart_s: time from
     a program's end to its next start in the same pod (Kubernetes: 10 s, doubled each time).  grace_s: from SIGTERM to
     SIGKILL.
     """
@@ -132,7 +132,7 @@ class Deployment:
             self._work.notify_all()
 
     def lose(self, number: int) -> None:
-        """Kill all processes of a pod, which is not restarted; a replacement starts immediately."""
+        """Kill all processes of a pod; the pod is not restarted, and a replacement starts immediately."""
         with self._work:
             pod = self._find(number)
             pod.is_leaving, pod.start_at = True, None
@@ -165,7 +165,7 @@ class Deployment:
             return bool(found)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no program runs or is about to start; return whether this is so.
+        """Wait until no program runs or is about to start; return False if the deadline passes first.
 
         Raises: HostError: if a program could not be started.
         """

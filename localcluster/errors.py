@@ -1,4 +1,4 @@
-"""The errors outside the pods, and the exit status of each.
+"""The errors of localcluster itself, not of the pods, and the exit status of each.
 
 LocalClusterError
 ├── OptionError     64  a flag or a volume that does not match the manifest

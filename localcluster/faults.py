@@ -15,7 +15,8 @@ class Fault:
     """`POD@WHEN` of one kind: kill, term or delay. It has seconds or a pattern; for a delay, `watched` is the pod to
     watch.
 
-    Each fault applies once per pod index, so the replacement of a killed pod survives; given twice, it applies twice.
+    Each fault applies once per pod index, so the replacement of a killed pod survives; a fault given twice applies
+    twice.
     """
 
     kind: str
@@ -36,8 +37,8 @@ def parse_fault(kind: str, text: str) -> Fault:
     """Return the fault of `POD@WHEN`.
 
     POD is a completion index (for a Job without indexes: the number of the pod in order of creation), or a pattern for
-    the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of the pod's output; for a
-    delay, whose pod has no output yet, `POD:REGEX`.
+    the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of the pod's output. A delayed
+    pod has no output, so its WHEN is `POD:REGEX`, a line of another pod.
 
     Raises: OptionError: if the text has another form.
     """
@@ -67,7 +68,7 @@ def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
 def compile_pattern(text: str, where: str) -> re.Pattern[str]:
     """Return a compiled regular expression.
 
-    Raises: OptionError: if it is invalid; `where` names its source.
+    Raises: OptionError: if the expression is invalid; `where` names its source.
     """
     try:
         return re.compile(text)
@@ -91,7 +92,7 @@ class Orders:
         return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
 
     def spend(self, fault: int, number: int) -> Fault:
-        """Return a fault and remove it for the pods of this number."""
+        """Return a fault, and remove the fault for the pods of this number."""
         self._spent.add((fault, number))
         return self.faults[fault]
 

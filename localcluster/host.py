@@ -49,7 +49,7 @@ def make_host(
 ) -> Host:
     """Return the properties of this machine for the pods of a Job.
 
-    Raises: MissingError: if the entrypoint does not exist. OptionError: if it is not executable.
+    Raises: MissingError: if the entrypoint does not exist. OptionError: if the entrypoint is not executable.
     """
     script = launcher = None
     if entrypoint is not None:
@@ -91,7 +91,7 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
 def make_logs(logs: str | Path) -> Path:
     """Return the directory for the pods' outputs as an absolute path without links; it is created if it is missing.
 
-    Raises: OptionError: if it cannot be created.
+    Raises: OptionError: if the directory cannot be created.
     """
     path = resolve(logs)
     try:

@@ -26,8 +26,8 @@ _MOST_LEFT = 1000  # maximum number of directories to check; the next start chec
 class Scratch:
     """A new directory of this process.
 
-    Args: prefix: the beginning of its name.
-    Raises: OSError: if it cannot be created.
+    Args: prefix: the beginning of the directory's name.
+    Raises: OSError: if the directory cannot be created.
     """
 
     def __init__(self, prefix: str = PREFIX) -> None:
@@ -76,7 +76,7 @@ def sweep() -> list[Path]:
 def _remove_left(path: Path) -> bool:
     """Remove a directory if it certainly belongs to an ended localcluster of this user; return whether it was removed.
 
-    Raises: OSError: if it does not, or belongs to another user.
+    Raises: OSError: if the directory is not of an ended localcluster, or belongs to another user.
     """
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -115,7 +115,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_mounted_on(path: Path) -> bool:
-    """Return whether a file system is mounted inside a directory: its content belongs to others."""
+    """Return whether a file system is mounted inside a directory; such a mount must not be removed."""
     real = os.path.realpath(path)
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return any(point == real or point.startswith(f"{real}/") for point in points)

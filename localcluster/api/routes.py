@@ -47,7 +47,7 @@ class ApiResponse:
 
     @classmethod
     def html(cls, status: int = 200) -> ApiResponse:
-        """Return the response of a proxy between client and server."""
+        """Return an HTML page, as a proxy between client and server sends it."""
         return cls(status, b"<html><body><h1>Bad Gateway</h1></body></html>", "text/html")
 
     @classmethod
@@ -134,7 +134,7 @@ class Routes:
         if int(oldest or 0) > snapshot.version:
             message = f"Timeout: Too large resource version: {oldest}, current: {snapshot.version}"
             return ApiResponse.failure(504, "Timeout", message, Retry_After="1")
-        if oldest == "0":  # served from the server's cache, which has no pages
+        if oldest == "0":  # the API server answers such a list from its cache, which has no pages
             limit = "0"
         selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         key = (snapshot.version, namespace, *selectors, start, int(limit))

@@ -1,4 +1,4 @@
-"""The pods that the API lists, in memory: one resourceVersion for all, with snapshots for paging."""
+"""The pods that the API lists, in memory: a resourceVersion for the whole list, and snapshots for paging."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
     except (AttributeError, KeyError, TypeError) as error:  # for example a list instead of an object, or no name
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ManifestError(
-            f"the Job has not a Job's shape ({what}): kubectl create --dry-run=server names the place"
+            f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server names the place"
         ) from error
 
 
@@ -218,7 +218,9 @@ def _container(pod: Object, volumes: tuple[Volume, ...]) -> Container:
     )
     for mount in mounts:
         if mount.volume not in known:
-            raise ManifestError(f"volumeMounts: {mount.volume!r} is no volume of the pod ({', '.join(sorted(known))})")
+            raise ManifestError(
+                f"volumeMounts: {mount.volume!r} is not a volume of the pod ({', '.join(sorted(known))})"
+            )
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
             raise ManifestError(f"volumeMounts: the subPath {mount.sub_path!r} leads out of the volume")
     if entry.get("envFrom"):

@@ -1,4 +1,4 @@
-"""The decisions of a Job about its pods, as pure functions: count an end, judge the Job, choose the pods to start.
+"""The decisions of a Job about its pods, as pure functions: count ended pods, judge the Job, choose the pods to start.
 
 The controller supplies clock and processes; these functions take the time as an argument and return a new state.
 Source: Kubernetes 1.34, pkg/controller/job (behaviour only).

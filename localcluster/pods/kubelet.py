@@ -44,7 +44,7 @@ class Pod:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the pod has not ended yet."""
         return not self.gone and not self.state.is_finished
 
 

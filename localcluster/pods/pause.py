@@ -78,7 +78,7 @@ def supervise(program: int, wake: int) -> int:
 
 
 def reap(program: int) -> int | None:
-    """Wait for all ended processes; return the program's status if it has ended."""
+    """Collect the statuses of all ended processes; return the program's status if the program has ended."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:

@@ -147,7 +147,9 @@ def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | N
             if source[kind].get("optional"):
                 return None
             name = variable.name
-            raise OptionError(f"env {name} comes from a {kind[:-6]}, which is not here: give it by --env {name}=VALUE")
+            raise OptionError(
+                f"env {name} comes from a {kind[:-6]}, which this machine lacks: give it by --env {name}=VALUE"
+            )
     raise ManifestError(f"env {variable.name}: valueFrom {', '.join(source) or 'nothing'} is unknown")
 
 
@@ -183,7 +185,7 @@ def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap)
     command = list(job.container.command)
     if not command:
         if host.entrypoint is None:
-            raise OptionError("the container has no command, and no start.sh stands for the image's: --entrypoint FILE")
+            raise OptionError("the container has no command, and no start.sh was found: name it with --entrypoint FILE")
         command = ["tini", "--", START_SCRIPT]
     command += job.container.args
     if command[:2] == ["tini", "--"] and not host.has_tini:

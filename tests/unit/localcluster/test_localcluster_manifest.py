@@ -104,14 +104,14 @@ BAD_SPECS = {
         "'mountPath' is missing",
     ),
     "volume without a name": ({"pod": {"volumes": [{"emptyDir": {}}]}}, "'name' is missing"),
-    "object for a list": ({"pod": {"volumes": {"name": "v"}}}, "not a Job's shape"),
+    "object for a list": ({"pod": {"volumes": {"name": "v"}}}, "not have the structure of a Job"),
     "reference to a text": (
         {"pod": {"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": "status.podIP"}}]}]}},
         "env A: valueFrom is",
     ),
     "mount of no volume": (
         {"pod": {"containers": [{"volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}},
-        "'v' is no volume of the pod",
+        "'v' is not a volume of the pod",
     ),
 }
 

@@ -163,7 +163,9 @@ def test_an_optional_secret_is_absent():
 
 def test_a_required_secret_is_asked_for_and_can_be_given():
     variable = EnvVar("PADDLE_SECRET", source={"secretKeyRef": {"name": "s", "key": "k"}})
-    with pytest.raises(OptionError, match="from a secret, which is not here: give it by --env PADDLE_SECRET=VALUE"):
+    with pytest.raises(
+        OptionError, match="from a secret, which this machine lacks: give it by --env PADDLE_SECRET=VALUE"
+    ):
         env_of(variable)
     assert env_of(variable, PADDLE_SECRET="x")["PADDLE_SECRET"] == "x"
 
