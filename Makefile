@@ -103,17 +103,19 @@ golden: setup  ## every recorded run of the legacy program again (../shared/gold
 golden-arm64: setup  ## two of these runs on arm64, which qemu plays, and whether their bits are equal (root; about two minutes)
 	tests/arm64/run
 
-bench: setup  ## the timed scripts of bench/, with ratios
+of_torch = $(if $(TORCH),--torch $(TORCH))
+bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON: against torch in that Python, too
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/master.py
 	$(BIN)/python bench/elastic.py
 	$(BIN)/python bench/autoscaler.py
 	$(BIN)/python bench/recovery.py
-	$(BIN)/python bench/allreduce.py
+	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py
 	$(BIN)/python bench/train.py
-	$(BIN)/python bench/networks.py
+	$(BIN)/python bench/nodes.py $(of_torch)
+	$(BIN)/python bench/networks.py $(of_torch)
 	$(BIN)/python bench/threads.py
 
 proto: setup  ## generate the message modules again after a change of proto/*.proto (protoc: Debian's protobuf-compiler)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which are t
 
 from interleave import Contestant, run_interleaved, serve_rounds
 from machine import describe_machine, spread
+from processes import find_peer
 
 SIZES = {"19.9 MB": 4_975_000, "0.24 MB": 60_000, "1 MB": 250_000, "4 KB": 1_000}
 LOOPBACK_BYTES = 1 << 30
@@ -104,12 +104,6 @@ def measure_loopback() -> float:
     return LOOPBACK_BYTES / seconds
 
 
-def has_torch(python: str) -> bool:
-    """Return whether a Python has torch."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.run([python, "-c", "import torch.distributed"], **quiet, check=False).returncode == 0
-
-
 def compare(ways: list[str], size: int, name: str, python: str | None, rounds: int, repeats: int) -> None:
     """Measure one array among so many processes."""
     ways = [*ways, *(["gloo"] if python else [])]
@@ -145,9 +139,7 @@ def main() -> None:
         return
     print(describe_machine())
     print(f"one connection of the loopback: {measure_loopback() / 1e9:.2f} GB/s")
-    python = args.torch if has_torch(args.torch) else None
-    if python is None:
-        print("torch is not there, so nothing is compared with gloo; --torch names a Python that has it")
+    python = find_peer(args.torch, "torch.distributed", "torch")
     for name, factor in (("19.9 MB", 1), ("0.24 MB", 10), ("4 KB", 20)):
         compare(["memory", "connections"], 3, name, python, args.rounds * factor, args.repeats)
     compare(["connections", "two hosts"], 4, "19.9 MB", python, args.rounds, args.repeats)

@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from machine import describe_machine, spread
-from nodes import find_port
+from processes import find_port
 
 from localcluster.deployment import Deployment, PodTemplate
 

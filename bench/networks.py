@@ -30,18 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from allreduce import has_torch
 from machine import describe_machine, spread
-from train import (
-    HERE,
-    TimedRun,
-    bare_environment,
-    measure_products,
-    run_process,
-    run_trainer,
-    time_by_processor,
-    time_trainer,
-)
+from processes import bare_environment, find_peer, run_processes
+from timing import HERE, TimedRun, count_parameters, describe_products, run_trainer, time_by_processor, time_trainer
 
 HEADER = """
 | network | threads | samples/s | torch | ratio | peak | its peak |
@@ -105,11 +96,11 @@ def run_torch(network: Network, directory: Path, threads: int, passes: int, pyth
     """Returns the number of parameters and the cost of the first pass, and the rates of the passes after it."""
     command = [python, "-m", "torch_networks", network.name, str(directory), f"--threads={threads}"]
     command += [f"--passes={passes + 1}", f"--batch-size={network.batch_size}"]
-    text, usage = run_process(command, directory, bare_environment(PYTHONPATH=str(HERE)))
-    count, first, *others = text.splitlines()
+    (ended,) = run_processes([command], directory, bare_environment(PYTHONPATH=str(HERE)))
+    count, first, *others = ended.text.splitlines()
     samples = count_samples(directory)
     rates = [samples / float(line.split()[0]) for line in others]
-    return [count, first.split()[1]], TimedRun.of(rates, usage)
+    return [count, first.split()[1]], TimedRun.of(rates, ended.usage)
 
 
 def count_samples(directory: Path) -> int:
@@ -122,8 +113,7 @@ def start(network: Network, directory: Path, python: str | None) -> Path:
     """Trains a pass; prints the parameters and costs of both; returns the model to start from."""
     lines, _ = run_trainer(network, directory, "--num_passes=1", "--save_dir=start")
     model = directory / "start/pass-00000"
-    count = sum(path.stat().st_size // 4 - 4 for path in model.iterdir() if path.name.startswith("_"))
-    line = f"{network.name}: {count:,} parameters, cost of the first pass {lines[0][2]}"
+    line = f"{network.name}: {count_parameters(model):,} parameters, cost of the first pass {lines[0].cost}"
     if python:
         (its_count, its_cost), _ = run_torch(network, directory, 1, 0, python)
         line += f"; torch: {int(its_count):,}, {its_cost}"
@@ -171,10 +161,8 @@ def main() -> None:
     options = parser.parse_args()
     print(describe_machine())
     for threads in options.threads:
-        print(f"products of (1600, 256) by (256, 256), {threads} threads: {measure_products(threads)} GFLOP/s")
-    python = options.torch if has_torch(options.torch) else None
-    if python is None:
-        print("torch is not there, so only ours is measured; --torch names a Python that has it")
+        print(describe_products(threads))
+    python = find_peer(options.torch, "torch", "torch")
     with tempfile.TemporaryDirectory() as scratch:
         chosen = [network for network in NETWORKS if network.name in options.only]
         sizes = [one.batch_size * (options.batches or one.batches) for one in chosen]

@@ -1,75 +1,165 @@
-"""Distributed training on this machine, as bench/train.py --nodes times it: a trainer and a server for each node."""
+"""How fast recommendation trains on several nodes of this machine, against torch, in alternation in one run.
+
+usage: bench/nodes.py [--torch PYTHON] [--nodes N] [--passes N] [--rounds N] [--batches N]
+       [--only servers collective torch]
+
+    servers     `paddle pserver` and `paddle train --local=0` on each node, in step; each node has an address of its own
+    collective  `paddle train --collective` under `paddle elastic run`: all-reduce, and an optimiser on each node
+    torch       DistributedDataParallel over gloo with the same network (bench/torch_baseline): all-reduce, too
+
+Every node reads all samples, in an order of its own, in batches of 1600, and computes with one thread; all begin with
+the same parameters. The figure is the samples of all nodes. The first pass, in which the provider reads, does not
+count. All nodes are on one machine: `paddle` uses shared memory there, gloo uses TCP. The ratios are to torch. The
+goals: servers at least 3 times torch, collective at least 1.5 times. `--torch` names the Python of an environment that
+has torch; without torch only ours is measured.
+
+Before the table come the costs of the first pass, which must be alike, not equal: the orders of the samples and the
+roundings differ, and torch's RMSprop begins with longer steps. With `--only`, a ratio needs torch among the names.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
-import random
-import socket
-import subprocess
+import re
+import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+from machine import describe_machine, spread
+from processes import Ended, find_peer, find_port, run_processes, thread_environment
+from timing import FLAGS, HERE, PADDLE, count_parameters, find_rates, read_passes, run_trainer, show_rates
+from workloads import WORKLOADS, Sizes, Workload, prepare
+
+GOALS = {"servers": 3.0, "collective": 1.5}
+ALIKE = 1.5  # times; between two costs of the first pass
+HEADER = """
+| way | nodes | samples/s of all | x torch | goal | peak of a trainer | of a server |
+|---|---|---|---|---|---|---|"""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What the processes of a job said and used, those of node 0 first."""
+class JobRun(NamedTuple):
+    """A training on all nodes: samples a second of each pass after the first, the cost of the first, and peaks."""
 
-    logs: Sequence[str]  # of the trainers
+    rates: list[float]
+    first_cost: float
     trainer_mb: float
-    server_mb: float
+    server_mb: float | None = None
 
 
-def find_port(hosts: Sequence[str]) -> int:
-    """Return a port that is free on all hosts at this moment."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        try:
-            for host in hosts:
-                with socket.socket() as one:
-                    one.bind((host, port))
-        except OSError:
-            continue
-        return port
+class Jobs:
+    """Starts the training in each of the ways, with the data of a directory.
 
-
-def run_job(nodes: int, directory: Path, environ: Mapping[str, str], flags: Sequence[str]) -> Job:
-    """Run trainers and servers to their end; every node has an address of its own.
-
-    Args: directory: where all trainers run.  flags: more flags of the trainers.
-    Raises: SystemExit: one of them failed.
+    Args: model: the parameters to begin with.  python: one that has torch, or None.
     """
-    hosts = [f"127.0.0.{node + 1}" for node in range(nodes)]
-    port = find_port(hosts)
-    common = [f"--port={port}", "--ports_num=1", f"--num_gradient_servers={nodes}"]
-    paddle = [sys.executable, "-m", "paddle"]
-    commands = [[*paddle, "pserver", *common, f"--nics={host}"] for host in hosts]
-    for node, host in enumerate(hosts):
-        named = ["--local=0", f"--trainer_id={node}", f"--pservers={','.join(hosts)}", f"--nics={host}"]
-        commands.append([*paddle, "train", *named, *common, *flags])
+
+    def __init__(self, workload: Workload, directory: Path, model: Path, nodes: int, python: str | None) -> None:
+        self._workload, self._directory, self._model, self._nodes = workload, directory, model, nodes
+        self._python = python
+        self._flags = [f"--config={workload.config}", f"--init_model_path={model}", *FLAGS]
+
+    def ways(self) -> Mapping[str, Callable[[int], JobRun]]:
+        """Returns what runs so many passes after the first, for each way."""
+        of_torch = {"torch": self.run_torch} if self._python else {}
+        return {"servers": self.run_servers, "collective": self.run_collective, **of_torch}
+
+    def run_servers(self, passes: int) -> JobRun:
+        hosts = [f"127.0.0.{node + 1}" for node in range(self._nodes)]
+        common = [f"--port={find_port(hosts)}", "--ports_num=1", f"--num_gradient_servers={self._nodes}"]
+        commands = [[*PADDLE, "pserver", *common, f"--nics={host}"] for host in hosts]
+        for node, host in enumerate(hosts):
+            named = ["--local=0", f"--trainer_id={node}", f"--pservers={','.join(hosts)}", f"--nics={host}"]
+            commands.append([*PADDLE, "train", *named, *common, *self._flags, f"--num_passes={passes + 1}"])
+        ended = self._run(commands, HERE.parent)
+        servers, trainers = ended[: self._nodes], ended[self._nodes :]
+        run = self._read_log(trainers[0].text, trainers)
+        return run._replace(server_mb=max(one.peak_mb for one in servers))
+
+    def run_collective(self, passes: int) -> JobRun:
+        driver = [*PADDLE, "elastic", "run", "-np", str(self._nodes), "-H", f"localhost:{self._nodes}"]
+        trainer = [*PADDLE, "train", "--collective", *self._flags, f"--num_passes={passes + 1}"]
+        ended = self._run([[*driver, *trainer]], HERE.parent)  # its peak is that of its largest child
+        first = re.findall(r"^\[0\]<\w+>:(.*)", ended[0].text, re.MULTILINE)
+        return self._read_log("\n".join(first), ended)
+
+    def run_torch(self, passes: int) -> JobRun:
+        command = [self._python or sys.executable, "-m", "torch_baseline", self._workload.name]
+        command += [str(self._directory), str(self._model), f"--passes={passes + 1}"]
+        command += [f"--ranks={self._nodes}", f"--port={find_port(['127.0.0.1'])}"]
+        ended = self._run([[*command, f"--rank={rank}"] for rank in range(self._nodes)], HERE)
+        lines = [line.split() for line in ended[0].text.splitlines() if re.fullmatch(r"[\d.]+ \S+", line)]
+        samples = self._nodes * self._workload.count_samples(self._directory)
+        rates = [samples / float(seconds) for seconds, _ in lines[1:]]
+        return JobRun(rates, float(lines[0][1]), max(one.peak_mb for one in ended))
+
+    def _run(self, commands: list[list[str]], path: Path) -> list[Ended]:
+        return run_processes(commands, self._directory, thread_environment(1, PYTHONPATH=str(path)))
+
+    def _read_log(self, log: str, trainers: list[Ended]) -> JobRun:
+        lines = read_passes(log)
+        rates = find_rates(lines, self._nodes * lines[0].samples)
+        return JobRun(rates, float(lines[0].cost), max(one.peak_mb for one in trainers))
+
+
+def require_alike(runs: Mapping[str, JobRun]) -> None:
+    """Prints the costs of the first pass.
+
+    Raises: SystemExit: they are so different that the trainings cannot be the same.
+    """
+    costs = {way: run.first_cost for way, run in runs.items()}
+    shown = ", ".join(f"{way} {cost:.5g}" for way, cost in costs.items())
+    print(f"costs of the first pass: {shown}", flush=True)
+    if not max(costs.values()) <= ALIKE * min(costs.values()):
+        raise SystemExit("bench/nodes.py: the costs are not alike, so it is not the same work")
+
+
+def show_row(way: str, nodes: int, runs: list[JobRun], torch_runs: list[JobRun]) -> str:
+    """Returns a row of the table; a ratio compares the runs of one round."""
+    rates = show_rates([rate for run in runs for rate in run.rates])
+    ratio = ""
+    if torch_runs and way != "torch":
+        pairs = zip(runs, torch_runs, strict=True)
+        ratio = spread([statistics.median(own.rates) / statistics.median(its.rates) for own, its in pairs])
+    servers = [run.server_mb for run in runs if run.server_mb is not None]
+    cells = [way, str(nodes), rates, ratio, f"{GOALS[way]:g}" if way in GOALS else ""]
+    cells += [f"{max(run.trainer_mb for run in runs):.0f} MB", f"{max(servers):.0f} MB" if servers else ""]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints the costs of the first pass, then a row for each way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="that count, in each of the rounds")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=20, help="of a pass and a node")
+    parser.add_argument("--only", nargs="+", choices=[*GOALS, "torch"], default=[*GOALS, "torch"])
+    options = parser.parse_args()
+    print(describe_machine())
+    python = find_peer(options.torch, "torch.distributed", "torch") if "torch" in options.only else None
+    workload = next(one for one in WORKLOADS if one.name == "recommendation")
     with tempfile.TemporaryDirectory() as scratch:
-        logs = [Path(scratch, str(number)) for number in range(2 * nodes)]
-        processes = []
-        for command, log in zip(commands, logs, strict=True):
-            with log.open("wb") as output:
-                processes.append(
-                    subprocess.Popen(command, cwd=directory, env=environ, stdout=output, stderr=subprocess.STDOUT)
-                )
-        peaks = []
-        try:
-            for process in [*processes[nodes:], *processes[:nodes]]:
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                peaks.append(usage.ru_maxrss / 1024)
-                if process.returncode:
-                    text = "\n".join(log.read_text(encoding="utf-8")[-1000:] for log in logs)
-                    raise SystemExit(f"bench/train.py: {' '.join(process.args)} failed:\n{text}")
-        finally:
-            for process in processes:
-                if process.returncode is None:
-                    process.kill()
-                    process.wait()
-        texts = [log.read_text(encoding="utf-8") for log in logs[nodes:]]
-    return Job(texts, max(peaks[:nodes]), max(peaks[nodes:]))
+        directory = prepare(workload, Path(scratch, "job"), Sizes(batches=options.batches))
+        run_trainer(workload, directory, "--num_passes=1", "--save_dir=start")
+        model = directory / "start/pass-00000"
+        print(f"{count_parameters(model):,} parameters")
+        jobs = Jobs(workload, directory, model, options.nodes, python).ways()
+        chosen = {way: run for way, run in jobs.items() if way in options.only}
+        runs: dict[str, list[JobRun]] = {way: [] for way in chosen}
+        for number in range(options.rounds):
+            for way, run in chosen.items():
+                runs[way].append(run(options.passes))
+            if not number and chosen:
+                require_alike({way: ran[0] for way, ran in runs.items()})
+    print(HEADER)
+    for way, ran in runs.items():
+        print(show_row(way, options.nodes, ran, runs.get("torch", [])))
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

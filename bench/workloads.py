@@ -1,4 +1,4 @@
-"""The directories that bench/train.py trains in: the examples as they are, beside synthetic data of the usual sizes."""
+"""The directories in which bench/train.py and bench/nodes.py train: the examples, with synthetic data."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class Workload:
     config: str
     batch_size: int
     pass_factor: int = 1
+
+    def count_samples(self, directory: Path) -> int:
+        """Returns how many samples `prepare` has written."""
+        text = (directory / (directory / TRAIN_LIST).read_text(encoding="utf-8").strip()).read_text(encoding="utf-8")
+        return len(text.splitlines())
 
 
 WORKLOADS = (

@@ -24,6 +24,13 @@ class Lists:
         starts = np.cumsum([0, *map(len, lists)])
         return cls(np.fromiter((one for ids in lists for one in ids), np.int64, starts[-1]), starts)
 
+    def take(self, numbers: Array) -> tuple[Array, Array]:
+        """Returns the ids of the lists of these numbers, one list after the other, and the lengths of the lists."""
+        firsts = self.starts[numbers]
+        lengths = self.starts[numbers + 1] - firsts
+        starts = np.cumsum(lengths) - lengths
+        return self.ids[np.repeat(firsts - starts, lengths) + np.arange(int(lengths.sum()))], lengths
+
 
 class PackedLists:
     """Some of the lists side by side, longest first, so that each time step is a block of rows.
@@ -48,6 +55,19 @@ class PackedLists:
 
     def span(self, step: int) -> slice:
         return slice(self.starts[step], self.starts[step + 1])
+
+
+def find_windows(lengths: Array, first: int, length: int) -> Array:
+    """Returns the rows around each row of lists that lie one after the other: (rows, length).
+
+    `first` is the place of a window's first row, relative to the row that the window belongs to. A window that reaches
+    beyond its list has there the number of all rows, at which the caller has zeros.
+    """
+    rows = int(lengths.sum())
+    ends = np.repeat(np.cumsum(lengths), lengths)[:, None]
+    starts = ends - np.repeat(lengths, lengths)[:, None]
+    places = np.arange(rows)[:, None] + np.arange(first, first + length)
+    return np.where((places >= starts) & (places < ends), places, rows)
 
 
 def read_files(directory: Path) -> list[str]:

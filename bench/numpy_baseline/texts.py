@@ -17,11 +17,8 @@ class BagOfWordsNetwork:
         self._w, self._d_w = parameters.matrix("___fc_layer_0__.w0", 2)
 
     def run(self, numbers: Array) -> float:
-        words = self._data.words
-        firsts = words.starts[numbers]
-        lengths = words.starts[numbers + 1] - firsts
+        ids, lengths = self._data.words.take(numbers)
         starts = np.cumsum(lengths) - lengths
-        ids = words.ids[np.repeat(firsts - starts, lengths) + np.arange(int(lengths.sum()))]
         pairs = self._w.view(np.complex64)[:, 0]  # two columns are added at once
         z = np.add.reduceat(pairs[ids], starts).view(np.float32).reshape(-1, 2)
         cost, d_z = self._end.costs(z, self._data.labels[numbers])

@@ -1,0 +1,98 @@
+"""The processes that a benchmark starts and waits for: what they wrote, what they used, and ports for them."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# numpy's products, torch, and both thread pools of TensorFlow; PADDLE_BLAS_THREADS would undo the trainer's own choice
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+SHOWN = 2000  # characters of the output of a process that failed
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a process wrote, on both outputs, and what it and its children used."""
+
+    text: str
+    usage: os.struct_rusage
+
+    @property
+    def peak_mb(self) -> float:
+        return self.usage.ru_maxrss / 1024
+
+
+def run_processes(commands: Sequence[Sequence[str]], directory: Path, environ: Mapping[str, str]) -> list[Ended]:
+    """Starts processes beside each other, and waits for all of them, for the last one first.
+
+    Raises: SystemExit: one of them failed.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        logs = [Path(scratch, str(number)) for number in range(len(commands))]
+        processes = []
+        usages: dict[int, os.struct_rusage] = {}
+        try:
+            for command, log in zip(commands, logs, strict=True):
+                with log.open("wb") as output:
+                    processes.append(
+                        subprocess.Popen(command, cwd=directory, env=environ, stdout=output, stderr=subprocess.STDOUT)
+                    )
+            for number, process in reversed(list(enumerate(processes))):
+                _, status, usages[number] = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if process.returncode:
+                    texts = [log.read_text(encoding="utf-8")[-SHOWN:] for log in logs]
+                    raise SystemExit(f"bench: {' '.join(commands[number])} failed:\n" + "\n".join(texts))
+        finally:
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+                    process.wait()
+        return [Ended(log.read_text(encoding="utf-8"), usages[number]) for number, log in enumerate(logs)]
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """Returns the environment without what decides on threads and kernels of products."""
+    names = ("OPENBLAS_CORETYPE", *THREAD_VARIABLES)
+    return {name: value for name, value in os.environ.items() if name not in names} | more
+
+
+def thread_environment(threads: int, **more: str) -> dict[str, str]:
+    """Returns the environment in which numpy, torch and TensorFlow compute with this number of threads."""
+    return bare_environment(**dict.fromkeys(THREAD_VARIABLES, str(threads)), **more)
+
+
+def has_module(python: str, module: str) -> bool:
+    """Returns whether a Python can import a module."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        return subprocess.run([python, "-c", f"import {module}"], **quiet, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def find_peer(python: str, module: str, name: str) -> str | None:
+    """Returns the Python if it has the module; otherwise says so, and returns None."""
+    if has_module(python, module):
+        return python
+    print(f"{name} is not there, so nothing is compared with it; --{name.lower()} names a Python that has it")
+    return None
+
+
+def find_port(hosts: Sequence[str]) -> int:
+    """Returns a port that is free on all hosts at this moment."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        try:
+            for host in hosts:
+                with socket.socket() as one:
+                    one.bind((host, port))
+        except OSError:
+            continue
+        return port

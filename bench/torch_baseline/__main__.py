@@ -1,0 +1,74 @@
+"""The trainings of bench/train.py in torch, on one node or, by DistributedDataParallel over gloo, on several.
+
+bench/baseline.py says how it is run. More options: [--rank N --ranks N --port N], for each of several processes.
+
+All gradients are dense, those of embeddings too: RMSProp and Adam then change every element, as the trainer's do. torch
+refuses sparse gradients in its RMSprop and in a fused Adam, and gloo has no sum of sparse gradients but gathers all
+of them on every node. Adam is the fused one; torch has no fused RMSprop on a processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from baseline import Step, make_parser, run_passes
+from numpy_baseline.data import Ratings, Texts
+from numpy_baseline.parameters import Parameters
+from torch import distributed, nn
+
+from torch_baseline.recommendation import RecommendationModule
+
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+
+
+def make_rmsprop(values: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """Returns the centred rule; the trainer has 1e-6 below the root, and torch the root of that beside it."""
+    return torch.optim.RMSprop(values, rate, alpha=0.95, eps=1e-3, centered=True)
+
+
+def make_adam(values: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return torch.optim.Adam(values, rate, fused=True)
+
+
+NETWORKS: Mapping[str, tuple[Callable[..., nn.Module], MakeOptimizer]] = {
+    "recommendation": (RecommendationModule, make_rmsprop),
+}
+
+
+def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Parameters, rate: float) -> Step:
+    """Returns what trains on a batch."""
+    make_network, make_optimizer = NETWORKS[options.workload]
+    torch.manual_seed(1)
+    network = make_network(data, parameters, options.keep)
+    optimizer = make_optimizer(list(network.parameters()), rate)
+    compute, ranks = network, options.ranks
+    if ranks > 1:
+        distributed.init_process_group("gloo", f"tcp://127.0.0.1:{options.port}", rank=options.rank, world_size=ranks)
+        compute = nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True, static_graph=True)
+
+    def step(numbers: np.ndarray) -> float:
+        optimizer.zero_grad(set_to_none=ranks == 1)
+        cost = compute(*network.read(numbers))  # the sum over the samples, as the trainer's
+        (cost * ranks).backward()  # DistributedDataParallel divides by the number of nodes, parameter servers do not
+        optimizer.step()
+        return cost.item() / len(numbers)
+
+    return step
+
+
+def main() -> None:
+    parser = make_parser("torch_baseline", __doc__)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--port", type=int)
+    options = parser.parse_args()
+    run_passes(options, make_step, seed=1 + options.rank)
+    if options.ranks > 1:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
