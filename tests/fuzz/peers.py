@@ -28,8 +28,8 @@ OTHER_PROTOCOLS = [
     b"PDLP",
     b"PDLP\x01\0",
     b"PDLP\x03\0\x0c\0" + bytes(56) + b'{"connection":"00"}',  # version 3
-    b"PDLP\x04\0\x0c",
-    b"PDLP\x04\0\x0c\0" + bytes(4096),
+    b"PDLP\x05\0\x0c",
+    b"PDLP\x05\0\x0c\0" + bytes(4096),
     b"PDLP\xff\xff" + bytes(58),
 ]
 

@@ -20,7 +20,7 @@ from pserver.server.admission import Identity
 from pserver.server.listener import ADMISSION_TIMEOUT, MAX_UNAUTHENTICATED, Listener, bind_port
 from pserver.server.service import Service
 from pserver.wire import protocol
-from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, ClientHandshake
+from pserver.wire.authentication import DATA, HEARTBEAT, PROBE, VERSION, ClientHandshake
 from pserver.wire.protocol import Message, Op
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PeerUnreachableError
 
@@ -491,7 +491,7 @@ def test_a_connection_that_does_not_join_is_closed(tools):
     with contextlib.closing(select.epoll()) as poller:
         port = Listener(bind_port("127.0.0.1", number), Service(Identity("here", 1)), poller, backlog=8)
         with socket.create_connection(("127.0.0.1", number), tools.deadline) as slow:
-            slow.sendall(protocol.MAGIC + b"\x04\x00")
+            slow.sendall(protocol.MAGIC + VERSION.to_bytes(2, "little"))
             for _ in ("it comes", "it says something"):
                 for file, events in poller.poll(tools.deadline):
                     port.handle(file, events, began)

@@ -134,7 +134,7 @@ def test_whatever_comes_ends_or_waits_and_takes_no_more_than_a_record(seed):
     client, server = pair()
     said = shake(client, server)
     for _ in range(3000):
-        stream = b"".join(random.choices([*said, random.randbytes(64), b"PDLP\x04\0" + random.randbytes(58)], k=3))
+        stream = b"".join(random.choices([*said, random.randbytes(64), b"PDLP\x05\0" + random.randbytes(58)], k=3))
         if random.random() < 0.5:
             at = random.randrange(len(stream))
             stream = stream[:at] + random.randbytes(random.randrange(9)) + stream[at + random.randrange(9) :]
