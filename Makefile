@@ -112,7 +112,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON: against
 	$(BIN)/python bench/recovery.py
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
-	$(BIN)/python bench/pserver.py
+	$(BIN)/python bench/pserver.py $(of_torch)
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/nodes.py $(of_torch)
 	$(BIN)/python bench/networks.py $(of_torch)

@@ -1,14 +1,16 @@
-"""How fast `paddle pserver` is, against the same bytes moved by pyzmq and by plain sockets, in alternation in one run.
+"""How fast `paddle pserver` is, against the same bytes moved by pyzmq, by plain sockets and by gloo, in one run.
 
-usage: bench/pserver.py [--only large small rows step growth] [--repeats N]
+usage: bench/pserver.py [--torch PYTHON] [--only large small rows step growth] [--repeats N]
 
-    large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers
+    large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers; gloo,
+            of torch.distributed: 3 processes that add up as many bytes of each by an all-reduce
     small   the same with 0.24 MB
     rows    a sparse table of 10 million rows of 16; each trainer pulls and pushes 20,000 different rows a batch
     step    momentum in place on 100 million float32, a pool of two threads against a fused loop of two threads in C
     growth  rounds a second against parameters, rows of the table and trainers
 
-The peers take no step. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
+All run in alternation. The peers take no step, and the first two add nothing up. `--torch` names the Python of an
+environment that has torch; without torch there is no gloo. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
 the cases "own server shared" a trainer exchanges its third with the server that has its own address through memory.
 """
 
@@ -30,9 +32,11 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from allreduce import contest
 from client_process import ROWS_OF_A_BATCH, WIDTH
 from interleave import Contestant, run_interleaved
 from machine import describe_machine, spread
+from processes import find_peer
 
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
@@ -45,9 +49,9 @@ LARGE, SMALL = 4_970_496, 60_002  # parameters of recommendation and of quick_st
 TABLE_ROWS = 10_000_000
 STEP_ELEMENTS = 100_000_000
 SECONDS = 2.0  # about, that a contestant runs each time
-HEADER = (
-    "| what | rounds/s | of plain sockets | of pyzmq | peak of a server | of a trainer |\n|---|---|---|---|---|---|"
-)
+HEADER = """
+| what | rounds/s | of plain sockets | of pyzmq | of gloo | peak of a server | of a trainer |
+|---|---|---|---|---|---|---|"""
 
 
 def find_port(count: int) -> int:
@@ -94,20 +98,23 @@ def find_rounds(group: Contestant) -> int:
     return max(3, int(SECONDS * group.run(5)))
 
 
-def bench_exchange(parameters: int, repeats: int) -> None:
-    """Print a row for each contestant that exchanges this number of parameters."""
+def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
+    """Print a row for each contestant that exchanges this number of parameters; `python` has torch, or is None."""
     size = 4 * parameters // COUNT
-    groups = [
-        start_peer("sockets", size),
-        start_peer("zmq", size),
+    peers = [start_peer("sockets", size), start_peer("zmq", size)]
+    if python:
+        peers.append(contest("gloo", COUNT, parameters, python))
+    ours = [
         start_ours("paddle pserver, SGD, own server shared", "dense-shared", parameters),
         start_ours("paddle pserver, SGD, all over sockets", "dense", parameters),
     ]
+    groups = [*peers, *ours]
     try:
-        run_interleaved(groups, find_rounds(groups[2]), repeats)
-        print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n\n{HEADER}")
+        run_interleaved(groups, find_rounds(ours[0]), repeats)
+        print(f"\n{4 * parameters / 1e6:.2f} MB each way for each of {COUNT} trainers, {COUNT} servers\n{HEADER}")
         for group in groups:
-            ratios = [spread(divide(group.rates, peer.rates)) for peer in groups[:2]]
+            ratios = [spread(divide(group.rates, peer.rates)) for peer in peers]
+            ratios += [""] * (3 - len(peers))
             server, trainer = group.peaks()
             cells = [group.name, spread(group.rates), *ratios, f"{server:.0f} MB", f"{trainer:.0f} MB"]
             print(f"| {' | '.join(cells)} |", flush=True)
@@ -202,14 +209,15 @@ def main() -> None:
     """Print what was asked for, with the machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     benches = ("large", "small", "rows", "step", "growth")
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--only", nargs="+", choices=benches, default=benches)
     parser.add_argument("--repeats", type=int, default=7, help="of each program, after one that does not count")
     options = parser.parse_args()
     print(describe_machine())
-    if "large" in options.only:
-        bench_exchange(LARGE, options.repeats)
-    if "small" in options.only:
-        bench_exchange(SMALL, options.repeats)
+    exchanges = [size for name, size in (("large", LARGE), ("small", SMALL)) if name in options.only]
+    python = find_peer(options.torch, "torch.distributed", "torch") if exchanges else None
+    for parameters in exchanges:
+        bench_exchange(parameters, options.repeats, python)
     if "rows" in options.only:
         bench_rows(options.repeats)
     if "step" in options.only:
