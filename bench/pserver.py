@@ -10,8 +10,9 @@ usage: bench/pserver.py [--torch PYTHON] [--only large small rows step growth] [
     growth  rounds a second against parameters, rows of the table and trainers
 
 All run in alternation. The peers take no step, and the first two add nothing up. `--torch` names the Python of an
-environment that has torch; without torch there is no gloo. Servers are `paddle pserver` processes, trainers processes with the client of this project. In
-the cases "own server shared" a trainer exchanges its third with the server that has its own address through memory.
+environment that has torch; without torch there is no gloo. Servers are `paddle pserver` processes, trainers processes
+with the client of this project. In the cases "own server shared" a trainer exchanges its third with the server that
+has its own address through memory.
 """
 
 from __future__ import annotations
@@ -116,7 +117,13 @@ def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
             ratios = [spread(divide(group.rates, peer.rates)) for peer in peers]
             ratios += [""] * (3 - len(peers))
             server, trainer = group.peaks()
-            cells = [group.name, spread(group.rates), *ratios, f"{server:.0f} MB", f"{trainer:.0f} MB"]
+            cells = [
+                group.name,
+                spread(group.rates),
+                *ratios,
+                f"{server:.0f} MB" if server else "",
+                f"{trainer:.0f} MB",
+            ]
             print(f"| {' | '.join(cells)} |", flush=True)
     finally:
         for group in groups:
