@@ -59,6 +59,19 @@ static void fetch_spans(const int32_t *ids, Py_ssize_t all, const int64_t *start
     for (int64_t i = 0; i < length; i += LINE) __builtin_prefetch(ids + starts[row] + i);
 }
 
+/* Whether all spans are in the store; if so, they are joined. */
+FAST static int join_rows(int64_t *restrict out, const int32_t *restrict ids, Py_ssize_t all, const int64_t *starts,
+                          const int64_t *offsets, Py_ssize_t rows) {
+    for (Py_ssize_t row = 0; row < rows; row++) {
+        int64_t start = starts[row], length = offsets[row + 1] - offsets[row];
+        if (start < 0 || length > all - start) return 0;
+        if (row + AHEAD < rows) fetch_spans(ids, all, starts, offsets, row + AHEAD);
+        for (int64_t i = 0; i < length; i++) out[i] = ids[start + i];
+        out += length;
+    }
+    return 1;
+}
+
 /* join_spans(out, ids, starts, offsets): out[offsets[i]:offsets[i + 1]] = ids[starts[i]:...] */
 static PyObject *join_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
@@ -68,12 +81,7 @@ static PyObject *join_spans(PyObject *self, PyObject *const *args, Py_ssize_t co
     const int64_t *starts = ids ? read_integers(&arrays, args[2], &rows) : NULL;
     const int64_t *offsets = starts ? read_integers(&arrays, args[3], &bounds) : NULL;
     if (!offsets || bounds != rows + 1 || !rising(offsets, bounds, size)) return fail(&arrays, "the offsets do not fit");
-    for (Py_ssize_t row = 0; row < rows; row++) {
-        int64_t first = offsets[row], length = offsets[row + 1] - first;
-        if (starts[row] < 0 || length > all - starts[row]) return fail(&arrays, "a span is not in the store");
-        if (row + AHEAD < rows) fetch_spans(ids, all, starts, offsets, row + AHEAD);
-        for (int64_t i = 0; i < length; i++) out[first + i] = ids[starts[row] + i];
-    }
+    if (!join_rows(out, ids, all, starts, offsets, rows)) return fail(&arrays, "a span is not in the store");
     DONE;
 }
 
