@@ -19,6 +19,7 @@ from elastic.collectives.forming import form
 from elastic.collectives.group import RankGroup
 from elastic.collectives.joining import GroupPlan
 from elastic.errors import HorovodInternalError, RemovedFromJobError
+from elastic.process.leaving import end_without_traceback
 from elastic.process.placement import ProcessPlacement, WorkerSettings, read_placement, read_settings
 from elastic.rendezvous.client import RendezvousClient
 from runtime import glog
@@ -132,6 +133,7 @@ class WorkerMembership:
                 "by `paddle elastic run`"
             )
         self._has_begun = True
+        end_without_traceback()
         atexit.register(self.end)
         if self.client is not None and settings.is_elastic:
             self._heart = threading.Thread(target=self._beat, name="worker-heartbeat", daemon=True)

@@ -18,8 +18,8 @@ KILLED, STOPPED, LOST = 137, 143, 75
 IS_DONE = re.compile(r" is the last one: \d+ of \d+ workers have succeeded")
 BLAMED = re.compile(r"\] (\S+)\[\d+\] (?:ended with status|was ended by signal) \d+, as the first of")
 SHOWN = re.compile(r"^\[\d+\]<std(?:out|err)>:")
-# what a worker may end with: it was removed, its driver is gone, or its generation cannot form before that
-EXPECTED = ("RemovedFromJobError", "PeerUnreachableError", "HorovodInternalError")
+# what a worker may end with: its driver is gone, or its generation cannot form before that
+EXPECTED = ("PeerUnreachableError", "HorovodInternalError")
 RAISED = re.compile(r"^\[\d+\]<stderr>:(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt))\b", re.M)
 
 

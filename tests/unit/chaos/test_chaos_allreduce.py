@@ -233,11 +233,17 @@ def test_a_driver_ends_with_a_good_reason():
 
 
 def test_what_a_worker_ends_with_is_no_bug():
-    shown = "[1]<stderr>:Traceback (most recent call last):\n[1]<stderr>:elastic.errors.RemovedFromJobError: no rank\n"
+    shown = (
+        "[1]<stderr>:Traceback (most recent call last):\n[1]<stderr>:runtime.errors.PeerUnreachableError: no answer\n"
+    )
     assert verdict.check_logs({"driver-0.0.log": shown}) == []
     assert verdict.check_logs({"driver-0.0.log": shown + "[1]<stderr>:KeyError: 3\n"}) == [
         "a worker ended with KeyError: see driver-0.0.log"
     ]
+    removed = shown.replace("runtime.errors.PeerUnreachableError", "elastic.errors.RemovedFromJobError")
+    assert verdict.check_logs({"driver-0.0.log": removed}) == [
+        "a worker ended with RemovedFromJobError: see driver-0.0.log"
+    ], "a removed worker leaves with one line, and a traceback is a fault"
     assert len(verdict.check_logs({"host-0.0.log": "Traceback (most recent call last):\n"})) == 1
 
 

@@ -1,0 +1,30 @@
+"""The end of a worker that the driver has removed from its job: one line and exit status 75, without a traceback."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from elastic.errors import RemovedFromJobError
+from runtime import glog
+
+
+def end_without_traceback() -> None:
+    """Let a RemovedFromJobError that the program does not catch end the process with one line and its exit code.
+
+    Python calls `sys.excepthook` for such an exception. All other exceptions go to the hook that was set before. In a
+    process that has the hook already, this function does nothing.
+    """
+    if getattr(sys.excepthook, "is_of_elastic", False):
+        return
+    before = sys.excepthook
+
+    def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, RemovedFromJobError):
+            before(kind, error, trace)
+            return
+        glog.warning(str(error))
+        sys.exit(error.exit_code)  # Python ends with the status of a SystemExit that the hook raises
+
+    end.is_of_elastic = True  # type: ignore[attr-defined]
+    sys.excepthook = end
