@@ -111,7 +111,8 @@ class JobRecord:
         """The set of pods of this attempt, as trainer 0 found it."""
         places = {str(pod.get("ip")): str(pod.get("place")) for pod in self.pods}
         ids = ((ip, number) for number, ip in enumerate(places))
-        return IdMap(ids, pod_uids=self.pod_uids, job_uid=self.job_uid, places=places)
+        indexes = {str(pod.get("ip")): int(pod["index"]) for pod in self.pods if is_index(pod.get("index"))}
+        return IdMap(ids, pod_uids=self.pod_uids, job_uid=self.job_uid, places=places, indexes=indexes)
 
 
 def is_later(found: JobRecord, known: JobRecord) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.attempts import JobRecord
-from launcher.cluster.pods import IdMap, in_id_order, own_trainer_id
+from launcher.cluster.pods import IdMap, hosts_of, in_id_order, own_trainer_id
 from launcher.settings import LauncherConfig
 from runtime.errors import ConfigError, MissingInputError, UsageError
 
@@ -88,7 +88,7 @@ def build_trainer_command(
         "port": str(config.port),
         "ports_num": str(config.ports_num),
         "comment": "paddle_process_by_paddle",
-        "pservers": ",".join(ip for ip in in_id_order(ids) if config.layout.runs_pserver(ids[ip])),
+        "pservers": ",".join(host for ip, host in hosts_of(config, ids).items() if config.layout.runs_pserver(ids[ip])),
     }
     last = {
         "num_gradient_servers": str(config.gradient_num),
@@ -114,8 +114,10 @@ def build_probe_command(pserver: ProgramCommand, trainer: ProgramCommand) -> Pro
 def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
     """Print pods, ids and both command lines (--dry_run)."""
     trainer_id, layout = own_trainer_id(config, ids), config.layout
+    hosts = hosts_of(config, ids)
     for ip in in_id_order(ids):
-        notes = [" (this pod)"] if ip == config.pod_ip else []
+        notes = [f" = {hosts[ip]}"] if hosts[ip] != ip else []
+        notes += [" (this pod)"] if ip == config.pod_ip else []
         notes += [] if layout.runs_pserver(ids[ip]) else [", without a pserver"]
         print(f"{layout.name_pod(ids[ip])}: {ip}{''.join(notes)}")
     if layout.runs_pserver(trainer_id):

@@ -36,6 +36,7 @@ class LauncherConfig:
     gradient_min: int  # 0: an attempt needs all pods
     pserver_num: int
     pserver_apart: bool
+    pod_service: str  # "": programs reach pods by their IPs
     kubernetes_service_host: str
     kubernetes_service_port_https: int
     pod_ip: str
@@ -178,6 +179,11 @@ def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) 
         problems.append(
             f"CONF_PADDLE_GRADIENT_MIN is {least}, and this pod has no JOB_COMPLETION_INDEX: only pods of an Indexed "
             "Job can be told apart; set completionMode: Indexed in the Job"
+        )
+    if values["pod_service"] and not values["job_completion_index"]:
+        problems.append(
+            f"CONF_PADDLE_POD_SERVICE is {values['pod_service']}, and this pod has no JOB_COMPLETION_INDEX: only pods "
+            "of an Indexed Job have names that stay; set completionMode: Indexed in the Job"
         )
     return problems
 

@@ -107,6 +107,12 @@ VARIABLES = (
         "1: pservers run in separate pods, with ids after the trainers; the job needs pods for both numbers together",
         integer(0, 1),
     ),
+    EnvironmentVariable(
+        "CONF_PADDLE_POD_SERVICE",
+        "",
+        "headless Service of the Job's pods: trainers reach pservers by JOB-INDEX.SERVICE (Indexed Job); empty: by IP",
+        matching(rf"({DNS_LABEL})?", "the metadata.name of a Service"),
+    ),
     EnvironmentVariable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
     EnvironmentVariable("KUBERNETES_SERVICE_PORT_HTTPS", None, "API port; Kubernetes sets it", integer(1, 65535)),
     EnvironmentVariable(

@@ -272,6 +272,7 @@ class IdMap(dict[str, int]):
     """{ip: trainer id}, with the pods and the Job that the ids come from. `places`: {ip: the pod and its node}.
 
     `uids`: {ip: the pod's UID} if this launcher listed the pods; a record contains UIDs without addresses.
+    `indexes`: {ip: completion index}; it differs from the trainer id in an attempt without some pods.
     """
 
     def __init__(
@@ -282,12 +283,14 @@ class IdMap(dict[str, int]):
         job_uid: str = "",
         places: Mapping[str, str] | None = None,
         uids: Mapping[str, str] | None = None,
+        indexes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(ids)
         self.pod_uids = sorted(pod_uids)
         self.job_uid = job_uid
         self.places = places or {}
         self.uids = uids or {}
+        self.indexes = indexes or {}
 
     @classmethod
     def of_pods(cls, pods: Sequence[PodStatus]) -> IdMap:
@@ -306,15 +309,32 @@ class IdMap(dict[str, int]):
             job_uid=jobs.pop() if len(jobs) == 1 else "",
             places={pod.ip: pod.place for pod in pods},
             uids={pod.ip: pod.uid or pod.ip for pod in pods},
+            indexes={pod.ip: pod.index for pod in pods if pod.index is not None},
         )
 
     def __str__(self) -> str:
         return ", ".join(f"{self[ip]} = {ip}" for ip in in_id_order(self))
 
-    def describe_peers(self, message: str, own_ip: str) -> list[str]:
-        """Return a text for each trainer address in a program's message: it names the pod that has the address."""
-        named = [ip for ip in in_id_order(self) if ip != own_ip and re.search(rf"\b{re.escape(ip)}\b", message)]
-        return [f"trainer {self[ip]} at {ip} is pod {self.places[ip]}" for ip in named if ip in self.places]
+    def describe_peers(self, message: str, config: LauncherConfig) -> list[str]:
+        """Return a text for each trainer in a program's message, by IP or host name: it names the pod."""
+        lines = []
+        for ip, host in hosts_of(config, self).items():
+            named = [text for text in (host, ip) if re.search(rf"\b{re.escape(text)}\b", message)]
+            if named and ip != config.pod_ip and ip in self.places:
+                lines.append(f"trainer {self[ip]} at {named[0]} is pod {self.places[ip]}")
+        return lines
+
+
+def hosts_of(config: LauncherConfig, ids: Mapping[str, int]) -> dict[str, str]:
+    """Return {ip: the host by which programs reach this pod}, by trainer id.
+
+    The host is the IP. With CONF_PADDLE_POD_SERVICE it is the pod's name in that Service, JOB-INDEX.SERVICE, which a
+    replacement of the pod keeps.
+    """
+    if not config.pod_service:
+        return {ip: ip for ip in in_id_order(ids)}
+    indexes = {**ids, **(ids.indexes if isinstance(ids, IdMap) else {})}
+    return {ip: f"{config.job_name}-{indexes[ip]}.{config.pod_service}" for ip in in_id_order(ids)}
 
 
 def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:

@@ -33,7 +33,9 @@ class Quorum:
         """The trainer ids of the members: consecutive numbers in the order of their indexes."""
         ids = IdMap.of_pods(self.members)
         dense = ((pod.ip, number) for number, pod in enumerate(self.members))
-        return IdMap(dense, pod_uids=ids.pod_uids, job_uid=ids.job_uid, places=ids.places, uids=ids.uids)
+        return IdMap(
+            dense, pod_uids=ids.pod_uids, job_uid=ids.job_uid, places=ids.places, uids=ids.uids, indexes=ids.indexes
+        )
 
 
 def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStatus] | None:

@@ -203,7 +203,7 @@ def report_end(
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
         shown = f"{record.roles.name_pod(number)}{where} has ended the attempt"
     say(f"{result.program} failed, exit status {result.status}: {shown}")
-    for peer in ids.describe_peers(f"{shown}\n{result.message}", config.pod_ip):
+    for peer in ids.describe_peers(f"{shown}\n{result.message}", config):
         say(peer)
     write_error(config.output / f"node_{trainer_id}", record.name, trainer_id, config.pod_name, result)
     if failure is None:

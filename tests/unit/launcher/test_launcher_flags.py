@@ -8,6 +8,7 @@ from launcher.command_lines import (
     build_probe_command,
     build_pserver_command,
     build_trainer_command,
+    print_plan,
     whole_number,
 )
 from launcher.settings import LauncherConfig
@@ -65,6 +66,33 @@ def test_S7_the_pservers_are_in_id_order_not_in_ip_order() -> None:
     """The original joined dict keys: the service index is the routing key, so order is part of the protocol."""
     ids = start_paddle.getIdMap(podlist(pod("10.0.0.9").indexed(0), pod("10.0.0.1").indexed(1)))
     assert "--pservers=10.0.0.9,10.0.0.1" in build_trainer_command(CONFIG, ids, 0, {}).argv
+
+
+NAMED = {"CONF_PADDLE_POD_SERVICE": "paddle-pods", "JOB_COMPLETION_INDEX": "0"}
+
+
+def test_the_pservers_are_named_by_their_index_where_there_is_a_service_of_the_pods() -> None:
+    """The order is by id as without names; the name of a pod is that of its completion index."""
+    config = LauncherConfig.from_env(pod_environment(**NAMED))
+    ids = start_paddle.getIdMap(podlist(*(pod(f"10.0.0.{9 - index}").indexed(index) for index in (2, 0, 1))))
+    names = ",".join(f"paddle-cluster-job-{index}.paddle-pods" for index in range(3))
+    trainer = build_trainer_command(config, ids, 1, {})
+    assert f"--pservers={names}" in trainer.argv
+    assert f"--pservers={names}" in build_probe_command(build_pserver_command(config, 0, {}), trainer).argv
+
+
+def test_the_plan_shows_address_and_name(capsys: pytest.CaptureFixture[str]) -> None:
+    config = LauncherConfig.from_env(pod_environment(**NAMED))
+    print_plan(config, start_paddle.getIdMap(podlist(pod("10.0.0.1").indexed(0), pod("10.0.0.2").indexed(1))), {})
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "trainer 0: 10.0.0.1 = paddle-cluster-job-0.paddle-pods (this pod)",
+        "trainer 1: 10.0.0.2 = paddle-cluster-job-1.paddle-pods",
+    ]
+
+
+def test_names_need_an_indexed_job() -> None:
+    with pytest.raises(ConfigError, match=r"CONF_PADDLE_POD_SERVICE is paddle-pods.*completionMode: Indexed"):
+        LauncherConfig.from_env(pod_environment(CONF_PADDLE_POD_SERVICE="paddle-pods"))
 
 
 def test_only_the_first_pods_run_a_pserver_where_fewer_are_wanted() -> None:

@@ -1,7 +1,7 @@
 """Which pods count, and who is who: faults S1-S4 and S6-S9 of the tutorial's launcher."""
 
 import pytest
-from builders import JOB_UID, pod, podlist
+from builders import JOB_UID, pod, pod_environment, podlist
 
 from launcher.cluster.pods import in_id_order, own_trainer_id, parse_pods, select_own_job, table_of_pods, why_not_ready
 from launcher.settings import LauncherConfig
@@ -109,7 +109,17 @@ def test_of_many_pods_the_table_has_those_that_do_not_count() -> None:
 def test_the_peers_in_a_message_are_named_with_pod_and_node() -> None:
     ids = getIdMap(podlist(A.indexed(0), B.indexed(1).on_node("n2"), pod("110.0.0.2").indexed(2)))
     message = "trainer 1 at 10.0.0.2 is lost: not heard of for 12.1 s, says 10.0.0.1:7164"
-    assert ids.describe_peers(message, "10.0.0.1") == ["trainer 1 at 10.0.0.2 is pod paddle-cluster-job-10-0-0-2 on n2"]
+    config = LauncherConfig.from_env(pod_environment())
+    assert ids.describe_peers(message, config) == ["trainer 1 at 10.0.0.2 is pod paddle-cluster-job-10-0-0-2 on n2"]
+
+
+def test_a_peer_is_also_named_where_the_message_has_its_name_in_the_service() -> None:
+    ids = getIdMap(podlist(A.indexed(0), B.indexed(1).on_node("n2")))
+    config = LauncherConfig.from_env(pod_environment(CONF_PADDLE_POD_SERVICE="pods", JOB_COMPLETION_INDEX="0"))
+    name = "paddle-cluster-job-1.pods"
+    for where in (name, "10.0.0.2"):
+        (said,) = ids.describe_peers(f"no answer of {where}:7164", config)
+        assert said == f"trainer 1 at {where} is pod paddle-cluster-job-10-0-0-2 on n2"
 
 
 def test_exactly_the_expected_number_of_running_pods_is_all_running() -> None:

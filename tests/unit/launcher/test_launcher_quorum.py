@@ -18,7 +18,7 @@ import start_paddle
 from launcher.attempts import AttemptHistory, AttemptResult, JobRecord, Rendezvous, parse_record
 from launcher.cluster.kubernetes import FEW, PodApi
 from launcher.cluster.layout import PodLayout
-from launcher.cluster.pods import PodStatus, parse_pods
+from launcher.cluster.pods import PodStatus, hosts_of, parse_pods
 from launcher.cluster.quorum import Quorum, choose_leader, choose_members, find_absent, find_gone, find_live
 from launcher.control.ending import is_left_alone, report_end
 from launcher.control.host import to_text
@@ -135,6 +135,17 @@ def test_trainer_ids_are_dense_in_the_order_of_the_indexes() -> None:
     quorum = Quorum(members, PodLayout(2, 2), [])
     assert quorum.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
     assert quorum.ids.pod_uids == ["uid-of-p-0", "uid-of-p-2"] and quorum.ids.job_uid == JOB_UID
+
+
+def test_a_name_is_of_the_index_also_where_the_trainer_id_is_another() -> None:
+    """The leader has the members, and every launcher the record of the attempt."""
+    named = {"CONF_PADDLE_POD_SERVICE": "pods", "JOB_COMPLETION_INDEX": "0"}
+    config = LauncherConfig.from_env(pod_environment(**named))
+    quorum = Quorum([*(live_of(PODS[0], PODS[2]) or {}).values()], PodLayout(2, 2), [])
+    record = wanted_record(config, quorum.ids, {}, quorum)
+    names = {"10.0.0.1": "paddle-cluster-job-0.pods", "10.0.0.3": "paddle-cluster-job-2.pods"}
+    assert hosts_of(config, quorum.ids) == hosts_of(config, record.ids) == names
+    assert list(record.ids.values()) == [0, 1]
 
 
 def test_since_when_a_pod_is_missing_is_kept() -> None:

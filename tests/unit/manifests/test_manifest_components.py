@@ -79,8 +79,9 @@ def test_an_object_is_valid_and_chosen_by_a_component_label(name: str, document:
     if document["kind"] not in CUSTOM:
         kubernetes_validate.validate(document, "1.34", strict=True)
     assert document["metadata"]["labels"]["app.kubernetes.io/part-of"] == "paddle"
-    expected = {"nfs": "volume", "single-node": "volume", "volcano": "training", "kueue": "queue"}.get(name, "access")
-    assert document["metadata"]["labels"]["app.kubernetes.io/component"] == expected
+    expected = {"nfs": "volume", "single-node": "volume", "kueue": "queue"}
+    expected |= dict.fromkeys(("volcano", "disruption-budget"), "training")
+    assert document["metadata"]["labels"]["app.kubernetes.io/component"] == expected.get(name, "access")
 
 
 @pytest.mark.parametrize("name", ["nfs", "single-node"])
@@ -232,3 +233,38 @@ def test_the_namespace_enforces_restricted_and_everything_goes_there() -> None:
     namespace = added("restricted", "Namespace")["metadata"]
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     assert component("restricted")["namespace"] == namespace["name"]
+
+
+# ----- names, fewer trainers, drains
+
+
+def patched_job(name: str) -> dict[str, Any]:
+    """What a component merges into the training Job."""
+    (patch,) = component(name)["patches"]
+    assert patch["target"] == {"kind": "Job", "name": JOB["metadata"]["name"]}
+    return yaml.safe_load(patch["patch"])
+
+
+def test_the_names_of_the_pods_are_of_one_service_that_selects_them_before_they_are_ready() -> None:
+    service, job = added("pod-names", "Service"), patched_job("pod-names")
+    name = service["metadata"]["name"]
+    assert job["spec"]["template"]["spec"]["subdomain"] == environment(job)["CONF_PADDLE_POD_SERVICE"] == name
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"].items() <= pod_labels(JOB).items()
+    assert not service["spec"]["selector"].items() <= pod_labels(DATA).items()
+
+
+def test_the_job_is_complete_with_as_many_pods_as_may_go_on() -> None:
+    job = patched_job("fewer-trainers")
+    (rule,) = job["spec"]["successPolicy"]["rules"]
+    assert str(rule["succeededCount"]) == environment(job)["CONF_PADDLE_GRADIENT_MIN"] == "2"
+    assert environment(job).keys() - environment(JOB).keys() == {"CONF_PADDLE_GRADIENT_MIN"}
+    assert rule["succeededCount"] < JOB["spec"]["completions"]
+
+
+def test_a_drain_takes_one_pod_of_the_training_job() -> None:
+    budget = added("disruption-budget", "PodDisruptionBudget")["spec"]
+    assert matches(budget["selector"], pod_labels(JOB)) and not matches(budget["selector"], pod_labels(DATA))
+    assert budget["minAvailable"] == JOB["spec"]["parallelism"] - 1
+    # a job that waits for a pod has no pod that is ready, and would keep every node from being drained
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
