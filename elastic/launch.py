@@ -19,7 +19,17 @@ from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
 from elastic.hosts import parse_host_files, parse_hosts_and_slots
 from elastic.job.workers import NOT_BEGUN, run_job
-from elastic.launching.flags import make_arguments, make_parser
+from elastic.launching.config_parser import (
+    PARAMETERS,
+    USED,
+    ParameterError,
+    list_given,
+    read_config_file,
+    set_args_from_config,
+    set_env_from_args,
+    validate_config_args,
+)
+from elastic.launching.flags import check_possible, make_arguments, make_parser
 from elastic.launching.judging import JobFailedError
 from elastic.launching.processes import start_command
 from elastic.launching.program import WorkerProgram
@@ -29,13 +39,16 @@ from runtime.errors import PaddleError, UsageError
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse a command line; the default is the command line of this process.
+    """Parse a command line, and the file of its `--config-file`; the default is the command line of this process.
 
-    Raises: UsageError: the command line is wrong.
+    Raises: UsageError: the command line, or the file, is wrong.  MissingInputError: the file cannot be read.
     """
     args = make_parser().parse_args(argv)
     if args.command[:1] == ["--"]:
         del args.command[0]
+    if args.config_file:
+        set_args_from_config(args, read_config_file(args.config_file), list_given(args))
+    validate_config_args(args)
     return args
 
 
@@ -85,7 +98,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         failures_per_host=args.failures_per_host,
         heartbeat_timeout=args.heartbeat_timeout,
         gloo_timeout_seconds=args.gloo_timeout_seconds or ElasticSettings.gloo_timeout_seconds,
-        nics=",".join(sorted(args.nics or ())),
+        nics=args.nics,
         output_filename=args.output_filename or "",
         prefix_output_with_timestamp=args.prefix_output_with_timestamp,
         verbose=int(args.verbose),
@@ -97,6 +110,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         has_agents=args.has_agents or args.discovery is not None,
         address=args.address,
         port=args.port,
+        variables=dict(set_env_from_args({}, args)),
     )
 
 
@@ -124,13 +138,75 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     return FixedHosts(parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc})
 
 
-def _run_elastic(args: argparse.Namespace) -> list[Any] | None:
+def gloo_built(verbose: bool = False) -> bool:
+    """Return True: the workers have a transport of their own in place of Gloo."""
+    return True
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Return False: no job runs by MPI."""
+    return False
+
+
+def is_gloo_used(use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None) -> bool:
+    """Return whether `run_controller` chooses `gloo_run`."""
+    return bool(use_gloo) or not (use_mpi or use_jsrun or mpi_built())
+
+
+def run_controller(
+    use_gloo: bool | None,
+    gloo_run: Callable[[], object],
+    use_mpi: bool | None,
+    mpi_run: Callable[[], object],
+    use_jsrun: bool | None,
+    js_run: Callable[[], object],
+    verbosity: int | None,
+) -> None:
+    """Call one of three functions: the chosen one, or `mpi_run` if there is MPI, or `gloo_run`.
+
+    Raises: ParameterError: the chosen transport is not available.
+    """
+    verbose = verbosity is not None and verbosity >= 2
+    is_mpi = bool(use_mpi or use_jsrun) and not use_gloo
+    if is_mpi or (not use_gloo and mpi_built(verbose=verbose)):
+        if not mpi_built(verbose=verbose):
+            raise ParameterError("MPI support has not been built: workers have connections of their own; leave it out")
+        (js_run if use_jsrun and not use_mpi else mpi_run)()
+        return
+    if not gloo_built(verbose=verbose):
+        raise ParameterError("Gloo support has not been built, and MPI support has not been built either")
+    gloo_run()
+
+
+def _run(args: argparse.Namespace) -> list[Any] | None:
     """Run the job of a command line; return the results of the function in `args.run_func`, if there is one.
 
     Args: args: missing attributes have the default of their flag, so that Horovod's own attributes are enough.
     Raises: see `run`.
     """
-    args = argparse.Namespace(**(vars(parse_args([])) | vars(args)))
+    args = _complete(args)
+    return _run_elastic(args) if is_elastic(args) else _run_static(args)
+
+
+def _run_static(args: argparse.Namespace) -> list[Any] | None:
+    """Run a job that ends with its first failure; see `_run`."""
+    return _run_checked(_complete(args))
+
+
+def _run_elastic(args: argparse.Namespace) -> list[Any] | None:
+    """Run a job whose workers may come and go; see `_run`."""
+    return _run_checked(_complete(args))
+
+
+def _complete(args: argparse.Namespace) -> argparse.Namespace:
+    return argparse.Namespace(**(vars(parse_args([])) | vars(args)))
+
+
+def _run_checked(args: argparse.Namespace) -> list[Any] | None:
+    check_possible(vars(args))
+    unused = [one.flag for one in PARAMETERS if one.name in list_given(args) - USED]
+    if unused:
+        glog.warning(f"without effect, because the workers have connections of their own: {', '.join(unused)}")
     settings = make_settings(args)
     function = args.run_func
     if function is None:
@@ -188,7 +264,7 @@ def run(
 
     given = parse_args(make_arguments(options))
     given.run_func, given.executable = FunctionCall(func, tuple(args), kwargs or {}), executable
-    return _run_elastic(given) or []
+    return _run(given) or []
 
 
 def main(argv: Sequence[str]) -> int:
@@ -207,7 +283,7 @@ def main(argv: Sequence[str]) -> int:
         args = parse_args(argv[1:])
         if not args.command:
             raise UsageError("the command of a worker is missing, e.g. python train.py")
-        _run_elastic(args)
+        _run(args)
     except (PaddleError, JobFailedError) as exc:
         glog.fatal(str(exc))
         return exc.exit_code

@@ -1,27 +1,72 @@
-"""The settings of a job. Names are Horovod 0.28's (`horovod.runner.elastic.settings`) where Horovod has the setting."""
+"""The settings of a job.
+
+Names are those of Horovod 0.28's `horovod.runner.elastic.settings` and `horovod.runner.common.util.settings`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 from elastic.constants import AGENT_PORT
 from elastic.discovery import HostDiscovery
 
 
-@dataclass(frozen=True)
-class ElasticSettings:
+@dataclass(kw_only=True)
+class BaseSettings:
+    """The settings of any job.
+
+    Attributes: num_proc: least number of workers of the first generation.  nics: names of network interfaces; a text
+        has commas between the names.  output_filename: directory for the workers' output, "" for none.  elastic: False:
+        the job ends when a worker fails.  key: secret of the job; None: the secret of the environment, or a new one.
+        run_func_mode: the workers run a function.  ssh_port, ssh_identity_file, extra_mpi_args, tcp_flag, binding_args,
+        start_timeout: without effect, because there are neither ssh nor MPI, and no interfaces are probed.
+    """
+
+    num_proc: int = 1
+    verbose: int = 0
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    extra_mpi_args: str | None = None
+    tcp_flag: bool | None = None
+    binding_args: str | None = None
+    key: bytes | None = None
+    start_timeout: Any = None
+    output_filename: str | None = ""
+    run_func_mode: bool | None = None
+    nics: Collection[str] | None = None
+    elastic: bool = False
+    prefix_output_with_timestamp: bool = False
+
+    def join_nics(self) -> str:
+        """Return the names of the network interfaces with commas; "": all interfaces."""
+        return self.nics if isinstance(self.nics, str) else ",".join(sorted(self.nics or ()))
+
+
+@dataclass
+class StaticSettings(BaseSettings):
+    """The settings of a job with fixed hosts, as text `name:slots,name:slots`."""
+
+    hosts: str | None = None
+
+
+Settings = StaticSettings  # Horovod's name
+
+
+@dataclass
+class ElasticSettings(BaseSettings):
     """The settings of a job; those without a default come first, in Horovod's order.
 
-    Attributes: num_proc: least number of workers of the first generation.  min_num_proc: least number of workers of
-        every later generation.  max_num_proc: None: no bound.  elastic_timeout: seconds to wait for slots.
-        reset_limit: how often workers may resume; None: any number of times.  elastic: False: the job ends when a
-        worker fails.  output_filename: directory for the workers' output, "" for none.  heartbeat_timeout: seconds.
-        store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end
-        with the driver.  driver_grace: seconds for which workers wait for the next driver.  hands_over: SIGTERM leaves
-        the workers to the next driver.  agent_port: port of the agents.  agent_timeout: seconds of silence after which
-        an agent counts as lost.  has_agents: an agent also runs the workers of this machine.  address: address at which
-        the workers of agents reach the driver; "": the local address of the connection to the agent.  port: port of
-        the driver; 0: any free port.
+    Attributes: min_num_proc: least number of workers of every later generation.  max_num_proc: None: no bound.
+        elastic_timeout: seconds to wait for slots.  reset_limit: how often workers may resume; None: any number of
+        times.  heartbeat_timeout: seconds.  store_dir: directory from which a restarted driver takes over the job and
+        its workers; "": the workers end with the driver.  driver_grace: seconds for which workers wait for the next
+        driver.  hands_over: SIGTERM leaves the workers to the next driver.  agent_port: port of the agents.
+        agent_timeout: seconds of silence after which an agent counts as lost.  has_agents: an agent also runs the
+        workers of this machine.  address: address at which the workers of agents reach the driver; "": the local
+        address of the connection to the agent.  port: port of the driver; 0: any free port.  variables: further
+        variables of every worker.
     """
 
     discovery: HostDiscovery
@@ -31,15 +76,10 @@ class ElasticSettings:
     reset_limit: int | None
     cooldown_range: tuple[float, float] | None = None
     _: KW_ONLY
-    num_proc: int = 1
     elastic: bool = True
     failures_per_host: int = 2
     heartbeat_timeout: float = 30.0
     gloo_timeout_seconds: float = 30.0
-    nics: str = ""
-    output_filename: str = ""
-    prefix_output_with_timestamp: bool = False
-    verbose: int = 0
     store_dir: str = ""
     driver_grace: float = 60.0
     hands_over: bool = False
@@ -48,3 +88,4 @@ class ElasticSettings:
     has_agents: bool = False
     address: str = ""
     port: int = 0
+    variables: Mapping[str, str] = field(default_factory=dict)

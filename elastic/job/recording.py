@@ -33,7 +33,7 @@ class MembershipRecorder(threading.Thread):
 
     def __init__(self, settings: ElasticSettings, history: JobHistory, is_continued: bool) -> None:
         super().__init__(name="membership-file", daemon=True)
-        directory = Path(settings.output_filename)
+        directory = Path(settings.output_filename or "")
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as exc:

@@ -181,8 +181,9 @@ class JobWorkers:
             names.HOROVOD_GLOO_RENDEZVOUS_ADDR: LOOPBACK,
             names.HOROVOD_GLOO_RENDEZVOUS_PORT: str(self.driver.port),
             names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
+            **self._settings.variables,
             "PADDLE_SECRET": self.secret,
-            **({names.HOROVOD_GLOO_IFACE: self._settings.nics} if self._settings.nics else {}),
+            **({names.HOROVOD_GLOO_IFACE: nics} if (nics := self._settings.join_nics()) else {}),
             **({names.HOROVOD_ELASTIC: "1"} if self._settings.elastic else {}),
         }
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from elastic.constants import AGENT_PORT
+from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 from runtime.interfaces import split_names
@@ -47,6 +48,8 @@ NOT_HERE = {
     "mpi_args": "the workers speak over connections of their own",
     "ssh_port": _NO_SSH,
     "ssh_identity_file": _NO_SSH,
+    "use_jsrun": "the workers speak over connections of their own",
+    "binding_args": "the workers speak over connections of their own",
 }
 
 
@@ -104,7 +107,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
     _add_driver_flags(parser)
     add("--start-timeout", type=int, help="taken and not used: no interfaces are probed")
-    add("--gloo-timeout-seconds", type=float, help="seconds for workers to connect to each other (30)")
     add(
         "--network-interface",
         "--network-interfaces",
@@ -119,10 +121,11 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="begins each line of output with the time",
     )
-    add("--log-level", help="taken and not used: the driver logs what it does")
-    add("--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport")
     add("--disable-cache", action="store_true", help="taken and not used: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
+    add("--config-file", help="YAML file of Horovod's parameters; a flag of the command line wins")
+    _add_parameters(parser)
+    _add_controllers(parser)
     parser.set_defaults(run_func=None, executable=None)
     add("command", nargs=argparse.REMAINDER, help="command of a worker, with its arguments")
     return parser
@@ -144,14 +147,59 @@ def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=0, help="port of the driver for its workers (any free one)")
 
 
-def make_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return the flags of `paddle elastic run` that are equivalent to arguments of `run` (pure).
+def _add_parameters(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of Horovod's parameters, which `--config-file` may set too."""
+    helps = {
+        "no_stall_check": "no log line names the ranks that others wait for",
+        "stall_check_warning_time_seconds": "seconds until a log line names the ranks that others wait for (60)",
+        "stall_check_shutdown_time_seconds": "seconds until such a wait ends the generation (1800)",
+        "gloo_timeout_seconds": "seconds for workers to connect to each other (30)",
+    }
+    for one in PARAMETERS:
+        text = helps.get(one.name, "taken and not used")
+        if one.kind is not bool:
+            choices = LOG_LEVELS if one.name == "log_level" else None
+            parser.add_argument(one.flag, dest=one.name, type=one.kind, choices=choices, help=text)
+            continue
+        pair = parser.add_mutually_exclusive_group()
+        older = one.name == "log_with_timestamp"
+        yes, no = (["--no-log-hide-timestamp"], ["--log-hide-timestamp"]) if older else ([], [])
+        pair.add_argument(one.flag, *yes, dest=one.name, action="store_const", const=True, help=text)
+        pair.add_argument(one.opposite, *no, dest=one.name, action="store_const", const=False, help=argparse.SUPPRESS)
+
+
+def _add_controllers(parser: argparse.ArgumentParser) -> None:
+    """Add Horovod's flags for MPI and ssh: a run refuses most of these flags, and says why (`check_possible`)."""
+    one_of = parser.add_mutually_exclusive_group()
+    one_of.add_argument(
+        "--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport"
+    )
+    one_of.add_argument("--mpi", dest="use_mpi", action="store_true", help=argparse.SUPPRESS)
+    one_of.add_argument("--jsrun", dest="use_jsrun", action="store_true", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--mpi-args", help=argparse.SUPPRESS)
+    add("--binding-args", help=argparse.SUPPRESS)
+    add("--tcp", dest="tcp_flag", action="store_true", help="taken and not used: there is no other transport")
+    add("-p", "--ssh-port", type=int, help=argparse.SUPPRESS)
+    add("-i", "--ssh-identity-file", help=argparse.SUPPRESS)
+
+
+def check_possible(options: Mapping[str, Any]) -> None:
+    """Return if a job can do what the arguments of `run`, or the attributes of a command line, ask for.
 
     Raises: UsageError: an argument asks for an unsupported feature.
     """
     for name, why in NOT_HERE.items():
         if options.get(name):
-            raise UsageError(f"run({name}=...) is not supported: {why}")
+            raise UsageError(f"{name} is not supported: {why}")
+
+
+def make_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Return the flags of `paddle elastic run` that are equivalent to arguments of `run` (pure).
+
+    Raises: UsageError: an argument asks for an unsupported feature.
+    """
+    check_possible(options)
     for older, name in OLDER.items():
         if options.get(older) is not None:
             warnings.warn(f"{older} is deprecated, use {name} instead", DeprecationWarning, stacklevel=3)

@@ -6,6 +6,7 @@ HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
 HOROVOD_ELASTIC=1         the job continues in further generations
 HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   limits until a generation is complete
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
+HOROVOD_STALL_CHECK_DISABLE=1              neither of these limits counts
 PADDLE_ELASTIC_SILENCE_SECONDS (4)         silence after which a waiting rank counts another rank as lost
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
 PADDLE_ELASTIC_ADDRESS    address at which other workers reach a worker of an agent
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from elastic.collectives.group import STALL_END_S, STALL_S, Patience
 from runtime.errors import ConfigError
 
+MOST_S = 1e6  # seconds, 11 days: the largest limit
 _SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 
@@ -90,12 +92,17 @@ def read_settings(environ: Mapping[str, str]) -> WorkerSettings:
         incarnation=environ.get("PADDLE_ELASTIC_INCARNATION", ""),
         timeout=_read_seconds(environ, "HOROVOD_GLOO_TIMEOUT_SECONDS", 30.0),
         elastic_timeout=_read_seconds(environ, "HOROVOD_ELASTIC_TIMEOUT", 600.0),
-        patience=Patience(
-            _read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S),
-            _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S),
-            _read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
-        ),
+        patience=_read_patience(environ),
         own_address=environ.get("PADDLE_ELASTIC_ADDRESS", ""),
+    )
+
+
+def _read_patience(environ: Mapping[str, str]) -> Patience:
+    has_check = environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
+    return Patience(
+        _read_seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S) if has_check else MOST_S,
+        _read_seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", STALL_END_S) if has_check else MOST_S,
+        _read_seconds(environ, "PADDLE_ELASTIC_SILENCE_SECONDS", Patience.silence),
     )
 
 
@@ -112,6 +119,6 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> floa
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= 1e6:
+    if not 0 <= seconds <= MOST_S:
         raise ConfigError(f"{name} is '{text}'; set it to seconds, e.g. {default:.0f}")
     return seconds or default  # 0 means the default, as in the original

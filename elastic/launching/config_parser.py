@@ -1,0 +1,282 @@
+"""The parameters of Horovod's command line: flags, the YAML file of `--config-file`, and variables of the workers.
+
+    params: {fusion_threshold_mb: 32, cycle_time_ms: 10}
+    stall_check: {warning_time_seconds: 120}
+    library_options: {gloo_timeout_seconds: 60}
+
+Names and signatures are those of Horovod 0.28's `horovod.runner.common.util.config_parser`. Workers use the parameters
+of `USED`; every other parameter is accepted, so that an old command line is understood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runtime import glog
+from runtime.errors import ConfigError, MissingInputError, UsageError, reading_error
+
+LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
+MOST_FILE_BYTES = 64 << 10
+_MIB = 1 << 20
+
+HOROVOD_FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
+HOROVOD_CYCLE_TIME = "HOROVOD_CYCLE_TIME"
+HOROVOD_CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"
+HOROVOD_HIERARCHICAL_ALLREDUCE = "HOROVOD_HIERARCHICAL_ALLREDUCE"
+HOROVOD_HIERARCHICAL_ALLGATHER = "HOROVOD_HIERARCHICAL_ALLGATHER"
+HOROVOD_TORUS_ALLREDUCE = "HOROVOD_TORUS_ALLREDUCE"
+HOROVOD_AUTOTUNE = "HOROVOD_AUTOTUNE"
+HOROVOD_AUTOTUNE_LOG = "HOROVOD_AUTOTUNE_LOG"
+HOROVOD_AUTOTUNE_WARMUP_SAMPLES = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"
+HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"
+HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"
+HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE"
+HOROVOD_TIMELINE = "HOROVOD_TIMELINE"
+HOROVOD_TIMELINE_MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES"
+HOROVOD_STALL_CHECK_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
+HOROVOD_STALL_CHECK_TIME_SECONDS = "HOROVOD_STALL_CHECK_TIME_SECONDS"
+HOROVOD_STALL_SHUTDOWN_TIME_SECONDS = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+HOROVOD_MPI_THREADS_DISABLE = "HOROVOD_MPI_THREADS_DISABLE"
+HOROVOD_NUM_NCCL_STREAMS = "HOROVOD_NUM_NCCL_STREAMS"
+NCCL_IB_DISABLE = "NCCL_IB_DISABLE"
+HOROVOD_THREAD_AFFINITY = "HOROVOD_THREAD_AFFINITY"
+HOROVOD_GLOO_TIMEOUT_SECONDS = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+HOROVOD_LOG_LEVEL = "HOROVOD_LOG_LEVEL"
+HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
+
+
+class ParameterError(UsageError, ValueError):
+    """A parameter has a wrong value; Horovod raises ValueError."""
+
+
+def read_number(text: str) -> float:
+    """Parse a number; a whole number stays an integer, so that its variable has no fraction."""
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def _flag(value: Any) -> int:
+    return int(bool(value))
+
+
+class LaunchParameter(NamedTuple):
+    """A parameter.
+
+    Attributes: name: attribute of the command line; the flag has dashes.  place: section and key in the file.
+        kind: type of the value; bool: the flag takes no value.  variable: variable of the workers.  convert: makes the
+        value of the variable.  needs: attribute without which the variable is not set, or "".
+    """
+
+    name: str
+    place: tuple[str, str]
+    kind: Callable[[str], Any]
+    variable: str
+    convert: Callable[[Any], Any] = lambda value: value
+    needs: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The flag that sets the parameter."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def opposite(self) -> str:
+        """The flag that sets a truth value to False."""
+        if self.name == "log_with_timestamp":
+            return "--log-without-timestamp"
+        return f"--{self.flag[5:]}" if self.flag.startswith("--no-") else f"--no-{self.flag[2:]}"
+
+
+PARAMETERS = (
+    LaunchParameter(
+        "fusion_threshold_mb",
+        ("params", "fusion_threshold_mb"),
+        int,
+        HOROVOD_FUSION_THRESHOLD,
+        lambda value: value * _MIB,
+    ),
+    LaunchParameter("cycle_time_ms", ("params", "cycle_time_ms"), float, HOROVOD_CYCLE_TIME),
+    LaunchParameter("cache_capacity", ("params", "cache_capacity"), int, HOROVOD_CACHE_CAPACITY),
+    LaunchParameter(
+        "hierarchical_allreduce", ("params", "hierarchical_allreduce"), bool, HOROVOD_HIERARCHICAL_ALLREDUCE, _flag
+    ),
+    LaunchParameter(
+        "hierarchical_allgather", ("params", "hierarchical_allgather"), bool, HOROVOD_HIERARCHICAL_ALLGATHER, _flag
+    ),
+    LaunchParameter("torus_allreduce", ("params", "torus_allreduce"), bool, HOROVOD_TORUS_ALLREDUCE, _flag),
+    LaunchParameter("autotune", ("autotune", "enabled"), bool, HOROVOD_AUTOTUNE, _flag, "autotune"),
+    LaunchParameter("autotune_log_file", ("autotune", "log_file"), str, HOROVOD_AUTOTUNE_LOG, needs="autotune"),
+    *(
+        LaunchParameter(f"autotune_{key}", ("autotune", key), kind, f"HOROVOD_AUTOTUNE_{key.upper()}", needs="autotune")
+        for key, kind in (
+            ("warmup_samples", int),
+            ("steps_per_sample", int),
+            ("bayes_opt_max_samples", int),
+            ("gaussian_process_noise", float),
+        )
+    ),
+    LaunchParameter("timeline_filename", ("timeline", "filename"), str, HOROVOD_TIMELINE, needs="timeline_filename"),
+    LaunchParameter(
+        "timeline_mark_cycles",
+        ("timeline", "mark_cycles"),
+        bool,
+        HOROVOD_TIMELINE_MARK_CYCLES,
+        _flag,
+        "timeline_filename",
+    ),
+    LaunchParameter("no_stall_check", ("stall_check", "enabled"), bool, HOROVOD_STALL_CHECK_DISABLE, _flag),
+    LaunchParameter(
+        "stall_check_warning_time_seconds",
+        ("stall_check", "warning_time_seconds"),
+        int,
+        HOROVOD_STALL_CHECK_TIME_SECONDS,
+    ),
+    LaunchParameter(
+        "stall_check_shutdown_time_seconds",
+        ("stall_check", "shutdown_time_seconds"),
+        int,
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
+    ),
+    LaunchParameter(
+        "mpi_threads_disable", ("library_options", "mpi_threads_disable"), bool, HOROVOD_MPI_THREADS_DISABLE, _flag
+    ),
+    LaunchParameter("num_nccl_streams", ("library_options", "num_nccl_streams"), int, HOROVOD_NUM_NCCL_STREAMS),
+    LaunchParameter("thread_affinity", ("library_options", "thread_affinity"), int, HOROVOD_THREAD_AFFINITY),
+    LaunchParameter(
+        "gloo_timeout_seconds", ("library_options", "gloo_timeout_seconds"), read_number, HOROVOD_GLOO_TIMEOUT_SECONDS
+    ),
+    LaunchParameter("log_level", ("logging", "level"), str, HOROVOD_LOG_LEVEL),
+    LaunchParameter(
+        "log_with_timestamp",
+        ("logging", "with_timestamp"),
+        bool,
+        HOROVOD_LOG_HIDE_TIME,
+        lambda value: int(not value),
+    ),
+)
+# parameters that a worker reads, and those that change nothing but what Horovod itself logs
+USED = {
+    "no_stall_check",
+    "stall_check_warning_time_seconds",
+    "stall_check_shutdown_time_seconds",
+    "gloo_timeout_seconds",
+    "log_level",
+    "log_with_timestamp",
+}
+CONTROLLERS = ("gloo", "mpi")
+
+
+def list_given(args: argparse.Namespace) -> set[str]:
+    """Return the names of the parameters that a command line sets (pure)."""
+    return {one.name for one in PARAMETERS if getattr(args, one.name, None) is not None}
+
+
+def read_config_file(path: str) -> dict[str, Any]:
+    """Return the content of a YAML file of parameters; the tags of YAML create no objects.
+
+    Raises: MissingInputError, VolumeError: the file cannot be read.  ParameterError: the file is too large, or is not
+        YAML of sections.  ConfigError: PyYAML is not installed.
+    """
+    try:
+        yaml = importlib.import_module("yaml")  # no other part of a job needs the package
+    except ImportError as exc:
+        raise ConfigError("--config-file needs PyYAML, which is not installed; pip install pyyaml") from exc
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MOST_FILE_BYTES + 1)
+    except OSError as exc:
+        raise reading_error(MissingInputError, f"--config-file: {path} cannot be read", exc) from exc
+    if len(text) > MOST_FILE_BYTES:
+        raise ParameterError(f"--config-file: {path} has more than {MOST_FILE_BYTES} bytes")
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        raise ParameterError(f"--config-file: {path} is not YAML: {glog.clean(exc, 300)}") from exc
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ParameterError(f"--config-file: {path} is a {type(found).__name__}; write sections, e.g. params:")
+    return found
+
+
+def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], override_args: Collection[str]) -> None:
+    """Set the parameters of a command line from the content of a file.
+
+    Args: override_args: names of the parameters that the command line itself sets; the file does not change these.
+    Raises: ParameterError: a value has a wrong type, or a section is no section.
+    """
+    controller = config.get("controller")
+    if controller and not args.use_gloo and not args.use_mpi:
+        if str(controller).lower() not in CONTROLLERS:
+            raise ParameterError(f"controller is {glog.clean(controller, 40)}; it has to be gloo or mpi")
+        setattr(args, f"use_{controller.lower()}", True)
+    sections = {one.place[0]: _read_section(config, one.place[0]) for one in PARAMETERS}
+    for one in PARAMETERS:
+        section, key = one.place
+        value = sections[section].get(key)
+        if one.name == "autotune" and sections[section] and value is None:
+            value = False
+        if value is None or one.name in override_args:
+            continue
+        _check_type(one, value)
+        setattr(args, one.name, not value if one.name == "no_stall_check" else value)
+    for name in _list_unknown(config, sections):
+        glog.warning(f"--config-file: {glog.clean(name, 100)} is no parameter, and changes nothing")
+
+
+def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name) or {}
+    if not isinstance(section, Mapping):
+        raise ParameterError(f"{name} is {glog.clean(repr(section), 40)}; it has to be a section with keys")
+    return section
+
+
+def _list_unknown(config: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    known = {one.place for one in PARAMETERS}
+    yield from (str(name) for name in config if name not in (*sections, "controller"))
+    yield from (f"{name}.{key}" for name, section in sections.items() for key in section if (name, key) not in known)
+
+
+def _check_type(parameter: LaunchParameter, value: Any) -> None:
+    if parameter.kind is bool:
+        is_right, wanted = isinstance(value, bool), "true or false"
+    elif parameter.kind is str:
+        is_right, wanted = isinstance(value, str), "a text"
+    else:
+        whole = parameter.kind is int
+        is_right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        wanted = "a whole number" if whole else "a number"
+    if not is_right:
+        raise ParameterError(f"{'.'.join(parameter.place)} is {glog.clean(repr(value), 40)}; it has to be {wanted}")
+
+
+def validate_config_args(args: argparse.Namespace) -> None:
+    """Return if all parameters of a command line are in their bounds.
+
+    Raises: ParameterError: a parameter is out of its bounds; the text names the parameter.
+    """
+    for one in PARAMETERS:
+        value = getattr(args, one.name)
+        if value is None or isinstance(value, bool | str):
+            continue
+        if one.name == "autotune_gaussian_process_noise" and not 0 <= value <= 1:
+            raise ParameterError(f"{one.flag} is {value}; it has to be in [0, 1]")
+        if not 0 <= value < math.inf:
+            raise ParameterError(f"{one.flag} is {value}; it has to be at least 0")
+    if args.log_level is not None and args.log_level not in LOG_LEVELS:
+        raise ParameterError(f"--log-level is {glog.clean(args.log_level, 40)}; it is one of {', '.join(LOG_LEVELS)}")
+
+
+def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -> MutableMapping[str, str]:
+    """Set the variables of the workers for the parameters that a command line or its file sets; return `env`."""
+    for one in PARAMETERS:
+        value = getattr(args, one.name, None)
+        if value is not None and (not one.needs or getattr(args, one.needs, None)):
+            env[one.variable] = str(one.convert(value))
+    if getattr(args, "tcp_flag", None):
+        env[NCCL_IB_DISABLE] = "1"
+    return env

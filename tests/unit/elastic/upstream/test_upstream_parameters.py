@@ -1,0 +1,252 @@
+"""The parameters of Horovod's command line and of its `--config-file`, as its test/single/test_run.py checks them.
+
+The names of modules are Horovod's (see conftest.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from horovod.runner.common.util import config_parser
+from horovod.runner.common.util.settings import Settings
+from horovod.runner.elastic.settings import ElasticSettings
+from horovod.runner.launch import _run, is_gloo_used, make_settings, parse_args, run_controller
+
+from elastic.discovery import FixedHosts
+from elastic.process.placement import MOST_S, read_settings
+from runtime.errors import ConfigError, MissingInputError, UsageError
+
+CONFIG = """
+controller: gloo
+params: {fusion_threshold_mb: 32, cycle_time_ms: 10, cache_capacity: 2048, hierarchical_allreduce: true,
+         hierarchical_allgather: true, torus_allreduce: false}
+autotune: {enabled: true, log_file: log.csv, warmup_samples: 5, steps_per_sample: 20, bayes_opt_max_samples: 50,
+           gaussian_process_noise: 0.9}
+timeline: {filename: timeline.json, mark_cycles: true}
+stall_check: {enabled: false, warning_time_seconds: 120, shutdown_time_seconds: 240}
+library_options: {mpi_threads_disable: true, num_nccl_streams: 2, thread_affinity: 1, gloo_timeout_seconds: 50}
+logging: {level: INFO, with_timestamp: false}
+"""
+
+
+def variables_of(flags: str) -> dict[str, str]:
+    return dict(config_parser.set_env_from_args({}, parse_args(["-np", "2", *flags.split()])))
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables"),
+    [
+        ("", {}),
+        (
+            "--fusion-threshold-mb 10 --cycle-time-ms 20 --cache-capacity 512",
+            {"HOROVOD_FUSION_THRESHOLD": "10485760", "HOROVOD_CYCLE_TIME": "20.0", "HOROVOD_CACHE_CAPACITY": "512"},
+        ),
+        (
+            "--hierarchical-allreduce --no-hierarchical-allgather --torus-allreduce",
+            {
+                "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
+                "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+                "HOROVOD_TORUS_ALLREDUCE": "1",
+            },
+        ),
+        (
+            "--autotune --autotune-log-file a.txt --autotune-warmup-samples 1 --autotune-gaussian-process-noise 0.2",
+            {
+                "HOROVOD_AUTOTUNE": "1",
+                "HOROVOD_AUTOTUNE_LOG": "a.txt",
+                "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+                "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.2",
+            },
+        ),
+        ("--no-autotune --autotune-log-file a.txt", {}),
+        ("--timeline-mark-cycles", {}),
+        (
+            "--timeline-filename t.json --timeline-mark-cycles",
+            {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"},
+        ),
+        ("--no-stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "1"}),
+        (
+            "--stall-check --stall-check-warning-time-seconds 10 --stall-check-shutdown-time-seconds 20",
+            {
+                "HOROVOD_STALL_CHECK_DISABLE": "0",
+                "HOROVOD_STALL_CHECK_TIME_SECONDS": "10",
+                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20",
+            },
+        ),
+        (
+            "--mpi-threads-disable --num-nccl-streams 2 --thread-affinity 1 --gloo-timeout-seconds 60 --tcp",
+            {
+                "HOROVOD_MPI_THREADS_DISABLE": "1",
+                "HOROVOD_NUM_NCCL_STREAMS": "2",
+                "HOROVOD_THREAD_AFFINITY": "1",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": "60",
+                "NCCL_IB_DISABLE": "1",
+            },
+        ),
+        ("--log-level INFO --log-without-timestamp", {"HOROVOD_LOG_LEVEL": "INFO", "HOROVOD_LOG_HIDE_TIME": "1"}),
+        ("--log-with-timestamp", {"HOROVOD_LOG_HIDE_TIME": "0"}),
+    ],
+)
+def test_flags_become_the_variables_of_workers(flags: str, variables: dict[str, str]) -> None:
+    assert variables_of(flags) == variables
+
+
+def test_the_command_line_of_this_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "-np", "2", "--cycle-time-ms", "20"])
+    assert parse_args().cycle_time_ms == 20.0
+
+
+def test_a_file_sets_what_the_command_line_leaves_open(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    args = parse_args(["-np", "2", "--config-file", str(path)])
+    assert (args.use_gloo, args.fusion_threshold_mb, args.cycle_time_ms, args.cache_capacity) == (True, 32, 10, 2048)
+    assert (args.hierarchical_allreduce, args.hierarchical_allgather, args.torus_allreduce) == (True, True, False)
+    assert (args.autotune, args.autotune_log_file, args.autotune_warmup_samples) == (True, "log.csv", 5)
+    assert (args.autotune_steps_per_sample, args.autotune_bayes_opt_max_samples) == (20, 50)
+    assert (args.autotune_gaussian_process_noise, args.timeline_filename) == (0.9, "timeline.json")
+    assert (args.timeline_mark_cycles, args.no_stall_check) == (True, True)
+    assert (args.stall_check_warning_time_seconds, args.stall_check_shutdown_time_seconds) == (120, 240)
+    assert (args.mpi_threads_disable, args.num_nccl_streams, args.thread_affinity) == (True, 2, 1)
+    assert (args.gloo_timeout_seconds, args.log_level, args.log_with_timestamp) == (50, "INFO", False)
+    flags = "--fusion-threshold-mb 256 --no-hierarchical-allreduce --stall-check --gloo-timeout-seconds 2.5"
+    args = parse_args(["-np", "2", *flags.split(), "--config-file", str(path), "python"])
+    assert (args.fusion_threshold_mb, args.hierarchical_allreduce, args.no_stall_check) == (256, False, False)
+    assert (args.gloo_timeout_seconds, args.cycle_time_ms) == (2.5, 10)
+    settings = make_settings(args)
+    assert settings.gloo_timeout_seconds == 2.5
+    assert settings.variables["HOROVOD_CYCLE_TIME"] == "10"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[", "is not YAML"),
+        ("- a", "is a list; write sections"),
+        ("params: 5", "params is 5; it has to be a section"),
+        ("params: {fusion_threshold_mb: x}", r"params.fusion_threshold_mb is 'x'; it has to be a whole number"),
+        ("params: {fusion_threshold_mb: true}", "it has to be a whole number"),
+        ("params: {cycle_time_ms: -1}", "--cycle-time-ms is -1"),
+        ("params: {cycle_time_ms: .nan}", "--cycle-time-ms is nan"),
+        ("params: {hierarchical_allreduce: 1}", "it has to be true or false"),
+        ("autotune: {log_file: 1}", "it has to be a text"),
+        ("autotune: {gaussian_process_noise: 2}", r"has to be in \[0, 1\]"),
+        ("logging: {level: LOUD}", "--log-level is LOUD"),
+        ("controller: ib", "controller is ib; it has to be gloo or mpi"),
+        ("params: !!python/object/apply:os.system [id]", "is not YAML"),
+        ("a: " + "b" * 70_000, "more than 65536 bytes"),
+        ("[" * 20_000, "is not YAML"),
+    ],
+)
+def test_a_file_that_is_wrong_is_a_usage_and_a_value_error(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(config_parser.ParameterError, match=why) as caught:
+        parse_args(["-np", "2", "--config-file", str(path)])
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--fusion-threshold-mb -1",
+        "--cycle-time-ms -1",
+        "--cache-capacity -1",
+        "--autotune-gaussian-process-noise 1.5",
+        "--stall-check-warning-time-seconds -1",
+        "--num-nccl-streams -1",
+        "--thread-affinity -1",
+        "--gloo-timeout-seconds -1",
+    ],
+)
+def test_a_flag_out_of_its_bounds_is_a_value_error(flags: str) -> None:
+    with pytest.raises(ValueError, match=flags.split()[0]):
+        parse_args(["-np", "2", *flags.split()])
+
+
+def test_a_file_that_is_absent_or_empty_and_a_python_without_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MissingInputError, match="--config-file"):
+        parse_args(["--config-file", str(tmp_path / "absent")])
+    (tmp_path / "empty").write_text("")
+    assert parse_args(["--config-file", str(tmp_path / "empty")]).autotune is None
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigError, match="needs PyYAML"):
+        parse_args(["--config-file", str(tmp_path / "empty")])
+
+
+def test_what_is_no_parameter_is_named_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("params: {fusion: 1}\nother: 2\n")
+    parse_args(["--config-file", str(path)])
+    text = capsys.readouterr().err
+    assert "params.fusion is no parameter" in text
+    assert "other is no parameter" in text
+
+
+def test_workers_without_a_stall_check_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    patience = read_settings(variables_of("--no-stall-check")).patience
+    assert (patience.stall, patience.end) == (MOST_S, MOST_S)
+    patience = read_settings(variables_of("--stall-check --stall-check-warning-time-seconds 10")).patience
+    assert patience.stall == 10
+
+
+def test_a_run_names_the_parameters_without_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    args = parse_args(["-np", "1", "--cycle-time-ms", "1", "--gloo-timeout-seconds", "9", "true"])
+    with mock.patch("elastic.launch.run_job") as job:
+        assert _run(args) is None
+    assert job.call_args.args[0].variables["HOROVOD_CYCLE_TIME"] == "1.0"
+    text = capsys.readouterr().err
+    assert "without effect" in text
+    assert "--cycle-time-ms" in text
+    assert "gloo-timeout" not in text
+
+
+@pytest.mark.parametrize("flags", ["--mpi", "--jsrun", "--mpi-args=-x", "-p 22", "-i key", "--binding-args=-x"])
+def test_mpi_and_ssh_are_refused_with_the_reason(flags: str) -> None:
+    with pytest.raises(UsageError, match="is not supported: the"):
+        _run(parse_args(["-np", "1", *flags.split(), "true"]))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "built", "called"),
+    [
+        ((None, None, None), (True, False), "gloo"),
+        ((None, None, None), (True, True), "mpi"),
+        ((True, False, False), (True, True), "gloo"),
+        ((False, True, False), (True, True), "mpi"),
+        ((False, False, True), (False, True), "js"),
+        ((False, True, False), (True, False), "MPI support has not been built"),
+        ((False, False, True), (True, False), "MPI support has not been built"),
+        ((True, False, False), (False, True), "Gloo support has not been built"),
+        ((False, False, False), (False, False), "Gloo support has not been built"),
+    ],
+)
+def test_the_controller_is_the_chosen_one_or_what_there_is(chosen: Any, built: Any, called: str) -> None:
+    runs = {name: mock.Mock() for name in ("gloo", "mpi", "js")}
+    gloo, mpi, js = chosen
+    with (
+        mock.patch("horovod.runner.launch.gloo_built", return_value=built[0]),
+        mock.patch("horovod.runner.launch.mpi_built", return_value=built[1]),
+    ):
+        if called not in runs:
+            with pytest.raises(ValueError, match=called):
+                run_controller(gloo, runs["gloo"], mpi, runs["mpi"], js, runs["js"], 2)
+            return
+        run_controller(gloo, runs["gloo"], mpi, runs["mpi"], js, runs["js"], 2)
+        assert is_gloo_used(gloo, mpi, js) == (called == "gloo")
+    assert [name for name, one in runs.items() if one.called] == [called]
+
+
+def test_settings_have_horovods_attributes() -> None:
+    settings = Settings(num_proc=2, hosts="a:2", verbose=2, key=b"k", nics={"b", "a"}, ssh_port=22, run_func_mode=False)
+    assert (settings.hosts, settings.elastic, settings.join_nics(), settings.key) == ("a:2", False, "a,b", b"k")
+    settings.output_filename = "out"
+    elastic = ElasticSettings(FixedHosts({}), 1, None, None, None, key=b"k", start_timeout=3, extra_mpi_args=None)
+    assert (elastic.elastic, elastic.join_nics(), elastic.key) == (True, "", b"k")
