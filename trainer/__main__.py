@@ -56,13 +56,13 @@ def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]]
 def run(arguments: Sequence[str]) -> None:
     """Run the job that the flags select.
 
-    Raises: PaddleError: the error that ends it early.
+    Raises: PaddleError: the error that ends the job early.
     """
     flags = parse_flags(arguments)
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
-    goes_on = False  # among workers that join and leave
+    goes_on = False  # whether the trainer is one of the workers of `paddle elastic run`
     if flags.collective:
         from trainer.updaters.collective import join_workers
 
@@ -72,9 +72,9 @@ def run(arguments: Sequence[str]) -> None:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
         number = None if flags.is_elastic else flags.trainer_id
         glog.to_json(flags.log_json, role="trainer", number=number, attempt=attempt)
-    with STOPPER:  # the import of a compiled module turns the error of a signal handler into another error
-        # Imported here, because it takes 0.59 s of CPU time (median of nine); --help and wrong flags are answered
-        # without it in 0.07 s. The garbage collector finds nothing during imports; without it they are a tenth faster.
+    with STOPPER:  # signals wait: an error raised during the import of a compiled module changes its type
+        # These imports take 0.59 s of CPU time (median of nine); without them --help and wrong flags are answered in
+        # 0.07 s. The garbage collector finds nothing during imports, and without it the imports are a tenth faster.
         gc.disable()
         from kernels import flush_denormals, keep_memory
         from trainer.training.assembly import Assembly
@@ -119,7 +119,7 @@ def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> N
         updater.abort(reason)
         reporter.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
-    ignore_signals()  # everything is saved: the run is complete, and its last files record that
+    ignore_signals()  # the model is saved: a signal must not keep the reporter from recording that the run is complete
     reporter.end(0)
 
 

@@ -12,7 +12,7 @@ from runtime.errors import PaddleError, UsageError
 
 
 class Main(Protocol):
-    """The main program of a command. Without arguments it takes those of the process."""
+    """The main program of a command; `argv` None means the arguments of the process."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Return the exit status."""
@@ -28,10 +28,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], int | None]], Main]:
-    """Return a decorator that makes the main program of a small command, whose exit status 0 may be None.
+    """Return a decorator that makes a main program of a function that returns an exit status; None means 0.
 
-    The program writes an expected error as one line to stderr. Without arguments it takes those of the process.
-    Args: manual: printed for --help; empty: the function itself does that.
+    The program writes an expected error as one line to stderr.
+    Args: manual: the text that --help prints; empty: the function itself handles --help.
     """
 
     def decorate(run: Callable[[Sequence[str]], int | None]) -> Main:

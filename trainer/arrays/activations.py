@@ -1,6 +1,7 @@
 """The activations of the config language: y from z, and the gradient of z from the gradient of y. Pure.
 
-Each accepts matrices of any floating-point type. `z` is the layer's sum, `y` the activation's result.
+Each activation accepts matrices of any floating-point type. `z` is the weighted sum of a layer, and `y` is the result
+of the activation.
 
 Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
 """
@@ -19,8 +20,8 @@ from trainer.arrays.arguments import Array, Ids, PickedGradient
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
-SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z, so that neither y nor 1 - y becomes 0 and costs stay finite
-SOFTMAX_FLOOR = -64.0  # limit of z minus the row's maximum, so that no class's probability becomes 0
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z: neither y nor 1 - y becomes 0, and costs stay finite
+SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row, so that no probability becomes 0
 SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 
 
@@ -29,8 +30,8 @@ class Activation(Protocol):
 
     `starts`: the first rows of the sequences, or None without sequences.
 
-    Attributes: backward_picked: the same as `backward`, of g and y, where g has one number in each row; None: there is
-        no faster way than with all zeros.
+    Attributes: backward_picked: a faster `backward` for a g that is zero but for one number in each row; None: there is
+        none.
     """
 
     @property
@@ -38,10 +39,10 @@ class Activation(Protocol):
         """The function."""
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
-        """Return y; may be z itself."""
+        """Return y; the array may be z itself."""
 
     def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
-        """Return the gradient of z; may be g itself."""
+        """Return the gradient of z; the array may be g itself."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class RowActivation:
 
 
 class SequenceSoftmax:
-    """Softmax over the frames of each sequence of numbers. Shapes: z: (frames, 1)."""
+    """Softmax over the frames of each sequence; a frame is one number. Shapes: z: (frames, 1)."""
 
     backward_picked = None
 
@@ -87,7 +88,7 @@ class SequenceSoftmax:
 
 
 def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
-    """Return first row and length of every non-empty sequence."""
+    """Return the first row and the length of every non-empty sequence."""
     if starts is None or z.shape[1] != 1:
         raise ConfigError("the sequence_softmax activation needs a layer of size 1 whose rows are sequences")
     lengths = np.diff(starts)
@@ -95,7 +96,7 @@ def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
 
 
 def _exponential_below(z: Array, largest: Array) -> Array:
-    """Return e^(z - largest), at least e^SOFTMAX_FLOOR."""
+    """Return e^(z - largest); results below e^SOFTMAX_FLOOR become e^SOFTMAX_FLOOR."""
     y: Array = z - largest
     return _exponential(np.maximum(y, SOFTMAX_FLOOR, out=y))
 
@@ -202,7 +203,7 @@ OVERWRITING: dict[str, Activation] = {"relu": RowActivation(lambda z: np.maximum
 def find_activation(name: str, layer: str, *, overwrites: bool = False) -> Activation:
     """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
-    Args: overwrites: whether y may take the place of z; large images fit into the cache only once.
+    Args: overwrites: whether the array of z may be overwritten by y; of a large image the cache holds only one array.
     Raises: ConfigError: the activation is not supported; the text lists the supported ones.
     """
     if overwrites and name in OVERWRITING:

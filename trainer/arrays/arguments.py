@@ -69,7 +69,7 @@ class Sparse:
         return Sparse(self.width, self.offsets[first : stop + 1] - begin, self.ids[begin:end], values)
 
     def to_dense(self, dtype: npt.DTypeLike = np.float32) -> Array:
-        """Return the matrix with its zeros; repeated columns are added."""
+        """Return the matrix as a dense array; the values of repeated columns are added."""
         dense: Array = np.zeros((self.rows, self.width), dtype)
         np.add.at(dense, (self.row_of, self.ids), 1 if self.values is None else self.values)
         return dense
@@ -146,7 +146,7 @@ class Argument:
         return lengths
 
     def with_value(self, value: Array | None) -> Argument:
-        """Return an argument with the same rows and sequences, and these values."""
+        """Return an argument with the given values, and with the rows and sequences of this argument."""
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids)
 
     def cut(self, first: int, stop: int) -> Argument:
@@ -171,7 +171,7 @@ class Argument:
         )
 
     def with_distinct(self, distinct: Array) -> Argument:
-        """Return an argument with these distinct rows, repeated in the same way."""
+        """Return an argument with the given distinct rows, repeated like the distinct rows of this argument."""
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
@@ -179,7 +179,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class DistinctGradient:
-    """The gradient of an argument's distinct rows: the sum over the rows that repeat each of them."""
+    """The gradient of the distinct rows of an argument: for each distinct row the sum over all rows that repeat it."""
 
     rows: Array
 
@@ -203,7 +203,7 @@ class PickedGradient:
 Flowing = Array | DistinctGradient | PickedGradient | None  # the gradient that a layer returns for an input
 
 
-# ratio of possible ids to ids of a batch above which sorting the batch's ids is faster than a table of all ids
+# sorting the ids of a batch is faster than a table of all ids if the table has this many times as many ids
 SCARCE = 8
 
 
@@ -220,7 +220,7 @@ def list_distinct(ids: Ids, upper: int) -> Ids:
 
 
 def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
-    """Return the distinct ids, ascending, and for each of `ids` its position among them; ids are in [0, upper)."""
+    """Return the distinct ids, ascending, and the position of each id among the distinct ids; ids are in [0, upper)."""
     if upper >= SCARCE * ids.size:
         distinct = list_distinct(ids, upper)
         return distinct, np.searchsorted(distinct, ids)

@@ -1,4 +1,4 @@
-"""The parameters of a table that are not updated sparsely."""
+"""The parameters of a parameter table that are not updated sparsely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.arrays.parameters import Parameter, ParameterTable
 
 
 class DenseParameters:
-    """A parameter table without the parameters with sparse_update, which come first in it."""
+    """A view of a parameter table without its first parameters, those with sparse_update."""
 
     def __init__(self, table: ParameterTable) -> None:
         self._table, self._start = table, table.tables_size
@@ -26,14 +26,14 @@ class DenseParameters:
 
     @property
     def gradients(self) -> Array:
-        """The gradients, one after the other."""
+        """The gradients of all parameters, one after the other."""
         return self.gradients_from(0)
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients, of which only those from this element on are complete."""
+        """Return all gradients; only the elements from `start` on are complete."""
         self._table.gradients_from(self._start + start)
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return the gradients unchanged."""
+        """Return the gradients without completing them; see `ParameterTable.peek_gradients`."""
         return self._gradients

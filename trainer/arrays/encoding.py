@@ -13,7 +13,7 @@ import numpy.typing as npt
 from runtime import glog
 from runtime.errors import DataError
 
-# errors of decoding a malformed value; a provider's own errors are translated earlier
+# errors of decoding a malformed value; the errors of a provider are translated earlier
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -24,7 +24,7 @@ def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def decode_array(record: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return the array of such a record, as a new array."""
+    """Return a new array with the data of a record that `describe_array` returned."""
     data = base64.b64decode(record["data"])
     return np.frombuffer(data, record["type"]).reshape(record["shape"]).copy()
 
@@ -36,9 +36,9 @@ def shorten_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Translate errors inside this block, which decodes the checkpoint's data of `what`.
+    """Translate the errors of the block, which decodes the data of `what` in a checkpoint.
 
-    Raises: DataError: the data are not in the written form.
+    Raises: DataError: the data do not have the form in which a trainer writes them.
     """
     try:
         yield

@@ -30,5 +30,5 @@ class Growing:
         self._length = needed
 
     def replace(self, items: npt.NDArray[Any]) -> None:
-        """Replace the content by these items."""
+        """Replace the content by the given items."""
         self._store, self._length = items, len(items)

@@ -1,7 +1,7 @@
-"""Initial values of parameters, bit-equal to the legacy program's. Pure: the random stream is an argument.
+"""Initial values of parameters, bit-equal to those of PaddlePaddle v0.10. Pure: the random stream is an argument.
 
-Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because numpy's differs in
-single bits.
+Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because the logarithm of
+numpy differs in single bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 
 NORMAL, UNIFORM = 0, 1  # ParameterConfig.initial_strategy
 
-_CHUNK = 1 << 15  # values computed at a time, so that the double-precision work arrays stay in the cache
+_CHUNK = 1 << 15  # values that are computed at a time, so that the double-precision work arrays stay in the cache
 
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _A0, _A1, _A2 = (float.fromhex(x) for x in ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2"))
@@ -33,7 +33,7 @@ _INV, _LOGC = np.array([float.fromhex(x) for x in _TABLE.split()]).reshape(16, 2
 
 
 def logf(u: Floats) -> Floats:
-    """Return glibc's float32 natural logarithm of normal numbers > 0, in double except for the last rounding."""
+    """Return the float32 natural logarithm of glibc for normal numbers > 0; only its last rounding is not in double."""
     bits = u.view(np.int32)
     shifted = bits - np.int32(0x3F330000)
     index = (shifted >> 19) & 15
@@ -55,9 +55,10 @@ def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
 
 
 def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
-    """Fill a flat array with N(mean, std^2) by Box-Muller, with 2 * (n // 2 + 1) draws for any values.
+    """Fill a flat array with N(mean, std^2) by Box-Muller, with 2 * (n // 2 + 1) draws.
 
-    The legacy draws one more pair at the end, and replaces the last value by its cosine half, also for even n.
+    Like v0.10, draw one more pair at the end and replace the last value by the cosine half of that pair, also for even
+    n.
     """
     pairs = out.size // 2
     if std == 0.0:
@@ -74,7 +75,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
     """Return the cosine and the sine halves of the pairs (u1, u2) in `draws`."""
     u = _unit(draws)
-    mean = float(np.float32(mean))  # the legacy's mean is a float; the addition is in double
+    mean = float(np.float32(mean))  # the mean of v0.10 is a float; the addition is in double
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))
     p = (np.float32(std) * radius).astype(np.float64)
     theta = 2.0 * np.pi * u[1::2].astype(np.float64)
@@ -82,9 +83,9 @@ def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple
 
 
 def fill_uniform(out: Floats, low: float, high: float, stream: Stream) -> None:
-    """Fill a flat array from [low, high), one draw per value; computed in double precision, rounded once.
+    """Fill a flat array from [low, high), one draw per value; a value is computed in double precision and rounded once.
 
-    The bounds and their difference are floats, as in the legacy.
+    The bounds and their difference are floats, as in v0.10.
     """
     first = np.float32(low)
     low, width = float(first), float(np.float32(high) - first)

@@ -24,8 +24,8 @@ from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.arrays.step_products import FEW, StepProducts
 
-_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # names of other files in a pass directory
-WIDE = 16  # minimum columns for which storing the rows of a gradient is useful
+_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a file of a parameter cannot have these names
+WIDE = 16  # the least number of columns for which storing the rows of a gradient saves time
 
 
 class _Content(enum.Enum):
@@ -40,7 +40,7 @@ class _Content(enum.Enum):
 class Parameter:
     """One parameter: its ParameterConfig, and views of its value and (unless static) of its gradient.
 
-    Several layers may add to the gradient. The first one in a batch overwrites it, so that the buffer is neither
+    Several layers may add to the gradient. The first layer of a batch overwrites the buffer, so the buffer is neither
     cleared nor read before. For a gradient of only some rows (of a table, or with sparse input) the row numbers are
     stored.
     """
@@ -51,14 +51,14 @@ class Parameter:
         self.is_static: bool = config.is_static
         self.pattern = sparse_pattern(config)  # for sparse storage: the places of the values
         self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
-        self.follows = False  # the value has followed batches without being trained
+        self.follows = False  # whether batches have updated the value without training, as in batch norm
         self.value: Array
         self._gradient: Array
         # a table's gradient begins as untouched zero pages, which use no memory
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
-        self._averages: list[tuple[Array, float]] | None = None  # of a replica: updates that are applied later
-        self._steps: StepProducts | None = None  # products that wait for those of more steps
+        self._averages: list[tuple[Array, float]] | None = None  # updates of a replica that wait for `follow_replica`
+        self._steps: StepProducts | None = None  # products that wait for the products of more steps
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Parameter:
         self._content = _Content.FULL
 
     def add_product(self, x: Array, g: Array, begin: int = 0) -> None:
-        """Add x^T g to the matrix that begins at an element. Shapes: x: (n, rows), g: (n, columns)."""
+        """Add x^T g to the matrix that begins at element `begin`. Shapes: x: (n, rows), g: (n, columns)."""
         if self._steps is not None and len(x) < FEW:
             self._steps.add(x, g, begin)
             return
@@ -138,9 +138,9 @@ class Parameter:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside it the products of few rows wait; after it the gradient has their sum."""
+        """Inside the context, products of few rows wait; at its end they are added to the gradient."""
         if self._steps is not None:
-            yield  # the products of a group within a group wait for the outer group's end
+            yield  # the products of a nested recurrent group wait for the end of the outer group
             return
         self._steps = steps = StepProducts()
         try:
@@ -190,7 +190,7 @@ class Parameter:
             self.add_gradient(other._gradient)
         elif other._content is _Content.ROWS:
             rows = other.touched_rows
-            assert rows is not None  # the content is not FULL
+            assert rows is not None  # the content of the other gradient is not FULL
             self.add_rows(rows, other._gradient.reshape(-1, self.row_width).take(rows, axis=0))
 
     def clear_gradient(self) -> None:
@@ -210,7 +210,7 @@ class Parameter:
             self._content = _Content.ZERO
 
     def bind(self, value: Array, gradient: Array | None) -> None:
-        """Use these arrays from now on."""
+        """Use the given arrays from now on."""
         self.value = value
         if gradient is not None:
             self._gradient = gradient
@@ -218,7 +218,7 @@ class Parameter:
     # ----- Values that are updated without training -----
 
     def follow(self, average: Array, kept: float) -> None:
-        """Update the value of a static parameter from a batch: it becomes kept * value + (1 - kept) * average.
+        """Update the value of a static parameter from a batch: the value becomes kept * value + (1 - kept) * average.
 
         In a replica the update waits for `follow_replica`, because other tables share the value.
         """
@@ -244,7 +244,7 @@ class Parameter:
     # ----- Records -----
 
     def randomize(self, stream: Stream) -> None:
-        """Draw initial values as the config says. Raises: ConfigError: if the storage is sparse: it needs a file."""
+        """Draw initial values as the config says. Raises: ConfigError: the storage is sparse."""
         if self.pattern is not None:
             raise self.pattern.refuse_without_file()
         mean, std = self.config.initial_mean, self.config.initial_std
@@ -274,10 +274,11 @@ class Parameter:
 class ParameterTable:
     """All parameters of a network, in the order of the message.
 
-    The trained ones are stored one after the other in `values` and, summed over the samples of a batch, in `gradients`;
-    an optimiser works on these two arrays. Each static parameter has its own array and no gradient.
+    The trained parameters are stored one after the other in `values`. Their gradients, summed over the samples of a
+    batch, are stored in `gradients`. An optimiser works on these two arrays. Each static parameter has its own array
+    and no gradient.
 
-    Args: tables_first: whether parameters with sparse_update come first; they have `tables_size` elements.
+    Args: tables_first: whether parameters with sparse_update come first; `tables_size` is the number of their elements.
     """
 
     def __init__(
@@ -315,7 +316,7 @@ class ParameterTable:
         return list(self._tables)
 
     def replicate(self) -> ParameterTable:
-        """Return a table with shared values, and its own gradients."""
+        """Return a table that shares the values with this table and has its own gradients."""
         configs = [parameter.config for parameter in self]
         replica = ParameterTable(configs, self.values.dtype, tables_first=bool(self._tables))
         replica.values = self.values
@@ -339,7 +340,7 @@ class ParameterTable:
         return self._gradients
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients, of which only those from this element on are complete."""
+        """Return all gradients; only the elements from `start` on are complete."""
         at = self._gradients.size
         for parameter in reversed(self._trained):
             at -= parameter.size
@@ -349,7 +350,7 @@ class ParameterTable:
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return the gradients unchanged: parameters without a gradient in this batch have an earlier one."""
+        """Return the gradients as they are; a parameter without a gradient in this batch has an earlier gradient."""
         return self._gradients
 
     def add_gradients_of(self, replica: ParameterTable) -> None:
@@ -358,14 +359,14 @@ class ParameterTable:
             parameter.add_gradient_of(other)
 
     def follow_replica(self, replica: ParameterTable) -> None:
-        """Apply a replica's waiting updates of values."""
+        """Apply the updates of values that wait in a replica."""
         for parameter, other in zip(self, replica, strict=True):
             if parameter.is_static:
                 parameter.follow_replica(other)
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside it products of few rows that layers add to gradients wait; after it the gradients have the sums."""
+        """Inside the context, products of few rows that layers add to gradients wait; at its end they are added."""
         with ExitStack() as stack:
             for parameter in self._trained:
                 stack.enter_context(parameter.joined_products())
@@ -388,8 +389,8 @@ def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
     for config in configs:
         if "/" in config.name or config.name in _NO_FILE_NAMES:
             raise ConfigError(
-                f"parameter {config.name!r} cannot be saved: its name is that of its file, so it must not hold a '/' "
-                f"nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
+                f"parameter {config.name!r} cannot be saved: its file would have its name, so that name must not hold "
+                f"a '/' nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
             )
         if config.initial_strategy not in (NORMAL, UNIFORM):
             raise ConfigError(

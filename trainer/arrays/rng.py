@@ -1,7 +1,7 @@
-"""The legacy's random stream: the C library's `rand_r`, many draws at a time. Pure.
+"""The random stream of PaddlePaddle v0.10: `rand_r` of the C library, many draws at a time. Pure.
 
-One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and uses 11, 10 and 10 bits of them. Steps are
-affine, so x after k steps is a_k * x + c_k: with tables of a_k and c_k, n draws are a few array operations.
+One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and uses 11, 10 and 10 bits of the three results.
+Steps are affine, so x after k steps is a_k * x + c_k: with tables of a_k and c_k, n draws are a few array operations.
 
 Source: spec/trainer.md 5.4; glibc stdlib/rand_r.c.
 """
@@ -17,7 +17,7 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _MASK = 0xFFFFFFFF
 _STEPS = 3  # steps of the generator per draw
-_LARGEST_BLOCK = 1 << 16  # draws computed at a time, so that tables and work arrays stay in the cache
+_LARGEST_BLOCK = 1 << 16  # draws that are computed at a time, so that tables and work arrays stay in the cache
 
 UPPER = 1 << 31  # draws are in [0, UPPER)
 
@@ -34,7 +34,7 @@ def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
 
 
 class Stream:
-    """The state of one thread's `rand_r`.
+    """The state of `rand_r` of one thread.
 
     Without --trainer_count every draw of a run comes from the main thread's stream, in a fixed order.
     """
@@ -103,7 +103,7 @@ def start_state(seed: int, use_global_seed: bool) -> int:
 def replica_state(seed: int, number: int, use_global_seed: bool) -> int:
     """Return the initial state of the thread that computes part `number` of every batch; parts are numbered from 0.
 
-    It follows `start_state`, with the part's number in place of the legacy's thread number, which differed from run to
-    run.
+    It is computed like `start_state`. The number of the part replaces the thread number of v0.10, which differed from
+    run to run.
     """
     return (seed if use_global_seed else seed + number + 1) & _MASK

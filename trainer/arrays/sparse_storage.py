@@ -1,7 +1,7 @@
-"""Parameters with sparse storage: matrices that have values at some places only; all other elements are always zero.
+"""Parameters with sparse storage: matrices that have values at some places only; the rest is always zero.
 
-The message holds the number of values and the format of their places in a file ("csr" or "csc"). Only the file of a
-model holds the places. All other parts, such as optimisers and servers, use only the values.
+The TrainerConfig message holds the number of values and the format of their places in a file ("csr" or "csc"). Only the
+file of a model holds the places themselves. Optimisers and servers use only the values.
 
 Source: spec/trainer.md 3.5; parameter/Parameter.cpp of v0.10.
 """
@@ -23,7 +23,8 @@ _LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for any p
 class SparsePattern:
     """The places of a parameter's values; they are unknown until a file is read.
 
-    With format "csr" the values are stored row by row, with "csc" column by column. `size` is the whole matrix's size.
+    With format "csr" the values are stored row by row, with "csc" column by column. `size` is the number of elements of
+    the whole matrix.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -33,7 +34,7 @@ class SparsePattern:
         self._by_rows = config.format == "csr"
         self._lines, self._length = list(config.dims) if self._by_rows else list(config.dims)[::-1]
         self.size: int = self._rows * self._columns
-        self._starts: npt.NDArray[np.int32] | None = None  # the first index of each line in _ids
+        self._starts: npt.NDArray[np.int32] | None = None  # the position in `_ids` where each line begins
         self._ids: npt.NDArray[np.int32]
         self._places: npt.NDArray[np.int64]  # the index of each value in the flat matrix
 
@@ -80,7 +81,7 @@ class SparsePattern:
         return matrix.reshape(self._rows, self._columns)
 
     def pick(self, matrix: Array) -> Array:
-        """Return a matrix's values at the places."""
+        """Return the values of a matrix at the places."""
         self._require()
         picked: Array = matrix.reshape(-1)[self._places]
         return picked
@@ -88,8 +89,8 @@ class SparsePattern:
     def refuse_without_file(self) -> ConfigError:
         """Return the error for a parameter whose places are unknown."""
         return ConfigError(
-            f"parameter {self.name} is of sparse storage: the places of its {self._count} values come from a file "
-            "alone; give --init_model_path of a model that has it"
+            f"parameter {self.name} has sparse storage: the places of its {self._count} values come from a file only; "
+            "give --init_model_path of a model that has this parameter"
         )
 
     def _require(self) -> None:
@@ -100,17 +101,19 @@ class SparsePattern:
 def sparse_pattern(config: ParameterConfig) -> SparsePattern | None:
     """Return the pattern of a parameter with sparse storage; None for other parameters.
 
-    A parameter to be compacted (need_compact) is dense here: its file has all values, including many zeros.
-    Raises: ConfigError: if it is not a matrix, has another format, or is updated sparsely.
+    A parameter with need_compact is dense here: its file has all values, including many zeros.
+    Raises: ConfigError: the parameter is not a matrix, has an unknown format, or is updated sparsely.
     """
     if not config.is_sparse or config.need_compact:
         return None
     if config.format not in _FORMATS:
-        raise ConfigError(f"parameter {config.name}: its format is {config.format!r}; sparse storage has csr and csc")
+        raise ConfigError(
+            f"parameter {config.name}: the format of its sparse storage is {config.format!r}; there are csr and csc"
+        )
     if len(config.dims) != 2 or not (0 < config.size <= config.dims[0] * config.dims[1] <= _LARGEST):
         raise ConfigError(
             f"parameter {config.name}: {config.size} values of sparse storage do not fit into dims {list(config.dims)}"
         )
     if config.sparse_update or config.sparse_remote_update:
-        raise ConfigError(f"parameter {config.name} is of sparse storage; it cannot be updated sparsely, too")
+        raise ConfigError(f"parameter {config.name} has sparse storage; it cannot be updated sparsely, too")
     return SparsePattern(config)

@@ -1,4 +1,4 @@
-"""The products x^T g of a recurrent group's steps: one product of all steps' rows is faster than one for each step."""
+"""The products x^T g of the steps of a recurrent group: one product over all steps is faster than one for each step."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-FEW = 256  # rows; a product of more rows is not faster with the rows of other steps
+FEW = 256  # rows; a product of more rows does not become faster when the rows of further steps are added
 
 
 class StepProducts:
-    """The rows of x and g whose products wait, for each matrix of a parameter, by the element where it begins."""
+    """The rows of x and g whose products wait, for each matrix of a parameter."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, int, int], tuple[list[Array], list[Array]]] = {}
 
     def add(self, x: Array, g: Array, begin: int) -> None:
-        """Add rows to the product of a matrix; of g a copy, because layers change gradients in place.
+        """Add rows to the product of a matrix; g is copied, because layers change gradients in place.
 
         Shapes: x: (n, rows), g: (n, columns).
         """

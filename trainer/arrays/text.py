@@ -1,4 +1,4 @@
-"""Arrays in the legacy's text form, for the print layer and the printing evaluators."""
+"""Arrays in the text form of PaddlePaddle v0.10, for the print layer and the printing evaluators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def spell_starts(starts: Ids) -> str:
 def spell_fields(argument: Argument) -> list[tuple[str, str]]:
     """Return the values of an argument and the positions of its sequences, each with its title.
 
-    Ids are omitted, as in the legacy.
+    Ids are omitted, as in v0.10.
     """
     fields = []
     if argument.value is not None:

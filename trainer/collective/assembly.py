@@ -1,4 +1,4 @@
-"""Assemble a session for trainers that join and leave; only data and updater differ from the static job."""
+"""Assemble a session for trainers that join and leave; only data and updater differ from a job of fixed size."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ STATIC_ONLY = {
 
 
 class DividedAssembly(Assembly):
-    """Build the session of a trainer among others that join and leave.
+    """Build the session of one trainer of a job whose trainers join and leave.
 
-    Raises: UsageError: a flag cannot be used with that.
+    Raises: UsageError: a flag cannot be used with trainers that join and leave.
     """
 
     def __init__(self, flags: Values) -> None:
@@ -49,7 +49,7 @@ class DividedAssembly(Assembly):
         super().__init__(flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Return the job that trains, its updater and its reporter."""
+        """Return the training session, its updater and its reporter."""
         self._log_mode()
         updater = self._make_updater()
         assert isinstance(updater, DividedUpdater)
@@ -68,14 +68,15 @@ class DividedAssembly(Assembly):
         return DividedTrainers(self._flags)
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        flags = self._flags  # no files: the number of a trainer changes, and two trainers would write the same files
+        # a trainer writes no files: its number changes, and two trainers would write the same files
+        flags = self._flags
         return Reporter(None, flags.start_pass + flags.num_passes, flags.progress_period)
 
     def _keeps_records(self) -> bool:
         return False
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: trainer 0 moves an earlier run's passes away when the job begins."""
+        """Do nothing: trainer 0 moves the passes of an earlier run away when the job begins."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
@@ -86,16 +87,17 @@ class DividedAssembly(Assembly):
         if data.type == multi.KIND:
             raise ConfigError("MultiData does not go with trainers that come and go; train without --min-np")
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
-        seed_generators(self._seed)  # an init_hook that shuffles then does the same in every process
+        seed_generators(self._seed)  # an init_hook that shuffles then gives the same order in every process
         opened = open_provider(data, self._list_inputs()[0], is_train=True, is_own=bool(self._path))
         self._source = DividedSource(opened, self._seed, check, data.files)
         return self._source
 
 
 class TakenDirectory:
-    """The save directory, which only the present trainer 0 uses.
+    """The save directory. Only the process that is trainer 0 at the moment uses it.
 
-    Args: shown: its name in the flags or the config.  first_model: the model that the config starts from, or "".
+    Args: shown: the name of the directory in the flags or the config. first_model: the model that the config starts
+        from, or "".
     """
 
     def __init__(self, directory: SaveDirectory, shown: str, first_model: str) -> None:
@@ -103,23 +105,24 @@ class TakenDirectory:
         self._is_taken = False
 
     def take(self) -> None:
-        """Become the trainer that saves there; a repeated call does nothing.
+        """Become the trainer that saves in the directory; a repeated call does nothing.
 
-        Raises: VolumeError: it cannot be created or written.  DirectoryInUseError: another run writes into it.
+        Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
+            the directory.
         """
         if not self._is_taken:
             self._directory.prepare(self._shown, self._first_model)
             self._is_taken = True
 
     def begin(self) -> None:
-        """Move an earlier run's passes away.
+        """Move the passes of an earlier run away.
 
-        Raises: VolumeError: they cannot be moved.
+        Raises: VolumeError: the passes cannot be moved.
         """
         self._directory.begin()
 
     def leave(self) -> None:
-        """Let another trainer save there."""
+        """Let another trainer save in the directory."""
         self._directory.leave()
         self._is_taken = False
 
@@ -133,6 +136,6 @@ def check_flags(flags: Values) -> None:
         value = getattr(flags, flag.name)
         if value != flag.default:
             raise UsageError(
-                f"--{flag.name}={value} does not go with trainers that come and go: {STATIC_ONLY[flag.name]}; leave it "
-                "out, or --min-np, --max-np and --host-discovery-script of paddle elastic run"
+                f"--{flag.name}={value} does not go with trainers that come and go: {STATIC_ONLY[flag.name]}; leave "
+                "it out, or --min-np, --max-np and --host-discovery-script of paddle elastic run"
             )

@@ -1,7 +1,7 @@
-"""Batches that several trainers divide: all have the same order of samples, also when trainers join or leave.
+"""Batches that several trainers divide. All trainers read the samples in one order, also when trainers join or leave.
 
 The order of a pass depends only on the seed and the number of the pass. A trainer that joins, or returns to an earlier
-batch, therefore reads the same batches as the others.
+batch, therefore reads the batches that all trainers read.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trainer.data.source import DataSource, DataStreams
 
 
 class BatchShare(NamedTuple):
-    """One trainer's share of a batch.
+    """The share of one trainer in a batch.
 
-    Attributes: slots: its samples.  samples: their number, in units of the batch size; may be 0.  whole: the number of
-        samples of the whole batch.
+    Attributes: slots: the samples of the share. samples: the number of these samples, in units of the batch size; may
+        be 0. whole: the number of samples of the whole batch.
     """
 
     slots: dict[str, Argument]
@@ -33,14 +33,15 @@ class BatchShare(NamedTuple):
 
 
 class DividedSource(DataSource):
-    """The samples of one provider, which every trainer reads completely and of which each uses its share.
+    """The samples of one provider: every trainer reads all samples and uses only its share.
 
-    A cached provider is read to its end before the first batch, so that trainers which join later have the same pool.
+    A cached provider is read to its end before the first batch, so that a trainer that joins later has the same
+    samples.
 
-    Attributes: seed: of the order of all passes.
+    Attributes: seed: the seed of the order of samples in all passes.
 
-    Args: check: called repeatedly while the provider is slow; an error in it ends the wait.
-        list_name: the list file, for messages.
+    Args: check: called repeatedly while the provider is slow; if it raises an error, the wait ends.
+        list_name: the name of the list file, for messages.
     """
 
     def __init__(self, opened: OpenedProvider, seed: int, check: Callable[[], None], list_name: str) -> None:
@@ -54,12 +55,12 @@ class DividedSource(DataSource):
             constants=opened.constants,
         )
         self.seed = seed
-        self._place: tuple[int, int] | None = None  # pass and batch that come next; None: unknown
+        self._place: tuple[int, int] | None = None  # the next pass and batch; None: unknown
 
     def go_to(self, number: int, batches: int, size: int) -> None:
         """Move to the batch after `batches` of pass `number`; `size` is the batch size.
 
-        Raises: DataError, MissingInputError: see `next_share`; or the pass has fewer batches.
+        Raises: DataError, MissingInputError: see `next_share`. DataError: the pass has fewer batches.
         """
         if self._place == (number, batches):
             return
@@ -76,14 +77,16 @@ class DividedSource(DataSource):
             if not self._take(size)[1]:
                 raise DataError(
                     f"the data provider {self._provider} gives this trainer {done} batches of pass {number}, of which "
-                    f"others have trained {batches}; it must give every process the same samples in the same order"
+                    f"other trainers have trained {batches}; it must give every process the same samples in the same "
+                    "order"
                 )
         self._place = number, batches
 
     def next_share(self, size: int, number: int, trainers: int) -> BatchShare | None:
         """Return the share of trainer `number` of the next batch of `size` units, or None at the end of the pass.
 
-        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
+            batch.
         """
         assert self._place is not None  # `go_to` must be called first
         place, self._place = self._place, None
@@ -103,6 +106,6 @@ def seed_of_pass(seed: int, number: int) -> int:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed Python's and numpy's generators, which a provider may use, equally in every process."""
+    """Seed the random generators of Python and numpy, which a provider may use, with the same seed in every process."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

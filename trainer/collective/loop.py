@@ -1,8 +1,9 @@
 """Passes and batches of trainers that join and leave: training inside the loop of `elastic.process.loop`.
 
-When a trainer is lost, the others return to their last commit. All react to a joining or leaving host at the same time,
-after the current batch. The position in the pass is part of the committed state, so that every sample of a pass counts
-once in the values. The present trainer 0 tests and saves at the end of a pass; the others wait for that.
+When a trainer is lost, the remaining trainers return to their last commit. All trainers react to a joining or leaving
+host at the same time, after the current batch. The position in the pass is part of the committed state, so that every
+sample of a pass counts once in the values. At the end of a pass trainer 0 tests and saves, and the other trainers wait
+for it.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from trainer.training.testing import run_test
 
 
 class SavingDirectory(Protocol):
-    """The save directory, which one trainer uses at a time."""
+    """The save directory; only one trainer at a time uses it."""
 
     def take(self) -> None:
-        """Become the trainer that saves there; a repeated call does nothing."""
+        """Become the trainer that saves in the directory; a repeated call does nothing."""
 
     def begin(self) -> None:
-        """Move an earlier run's passes away."""
+        """Move the passes of an earlier run away."""
 
     def leave(self) -> None:
-        """Let another trainer save there."""
+        """Let another trainer save in the directory."""
 
 
 class DividedTraining:
-    """The training job. After a signal this trainer ends when its step is complete, and the others continue without it.
+    """The training job. After a signal this trainer ends when its step is complete, and the other trainers continue.
 
-    Raises (run): DataError: the provider raised, a number is not finite, or the trainers read different data.
+    Raises (run): DataError: the provider raised an error, a number is not finite, or the trainers read different data.
     VolumeError: a save failed.  RemovedFromJobError: the job continues without this trainer.  StoppedError: a signal.
     """
 
@@ -78,12 +79,12 @@ class DividedTraining:
         self._updater.finish()
 
     def _train(self, state: TrainingState) -> None:
-        """Train from the position in the state on, in one generation of trainers."""
+        """Train from the position in the state on, until the set of trainers changes."""
         flags, position = self._parts.flags, state.position
         if flags.trainer_id == 0 and flags.num_passes:
             self._directory.take()
-        where = f"pass {position.number}, of which {position.batches} batches are done"
-        glog.info(f"trainer {flags.trainer_id} of {flags.num_gradient_servers} goes on in {where}")
+        where = f"pass {position.number}, after {position.batches} batches"
+        glog.info(f"trainer {flags.trainer_id} of {flags.num_gradient_servers} continues in {where}")
         try:
             while state.position.number < flags.start_pass + flags.num_passes:
                 self._run_pass(state)
@@ -92,7 +93,7 @@ class DividedTraining:
             raise
 
     def _leave_directory(self) -> None:
-        """Leave the save directory, before trainer 0 takes it."""
+        """Leave the save directory, unless this is trainer 0, which uses it next."""
         if self._parts.flags.trainer_id:
             self._directory.leave()
 
@@ -111,7 +112,7 @@ class DividedTraining:
             position.stage = AFTER
             state.save()  # if trainer 0 is lost while it saves, the next trainer 0 saves
         self._finish_pass(state)
-        operations.barrier()  # after it the pass is saved, for all trainers
+        operations.barrier()  # after the barrier every trainer knows that the pass is saved
         position.begin_next_pass()
         state.save()
         reporter.show()
@@ -132,9 +133,9 @@ class DividedTraining:
         return share
 
     def _run_batch(self, state: TrainingState, share: BatchShare) -> None:
-        """Train on a share of a batch, and commit when it is due.
+        """Train on a share of a batch, and commit the state when a commit is due.
 
-        Raises: HostsUpdatedInterrupt: a trainer has been informed of a change of hosts.
+        Raises: HostsUpdatedInterrupt: the driver has told a trainer about a change of hosts.
         """
         position = state.position
         has_news = state.has_news()
@@ -142,7 +143,7 @@ class DividedTraining:
         result = None
         if share.samples:
             result = self._step.compute(share.slots, share.samples, position)
-        else:  # there are fewer samples than trainers
+        else:  # the batch has fewer samples than there are trainers
             self._parts.table.clear_gradients()
         with self._stopper:
             is_changed = self._step.step(share.samples, checkpoint=has_news)

@@ -1,4 +1,4 @@
-"""The state that a trainer must not lose: values, optimiser, position in the pass, log and random streams."""
+"""The state that a trainer must not lose: values, optimiser, position, sums of the log, and random streams."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Commit(NamedTuple):
 class TrainingState(State):
     """The state of one trainer; `sync` copies the state of trainer 0 to every trainer.
 
-    Random numbers of the network, and the sums of the log, are separate for each trainer.
+    The random numbers of the network and the sums of the log are separate for each trainer.
 
-    Attributes: position: in the training.
+    Attributes: position: the position of the training.
 
-    Args: sums: of the log, by name.
+    Args: sums: the sums of the log, by name.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TrainingState(State):
             sums.put_back(commit.sums[name])
 
     def sync(self) -> None:
-        """Copy values, optimiser and position of trainer 0."""
+        """Copy the values, the optimiser and the position of trainer 0 to this trainer."""
         parts, part = self._parts, self._updater.take()
         own = {
             "counters": part.counters,
@@ -98,7 +98,7 @@ class TrainingState(State):
         self.save()
 
     def reset(self) -> None:
-        """Set the new number of this trainer, and of all."""
+        """Set the new id of this trainer, and the new number of trainers."""
         self._parts.flags.number_trainer(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
@@ -106,7 +106,7 @@ class TrainingState(State):
         return [one.name for one in self._parts.table if one.follows]
 
     def _keep_fixed(self) -> None:
-        """Store all values that are not trained, because any of them may be updated from batches later."""
+        """Store the values of all static parameters, because batches may update any of these values later."""
         self._keep_arrays({_key(one.name): one.value for one in self._parts.table if one.is_static})
 
     def _keep_arrays(self, present: Arrays) -> None:
@@ -129,5 +129,5 @@ class TrainingState(State):
 
 
 def _key(name: str) -> str:
-    """Return the array name of a parameter that is not trained."""
+    """Return the name under which the value of a static parameter is stored."""
     return f"fixed.{name}"

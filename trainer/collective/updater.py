@@ -1,4 +1,4 @@
-"""Steps of a divided batch, and the state that a trainer commits, restores and sends to others."""
+"""Steps of a divided batch, and the state that a trainer commits, restores and sends to other trainers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The optimiser of every trainer; each step is that of the whole batch, for any number of trainers.
+    """The updater of every trainer. For any number of trainers, a step is the step of the whole batch.
 
-    Raises (step, finish_pass): HorovodInternalError: a trainer is lost.  DataError: the trainers do not have the same
-        batch.
+    Raises: HorovodInternalError: a trainer is lost (`step`, `finish_pass`). DataError: the trainers do not have the
+        same batch (`step`, `finish_pass`).
     """
 
-    _whole = 0  # samples of the current batch
+    _whole = 0  # number of samples of the whole current batch
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prune the initial values; the other trainers receive theirs with the state of trainer 0."""
+        """Prune the initial values; the other trainers receive pruned values with the state of trainer 0."""
         self._local.pruning.start()
         return None
 
@@ -33,8 +33,8 @@ class DividedUpdater(CollectiveUpdater):
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one step with the gradients of all shares; this trainer's share has `samples` samples.
 
-        Args: checkpoint: whether this trainer requests a commit of all after this step.
-        Returns: whether any trainer requested it.
+        Args: checkpoint: whether this trainer requests that all trainers commit after this step.
+        Returns: whether any trainer requested a commit.
         """
         self._local.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), self._whole))
@@ -52,8 +52,9 @@ class DividedUpdater(CollectiveUpdater):
     def _check_totals(totals: StepTotals, whole: int) -> None:
         if totals.active != whole * operations.size() or totals.samples != whole:
             raise DataError(
-                f"the trainers do not have the same batch: this one has {whole} samples in it, all together "
-                f"{totals.samples}; the data provider must give every process the same samples in the same order"
+                f"the trainers do not have the same batch: this trainer has {whole} samples in it, all trainers "
+                f"together {totals.samples}; the data provider must give every process the same samples in the same "
+                "order"
             )
 
     def finish(self) -> None:
@@ -63,13 +64,13 @@ class DividedUpdater(CollectiveUpdater):
     # ----- The state
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values; its arrays change with the next step."""
+        """Return the state of the optimiser with the values; the next step changes the returned arrays."""
         return self._local.take()
 
     def put_back(self, part: Part) -> None:
-        """Restore such a state.
+        """Restore a state that `take` returned.
 
-        Raises: ConfigError: it does not fit this job.
+        Raises: ConfigError: the state does not fit this job.
         """
         self._local.put_back(part)
 

@@ -95,5 +95,5 @@ def test_a_place_that_is_there_already_is_not_read_again():
 
 
 def test_a_pass_with_fewer_batches_than_others_have_trained_is_an_error():
-    with pytest.raises(DataError, match="gives this trainer 8 batches of pass 0, of which others have trained 9"):
+    with pytest.raises(DataError, match="8 batches of pass 0, of which other trainers have trained 9"):
         make().go_to(0, 9, SIZE)

@@ -263,7 +263,7 @@ def change(config, what):
         ("config.type = 'mixture'", "model type 'mixture' is unknown; use one of 'nn', 'recurrent_nn' and 'multi_nn'"),
         ("config.output_layer_names.append('nowhere')", "nowhere as an output"),
         ("del config.output_layer_names[:]", "no output layer"),
-        ("config.parameters[0].name = '_tower/fc.w0'", "'_tower/fc.w0' cannot be saved: its name is that of its file"),
+        ("config.parameters[0].name = '_tower/fc.w0'", "'_tower/fc.w0' cannot be saved: its file would have its name"),
         ("config.parameters[0].name = 'done'", "'done' cannot be saved"),
         ("config.layers[3].inputs.pop()", r"layer cost \(multi-class-cross-entropy\) has 1 inputs; it takes 2 to 3"),
         ("config.layers[1].inputs[0].input_layer_name = 'nobody'", "layer out has input nobody"),

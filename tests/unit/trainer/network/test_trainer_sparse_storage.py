@@ -70,9 +70,9 @@ def test_the_gradient_has_what_lies_at_the_places(tmp_path, form):
 @pytest.mark.parametrize("strategy", ["rand", "zero"])
 def test_without_a_file_there_are_no_places(tmp_path, strategy):
     table = ParameterTable([make_config()])
-    with pytest.raises(ConfigError, match="the places of its 4 values come from a file alone; give --init_model_path"):
+    with pytest.raises(ConfigError, match="the places of its 4 values come from a file only; give --init_model_path"):
         table.randomize(Stream(1))
-    with pytest.raises(ConfigError, match="come from a file alone"):
+    with pytest.raises(ConfigError, match="come from a file only"):
         load_model(tmp_path, table, strategy, Stream(1))
         table["w"].matrix(3, 4)
 
@@ -102,7 +102,7 @@ def test_a_file_without_its_places_is_cut_off(tmp_path):
 @pytest.mark.parametrize(
     ("config", "what"),
     [
-        (make_config("bcsr"), "its format is 'bcsr'"),
+        (make_config("bcsr"), "the format of its sparse storage is 'bcsr'"),
         (make_config(size=13), "13 values of sparse storage do not fit"),
         (make_config(dims=(12,)), "do not fit"),
         (make_config(dims=(1 << 31, 1 << 31)), "do not fit"),
