@@ -48,7 +48,7 @@ _FOR_NOW = ("member", "join", "failed", "repeated")  # refusals that another joi
 
 @dataclass(frozen=True)
 class TaskGrant:
-    """A task that this trainer has. `limit`: seconds after which the master assigns it to another trainer."""
+    """A task that this trainer has. `limit`: seconds after which the master assigns the task to another trainer."""
 
     number: int
     epoch: int
@@ -59,9 +59,9 @@ class TaskGrant:
 
 @dataclass(frozen=True)
 class PassOver:
-    """The pass has ended; `next_pass` is the present one. With `is_last` the job has ended.
+    """The pass has ended; `next_pass` is the present pass. With `is_last` the job has ended.
 
-    `discarded` lists at the end of the job the discarded tasks; "" if there are none.
+    At the end of the job `discarded` lists the discarded tasks; "" if there are none.
 
     Before it requests a task of `next_pass`, a trainer asks whether it must save the model of the previous pass: the
     job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
@@ -78,8 +78,8 @@ class MasterClient:
     Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
         incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
         without a master before a request fails. The wait for a task does not count.
-    Attributes: look: called several times a second by the thread that waits for an answer. An error in it ends the
-        wait, and cancels the request.
+    Attributes: look: called several times a second by the thread that waits for an answer; an error that it raises ends
+        the wait, and cancels the request.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class MasterClient:
         """The number of this trainer: 0, 1, 2, ... in order of joining; constant until this process ends.
 
         It waits until a master has accepted this trainer.
-        Raises: PeerUnreachableError: no master has in time.  ConfigError: this trainer does not belong to the job.
+        Raises: PeerUnreachableError: no master has accepted it in time.  ConfigError: it does not belong to the job.
         """
         until = time.monotonic() + self._patience
         while (number := self._leader.wait_number(CHECK_S)) is None:
@@ -185,7 +185,7 @@ class MasterClient:
             answer = None
 
     def tasks(self, pass_number: int) -> Iterator[TaskGrant]:
-        """Yield tasks until the pass is over; the caller must report each before it takes the next one."""
+        """Yield tasks until the pass is over; the caller must report each task before it takes the next task."""
         while isinstance(got := self.get_task(pass_number), TaskGrant):
             yield got
 
@@ -200,28 +200,27 @@ class MasterClient:
         return self._report(task, FINISHED, samples, "", next=more)
 
     def fail(self, task: TaskGrant, reason: str, samples: int = 0) -> bool:
-        """Report that a task's records cannot be trained; `samples` of them were."""
+        """Report that a task's records cannot be trained; `samples` records were trained before the failure."""
         return self._report(task, FAILED, samples, reason)
 
     def give_back(self, task: TaskGrant, samples: int = 0, patience: float | None = None) -> bool:
-        """Report that this trainer does not continue with a task; `samples` of it were trained.
+        """Report that this trainer does not continue with a task; it has trained `samples` of the task's samples.
 
-        Args: patience: maximum seconds without a master; by default those of this client.
+        Args: patience: maximum seconds without a master; by default the patience of this client.
         """
         return self._report(task, RETURNED, samples, "it does not continue this task", patience)
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer must save the model of a pass that has ended.
 
-        Returns: GRANTED: yes, no other trainer may for `block` seconds, and `report_saved` must follow, whether it has
-            written anything or not.  BUSY: another trainer is saving.  SAVED: the model of this pass is saved, or a
-            later pass has ended.
+        Returns: GRANTED: yes; `report_saved` must follow, even without a written model, and no other trainer may save
+            for `block` seconds.  BUSY: another trainer is saving.  SAVED: the pass has a model, or a later pass ended.
         """
         question = {"block": block, "pass": pass_number}
         return str(self._ask("request_save", question, time.monotonic() + self._patience)["state"])
 
     def report_saved(self, pass_number: int) -> bool:
-        """Report that the model of a pass is saved; return False if this trainer's time for that was over."""
+        """Report that the model of a pass is saved; return False if this trainer's time to save was over."""
         answer = self._ask("report_saved", {"pass": pass_number}, time.monotonic() + self._patience)
         if not answer["accepted"]:
             glog.warning(f"the master refuses that pass {pass_number} is saved: {answer['reason']}")
@@ -232,7 +231,7 @@ class MasterClient:
         return self._ask("status", {}, time.monotonic() + self._patience)
 
     def leave(self, patience: float = 5.0) -> None:
-        """Leave the job; this trainer's tasks are assigned to others at once, without counting as failures.
+        """Leave the job; the master assigns this trainer's tasks to others at once, and counts no failure.
 
         A master that does not answer within `patience` seconds detects the departure later.
         """

@@ -54,7 +54,7 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class TaskDesk:
     """The application of the master's control server.
 
-    Args: files_per_task: for a new data set.  clock: returns seconds since the epoch.
+    Args: files_per_task: files of each task of a new data set.  clock: returns seconds since the epoch.
     """
 
     server: ControlServing
@@ -231,8 +231,8 @@ class TaskDesk:
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
     def _push_view(self) -> None:
-        """Send the newest view to all members before the answers, so that a member that gets a task knows a view with
-        itself.
+        """Send the newest view to all members before the answers: a member that gets a task then knows a view that has
+        it.
 
         Raises: LeadershipLostError: the epochs are exhausted.
         """

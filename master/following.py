@@ -1,4 +1,4 @@
-"""The connection of a trainer to the present leader, which is replaced when another master leads."""
+"""The connection of a trainer to the present leader; a new connection replaces it when another master leads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # seconds between two log lines about an unrea
 ABSENCE_S = 5.0  # seconds between two reads of the store's jobs while there is no address
 REST_S = 0.5  # maximum seconds between two checks of a missing connection
 NO_ADDRESS = "no master has published its address"
-# number of refusals after which a further attempt is useless; an address that another job uses now disappears earlier
+# number of refusals after which a further attempt is useless; an outdated address disappears earlier
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
@@ -79,7 +79,7 @@ class FollowedLeader:
         return self._is_joined
 
     def replace(self, client: ControlClient | None, core: ClientCore | None) -> None:
-        """Use another connection from now on; requests of the previous one are repeated."""
+        """Use another connection from now on; requests of the previous connection are repeated."""
         with self._changed:
             before, self._client, self._core, self._is_joined = self._client, client, core, False
             self._changed.notify_all()
@@ -155,7 +155,7 @@ class FollowedLeader:
 def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
     """Describe why a trainer finds no master of its job.
 
-    Args: place: the store, in the form of its flag.  jobs: that have, or had, a master in the store.
+    Args: place: the store, in the form of its flag.  jobs: names of the jobs that have, or had, a master in the store.
     """
     if job in jobs:
         return f"the master of job '{job}' has left {place}; start paddle master --job={job} there again"

@@ -35,7 +35,7 @@ class RegistryLink(threading.Thread):
     """Read the servers of the job once a second, and write the end of the job into the registry.
 
     Attributes: servers: "host:port" of each, None for an absent one; None before the first read.
-        trouble: why they are unknown.
+        trouble: why the servers are unknown.
     """
 
     def __init__(self, registry: Registry, *, looks: bool) -> None:
@@ -49,7 +49,7 @@ class RegistryLink(threading.Thread):
         self._is_over = False
 
     def end_job(self, end: JobEnd) -> None:
-        """Request that the registry is told of the end of the job."""
+        """Request that the thread writes the end of the job into the registry."""
         self._end = end.value
         self._changed.set()
 
@@ -133,7 +133,7 @@ class TaskRecorder(threading.Thread):
         while True:
             self._changed.wait()
             self._changed.clear()
-            end, newest = self._end, self._newest  # in this order, because the end comes with the newest record
+            end, newest = self._end, self._newest  # in this order: `close` sets the newest record before the end
             if newest is not None:
                 self._write(newest, end)
             if end is not None:
@@ -154,7 +154,8 @@ class TaskRecorder(threading.Thread):
     def _is_replaced(self) -> bool:
         """Return whether a later leader has written the file, so that this master must have been frozen.
 
-        The first record of a leader replaces any other, because that may belong to a store that was removed since.
+        The first record of a leader replaces the record of any leader: the older record may belong to a store that was
+        removed.
         """
         with contextlib.suppress(OSError, DamagedError):
             found = read_record(self._path)

@@ -36,9 +36,9 @@ from runtime.errors import (
 from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # renewals in one time to live
-SILENCE = 0.5  # share of a member's lease after which a silent one is lost; the rest is its time to reconnect
-PROBE_S = 1.5  # seconds without a message of a member, which sends one every second, before its connection is probed
-# file descriptors of a connection, in the gate and in libzmq, and of everything else
+SILENCE = 0.5  # fraction of its lease after which a silent member is lost; in the rest of the lease it may reconnect
+PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
+# file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
 FILES_OF_A_PEER, OTHER_FILES = 3, 512
 TELL_S = 30.0  # seconds besides the linger time for writing the end of the job into the registry
 NOTE_S = 30.0  # seconds between two log lines about the same problem
@@ -71,7 +71,7 @@ class Master:
 
     def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
         self._store, self._registry, self._options = store, registry, options
-        self.why_not_ready = "it has not begun to campaign yet"
+        self.why_not_ready = "this master has not begun to campaign yet"
         self.desk: TaskDesk | None = None
         self.token = 0
         self._error: BaseException | None = None

@@ -9,14 +9,14 @@ from typing import Any
 from master.tasks.records import Hold, PassAccount
 from master.tasks.state import MasterState
 
-MOST_RECORDED = 1000  # maximum members, holders and passes in a record, each
+MOST_RECORDED = 1000  # maximum number of members, of holders and of passes in a record
 MOST_NAME = 1000  # maximum characters of the name of a task
 
 
 def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any]:
     """Return the answer to "status".
 
-    Args: most: maximum members, holders and passes, each.
+    Args: most: maximum number of members, of holders and of passes.
     """
     head, table = state.head, state.table
     return {

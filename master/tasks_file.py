@@ -69,7 +69,7 @@ RECORD = Fields(
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record in a file.
 
-    Raises: DamagedError: the content is not a record.  OSError: it cannot be read.
+    Raises: DamagedError: the content is not a record.  OSError: the file cannot be read.
     """
     try:
         record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
@@ -80,7 +80,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[dict[str, Any], float, bool]:
-    """Return the newest record, its age in seconds, and whether the master should have written another one by now.
+    """Return the newest record, its age in seconds, and whether the master should have written a newer record by now.
 
     Raises: see `read_record`.
     """
@@ -90,7 +90,7 @@ def read_settled(path: Path, clock_s: Callable[[], float] = time.time) -> tuple[
 def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[str]:
     """Yield lines about the state of a job.
 
-    Args: age: of the record in seconds.  is_late: whether the master should have written another one by now.
+    Args: age: age of the record in seconds.  is_late: whether the master should have written a newer record by now.
     """
     now = record["written"] if is_late or record["end"] is not None else record["written"] + age
     yield from _describe_state(record, age, is_late=is_late)
@@ -181,7 +181,7 @@ def _name(member: dict[str, Any]) -> str:
 
 
 def _tabulate(title: str, rows: list[str], count: int) -> Iterator[str]:
-    """Yield a table with its title, or nothing if it is empty; `count`: number of all rows, also of missing ones."""
+    """Yield a table with its title, or nothing if it is empty; `count`: number of all rows, also of those left out."""
     if not count:
         return
     yield f"{title}:"

@@ -1,4 +1,4 @@
-"""The transfer of a file list: one member offers its digest and sends its parts, while others wait. Pure."""
+"""The transfer of a file list: one member offers the digest of its list and sends the parts; the others wait. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class DatasetOffer:
 
 
 class UploadDesk:
-    """The list in transfer, and the members that wait for its end. The first member that offers a list sends it.
+    """The list in transfer, and the members that wait for its end. The first member that offers a list sends that list.
 
-    Args: files_per_task: of the data set.
+    Args: files_per_task: number of files of each task.
     """
 
     def __init__(self, files_per_task: int) -> None:
@@ -61,7 +61,7 @@ class UploadDesk:
         return self._finish(ticket, sender)
 
     def forget(self, member: MemberId) -> list[Reaction]:
-        """Handle a lost member: the next waiting one sends its list."""
+        """Handle a lost member: the next waiting member sends its list."""
         self._waiting = [one for one in self._waiting if one.member != member]
         if self._sender is None or self._sender.member != member:
             return []

@@ -39,7 +39,7 @@ class JobWriter:
     def set_all(
         self, wishes: Sequence[ParallelismWish], check: Callable[[], None]
     ) -> Iterator[tuple[ParallelismWish, ApiProblem | None]]:
-        """Yield each sent wish with its problem, in order. After a failed request no further one is sent.
+        """Yield each change that was sent, with its problem, in order. After a failed request, none is sent.
 
         Args: check: called before each request.  Raises: errors of `check`.
         """

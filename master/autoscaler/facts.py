@@ -1,4 +1,4 @@
-"""The used fields of Node, Pod and Job objects of the API. Pure. Other fields are discarded."""
+"""The fields that the autoscaler uses of the Node, Pod and Job objects of the API. Pure. Other fields are discarded."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class NodeFacts:
 class PodFacts:
     """A pod that has not ended."""
 
-    job: str  # UID of the Job that controls it, "" for other pods
-    node: str  # "" while it has no node
+    job: str  # UID of the Job that controls the pod, "" if no Job does
+    node: str  # "" while the pod has no node
     requests: Requests
     placement: Placement
     priority: int

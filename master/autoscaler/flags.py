@@ -54,7 +54,7 @@ def format_help() -> str:
         "Gives each elastic job of a Kubernetes cluster its fair share of trainers: Jobs that have the annotations",
         "paddle/trainers-min and paddle/trainers-max. It runs as a pod (kubectl apply -k k8s/elastic/autoscaler).",
         "Environment: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT_HTTPS, which every pod has;",
-        "SERVICE_ACCOUNT_DIR (token, ca.crt, namespace), where it is not the usual one; POD_NAME, for the lease.",
+        "SERVICE_ACCOUNT_DIR (token, ca.crt, namespace), if it is not the usual directory; POD_NAME, for the lease.",
         "",
         *format_flags(FLAGS),
     ]

@@ -1,4 +1,4 @@
-"""One autoscaler at a time, by a Lease of coordination.k8s.io in the way of Kubernetes controllers."""
+"""A Lease of coordination.k8s.io lets one autoscaler lead at a time, as Kubernetes controllers do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.errors import LeadershipLostError
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0
-GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends, which is before another one may lead
+GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends, before another autoscaler may lead
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Return whether this program may take it. Clocks of other machines are ignored: only changes count."""
+        """Return whether this program may take the lease. Clocks of other machines are ignored: only changes count."""
         return self.holder in ("", me) or now - self.seen >= self.duration
 
 
 def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) -> LeaseView:
-    """Return the view of a Lease that was just read; `before`: the previous view."""
+    """Return the view of a Lease that was just read; `before` is the previous view."""
     spec = item.get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
     duration = float(spec.get("leaseDurationSeconds") or DURATION_S)
@@ -44,7 +44,7 @@ def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) ->
 
 
 def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datetime.datetime) -> dict[str, Any]:
-    """Return the Lease in which this program leads; `item`: the existing Lease."""
+    """Return the Lease with this program as its holder; `item` is the existing Lease."""
     stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = dict((item or {}).get("spec") or {})
     if spec.get("holderIdentity") != me:
@@ -142,4 +142,4 @@ class ClusterLease(threading.Thread):
                 item["spec"]["holderIdentity"] = ""
                 self._client.ask("PUT", f"{self._path}/{self._name}", item)
         except ApiProblem as problem:
-            glog.warning(f"the lease {self._name} is not given back: {problem}")
+            glog.warning(f"the lease {self._name} is not released: {problem}")

@@ -74,9 +74,9 @@ class Autoscaler:
 
     @property
     def why_not_ready(self) -> str:
-        """Return "" if it decides, otherwise the reason."""
+        """Return "" if this autoscaler makes decisions, otherwise the reason why not."""
         if not all(mirror.is_current for mirror in self._mirrors):
-            return "the cluster is not known, or not well enough: the API server does not answer"
+            return "the state of the cluster is unknown or too old: the API server does not answer"
         return "" if self.lead.leads or self.options.dry_run else "it stands by: another autoscaler leads"
 
     def run(self) -> None:
@@ -146,20 +146,20 @@ class Autoscaler:
                     if problem.is_refusal:
                         raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
-                    self._wake = 0.0  # otherwise no change of the cluster might wake it
+                    self._wake = 0.0  # otherwise no change of the cluster might wake the loop
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
 
     def _check_rights(self) -> None:
-        """Check that nodes, pods and Jobs can be read. Raises: ApiForbiddenError: refused for `start_timeout`."""
+        """Check that nodes, pods and Jobs can be read. Raises: ApiForbiddenError: no right after `start_timeout`."""
         for mirror in self._mirrors:
             refusal = mirror.refused_for(self.options.start_timeout)
             if refusal:
                 raise explain(refusal)
 
     def _rest(self, seconds: float) -> None:
-        """Wait for a time that only the end of the program or a lost lead interrupts."""
+        """Wait for a time; only the end of the program or a lost lead interrupts the wait."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._stop is None:
             time.sleep(min(left, SLICE_S))

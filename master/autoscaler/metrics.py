@@ -10,7 +10,7 @@ from runtime.health.metrics import Metric, Sample, describe_build
 
 LEADING = Metric("paddle_autoscaler_leads", "1 if this autoscaler leads, 0 if it stands by")
 JOBS = Metric("paddle_autoscaler_jobs", "managed elastic jobs")
-IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "Jobs with the annotations that are ignored")
+IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "ignored Jobs that have the annotations of elastic jobs")
 WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
 CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism", ("direction",))
 FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server refused")
@@ -18,7 +18,7 @@ DECISION = Metric("paddle_autoscaler_decision_seconds", "time of the last decisi
 NODES = Metric("paddle_autoscaler_nodes", "Ready nodes")
 
 METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
-STUCK_S = 120.0  # maximum seconds without a turn of the loop; a Retry-After counts for 60 s at most
+STUCK_S = 120.0  # maximum seconds without a turn of the loop; a Retry-After header makes the loop wait 60 s at most
 
 
 class AutoscalerMetrics:
@@ -28,7 +28,7 @@ class AutoscalerMetrics:
         self._autoscaler, self._liveness = autoscaler, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned recently."""
+        """Return "" if the loop has run recently, otherwise the problem."""
         age = self._liveness.age
         return f"the loop of the autoscaler has not turned for {age:.0f} s" if age > STUCK_S else ""
 

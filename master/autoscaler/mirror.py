@@ -13,7 +13,7 @@ from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
-WELL_S = 15.0  # seconds between two failures, after which the second one is retried soon
+WELL_S = 15.0  # seconds between two failures; after a longer time the second failure is retried soon
 STALE_S = 60.0  # seconds without an answer of the API server, after which a mirror is too old for decisions
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
@@ -41,7 +41,7 @@ class Mirror(threading.Thread, Generic[Fact]):
         self._stopping = threading.Event()
         self.heard = float("-inf")  # time.monotonic of the last answer of the API server
         self.problem: ApiProblem | None = None  # why the last request failed
-        self._refused: tuple[float, ApiProblem] | None = None  # since when (time.monotonic) rights are missing
+        self._refused: tuple[float, ApiProblem] | None = None  # time.monotonic of the first refusal for missing rights
         self._malformed = 0
 
     @property
@@ -50,7 +50,7 @@ class Mirror(threading.Thread, Generic[Fact]):
         return time.monotonic() - self.heard < STALE_S
 
     def refused_for(self, seconds: float) -> ApiProblem | None:
-        """Return the refusal if the API server has refused the list or the watch for that time, else None."""
+        """Return the refusal if the API server has refused the list or the watch for `seconds`, else None."""
         refused = self._refused
         return refused[1] if refused and time.monotonic() - refused[0] >= seconds else None
 
@@ -83,7 +83,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                 if problem.is_refusal:
                     self._refused = self._refused or (failed, problem)
                 self._changed.set()
-                if problem.status != 410:  # too old to be watched: the list is read again
+                if problem.status != 410:  # the version is too old to be watched: the list is read again
                     glog.warning(f"{problem}; tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 

@@ -34,7 +34,7 @@ class ClusterRoom:
 
 @dataclass
 class _Shape:
-    """The next place for pods of equal request and equal nodes. Skipped nodes never get room again."""
+    """Where to look for room for pods with equal requests and equal nodes. Skipped nodes never get room again."""
 
     nodes: Sequence[int]
     beside: int = 0  # position of the first node that may have room besides the running trainers
@@ -51,7 +51,8 @@ class _Own:
 class Packing:
     """Place pods one by one, trainers first where they already run.
 
-    Args: placed: for each job its running trainers, as node -> number.  requests: for each job, of one trainer.
+    Args: placed: for each job its running trainers, as node -> number.  requests: for each job, the requests of one
+        trainer.
     """
 
     def __init__(self, cluster: ClusterRoom, requests: Sequence[Amounts], placed: Sequence[Mapping[int, int]]) -> None:
@@ -62,7 +63,7 @@ class Packing:
         self._shapes: dict[tuple[Amounts, Sites], _Shape] = {}
         self._own = []
         for request, nodes in zip(requests, placed, strict=True):
-            # the trainers on the nodes with least room count first: the other nodes may have room for a larger trainer
+            # the trainers on the nodes with the least room count first; nodes with more room may fit a larger trainer
             ascending = sorted(nodes, key=lambda node: self._rooms[node], reverse=True)
             self._own.append(_Own([node for node in ascending for _ in range(nodes[node])]))
             for node, count in nodes.items():

@@ -1,7 +1,7 @@
 """The number of trainers of each job: the fair shares, and the changes towards them. Pure.
 
 The fair share of a job results from filling all jobs together, always the least fulfilled one first, until no node has
-room. Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another one only if the
+room. Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the
 nodes that it can use are full.
 
 A change goes towards the fair share and never beyond it. A raised job is not lowered for HOLD_S, and a lowered job is
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
 
 HOLD_S = 30.0  # seconds in which a change is not reversed
-REFUSED_S = 30.0  # seconds that pods wait for a node in spite of computed room, after which the scheduler is believed
+REFUSED_S = 30.0  # seconds that pods wait for a node although the plan finds room; then they count as refused
 LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... seconds
 
 
@@ -32,7 +32,7 @@ class Past:
 
     raised: float = -math.inf
     lowered: float = -math.inf
-    patience: float = HOLD_S  # seconds after `lowered` before it is raised again
+    patience: float = HOLD_S  # seconds after `lowered` before the job is raised again
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class TrainerJob:
         return max(self.least, min(self.most, sum(self.placed.values()))) if self.is_refused(now) else self.most
 
     def may_fall(self, now: float) -> bool:
-        """Whether lowering it reverses no change of the last HOLD_S."""
+        """Return whether the job may be lowered: it was not raised in the last HOLD_S."""
         return now - self.past.raised >= HOLD_S
 
     def may_rise(self, now: float) -> bool:
-        """Whether raising it reverses no change of the last HOLD_S."""
+        """Return whether the job may be raised: it was not lowered in the last `past.patience` seconds."""
         return now - self.past.lowered >= self.past.patience
 
 
 class Change(NamedTuple):
     """A job's new parallelism, and the reason. `refused`: the scheduler finds no node for its trainers."""
 
-    job: int  # its index in the given list
+    job: int  # index of the job in the list of all jobs
     before: int
     after: int
     reason: str
@@ -143,7 +143,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
 
 
 def remember(past: Past, change: Change, now: float) -> Past:
-    """Return the past of a job after a change."""
+    """Return when a job was changed, after one more change."""
     if change.after > change.before:
         return Past(now, past.lowered, past.patience)
     patience = min(2 * past.patience, LONGEST_HOLD_S) if change.refused else HOLD_S
@@ -151,7 +151,7 @@ def remember(past: Past, change: Change, now: float) -> Past:
 
 
 def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> int:
-    """Return the number that a job keeps before others are raised."""
+    """Return the number of trainers that a job keeps before other jobs are raised."""
     if job.parallelism <= share or not job.may_fall(now):
         return job.parallelism
     if job.parallelism == share + 1 and not job.waiting and not is_somebody_short:

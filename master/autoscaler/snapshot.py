@@ -1,4 +1,4 @@
-"""Make the plan's input, room and jobs, from the facts about nodes, pods and Jobs. Pure."""
+"""Make the input of the plan (room and jobs) from the facts about nodes, pods and Jobs. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterSnapshot(NamedTuple):
 
     room: ClusterRoom
     jobs: list[TrainerJob]
-    facts: list[JobFacts]  # facts of the same jobs
+    facts: list[JobFacts]  # facts about `jobs`, in the same order
     problems: dict[str, str]  # UID -> why a Job with the annotations is ignored
 
 
@@ -129,7 +129,7 @@ class _Rooms:
             room[position] -= amount
 
     def sites(self, placement: Placement) -> Sites:
-        """Return the nodes that accept such a pod; None: all."""
+        """Return the nodes that accept a pod with this placement; None: all."""
         if placement not in self._sites:
             taking = frozenset(index for index, node in enumerate(self.nodes) if node.takes(placement))
             self._sites[placement] = None if len(taking) == len(self.nodes) else taking

@@ -5,9 +5,10 @@ claim-TOKEN      one for each leader, created exclusively; the largest TOKEN lea
 segment-TOKEN    the writes of that leader (see `segment`)
 
 A standby takes over when the newest claim has not changed for its time to live, measured by the standby's own clock;
-clocks are not compared. It first creates the next claim, then reads the newest segment, then writes its own under a
-temporary name, and renames it. A leader checks for a newer claim before and after it appends, and tells trainers of its
-writes only after the second check. A frozen leader that continues appends to a segment that no leader reads any more.
+clocks are not compared. It first creates the next claim, then reads the newest segment, then writes its own segment
+under a temporary name, and renames that file. A leader checks for a newer claim before and after it appends, and tells
+trainers of its writes only after the second check. A frozen leader that continues appends to a segment that no leader
+reads any more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
 CLAIM, SEGMENT = "claim-", "segment-"
-COMPACT_BYTES = 64 << 20  # a segment is rewritten when it has grown by this, and to GROWTH times its first size
+COMPACT_BYTES = 64 << 20  # a segment that has grown by more, and to GROWTH times its first size, is rewritten
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
 
@@ -219,7 +220,7 @@ class DirectoryLeadership:
         replace_file(self._claim, json.dumps({"address": address, "ttl": self._ttl, "is_over": is_over}))
 
     def _remove_older(self) -> None:
-        """Remove the files of earlier leaders; a frozen one that continues sees the newer claim anyway."""
+        """Remove the files of earlier leaders; an earlier leader that was frozen still sees the newer claim."""
         for prefix in (SEGMENT, CLAIM):
             for token in _list_tokens(self._directory, prefix):
                 if token < self.token:
@@ -227,14 +228,14 @@ class DirectoryLeadership:
 
 
 def read_claim(directory: Path) -> LeaderClaim:
-    """Return the newest claim of a directory; one with token 0 if there is none."""
+    """Return the newest claim of a directory, or a claim with token 0 if there is none."""
     tokens = _list_tokens(directory, CLAIM)
     if not tokens:
         return LeaderClaim(0, 0)
     path = directory / f"{CLAIM}{tokens[-1]:012d}"
     fields: dict[str, Any] = {}
     renewed = 0
-    # it may have been removed, or be empty because its leader has just created it
+    # the file may have been removed, or be empty because its leader has just created it
     with contextlib.suppress(FileNotFoundError, ValueError), path.open("rb") as file:
         renewed = os.fstat(file.fileno()).st_mtime_ns
         found = json.loads(file.read(MOST_CLAIM_BYTES))

@@ -154,7 +154,7 @@ class EtcdLeadership:
         began = time.monotonic()
         left = self._etcd.call(lambda etcd: lease_at(self._lease, etcd).refresh())
         if left <= 0:
-            raise LeadershipLostError(f"the lease of this master, leader {self.token}, has ended: another one may lead")
+            raise LeadershipLostError(f"the lease of this master, leader {self.token}, has ended: another may lead")
         self._valid_until = began + self._ttl
 
     def resign(self) -> None:
@@ -184,7 +184,7 @@ class EtcdLeadership:
             ) from exc
         if not answer.get("succeeded"):
             raise LeadershipLostError(
-                f"etcd refuses the writes of this master, leader {self.token}: its lock is gone, another one may lead"
+                f"etcd refuses the writes of this master, leader {self.token}: its lock is gone, a new leader may lead"
             )
 
     def _read_all(self) -> Iterator[tuple[str, str]]:
@@ -215,7 +215,7 @@ def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:
     part: dict[str, str | None] = {}
     size = 0
     for key, value in writes:
-        grows = 2 * (len(key) + len(value or ""))  # base64, and the names around it
+        grows = 2 * (len(key) + len(value or ""))  # the encoding in base64, and the JSON names around each value
         if part and (len(part) >= MOST_WRITES or size + grows > MOST_BYTES):
             yield part
             part, size = {}, 0

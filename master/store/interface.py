@@ -1,4 +1,4 @@
-"""The interface of a master's store: one leader at a time, and all writes on the condition that it still leads.
+"""The interface of a master's store: one master leads at a time, and only the writes of the present leader count.
 
     with store.campaign(...) as leadership:      # waits until this process leads
         pairs = leadership.load()
@@ -6,7 +6,7 @@
         leadership.commit([("task/00000001", "[...]")])
 
 A leader renews its leadership by `renew` every third of the time to live, in a separate thread. A leader that was
-frozen for longer has lost it: none of its writes counts any more, and `commit` raises an error.
+frozen for longer has lost the leadership: none of its later writes takes effect, and `commit` raises an error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Leadership(typing.Protocol):
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Store some writes, in this order; a leader that ends in between has stored the first ones.
+        """Store some writes, in this order; a leader that ends in between has stored the first writes.
 
-        Raises: LeadershipLostError: none of them counts, or it is unknown whether they do.
+        Raises: LeadershipLostError: the writes have no effect, or it is unknown whether they have one.
         """
 
     def publish(self, address: str) -> None:
@@ -44,7 +44,8 @@ class Leadership(typing.Protocol):
     def renew(self) -> None:
         """Extend the leadership by another time to live.
 
-        Raises: LeadershipLostError: it has lost the lead.  PeerUnreachableError, VolumeError: a repetition may succeed.
+        Raises: LeadershipLostError: this leader has lost the lead.  PeerUnreachableError, VolumeError: another call may
+            succeed.
         """
 
     def resign(self) -> None:
@@ -75,13 +76,13 @@ class AddressBook(typing.Protocol):
     def list_jobs(self) -> list[str]:
         """Return the names of the jobs that have, or had, a master in this store; at most MOST_JOBS.
 
-        Raises: PeerUnreachableError, VolumeError: it cannot be read now.
+        Raises: PeerUnreachableError, VolumeError: the store cannot be read now.
         """
 
     def find(self) -> str:
         """Return "host:port" of the leader, or "" if there is none.
 
-        Raises: PeerUnreachableError, VolumeError: it cannot be read now.
+        Raises: PeerUnreachableError, VolumeError: the store cannot be read now.
         """
 
     def wait(self, known: str, timeout: float) -> str:

@@ -36,7 +36,7 @@ class MemoryStore:
         return "memory"
 
     def list_jobs(self) -> list[str]:
-        """Return nothing: its job has no name."""
+        """Return no names: the job of a store in memory has none."""
         return []
 
     def close(self) -> None:

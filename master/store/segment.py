@@ -5,8 +5,8 @@ It begins with the state that the leader has loaded, and continues with its tran
     uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
     JSON, [[key, value or null], ...]
 
-The last record may be truncated, or contain zeros after a power failure: its writer has ended before telling any
-trainer of it. A bad record followed by others is damage.
+The last record may be truncated, or contain zeros after a power failure: its writer ended before it told any trainer of
+these writes. A bad record before other records is damage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.errors import DamagedError
 
 _HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
 MOST_BYTES = 1 << 30  # maximum bytes of a record
-PAIRS = 5000  # keys in a record of the loaded state
+PAIRS = 5000  # maximum keys in each record with which a segment begins
 
 
 def encode_record(writes: Iterable[Write]) -> bytes:
@@ -47,7 +47,7 @@ def encode_state(pairs: Mapping[str, str]) -> Iterator[bytes]:
 def read_segment(path: Path) -> dict[str, str]:
     """Return all keys of a segment, with their last values.
 
-    Raises: DamagedError: a record is bad, and others follow it.  OSError: it cannot be read.
+    Raises: DamagedError: a record is bad, and other records follow it.  OSError: the file cannot be read.
     """
     pairs: dict[str, str] = {}
     data = memoryview(path.read_bytes())
@@ -100,4 +100,4 @@ def _apply(pairs: dict[str, str], text: memoryview, path: Path, at: int) -> None
             else:
                 pairs[key] = value
     except (ValueError, TypeError) as exc:
-        raise DamagedError(f"{path} is damaged at byte {at}: its checksum is right, and it is no transaction") from exc
+        raise DamagedError(f"{path} is damaged at byte {at}: a record with a right checksum is no transaction") from exc

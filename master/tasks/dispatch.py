@@ -29,7 +29,7 @@ def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, An
 
 
 def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
-    """Answer a repeated request with the task of the first one; return whether there is one."""
+    """Answer a repeated request with the task of the first request; return whether the member has that task."""
     found = turn.state.table.find_request(wanted.member, wanted.request)
     if found is not None:
         number, hold = found
@@ -58,9 +58,9 @@ def _answer_waiting(turn: Turn, judge: Callable[[TaskWanted], str]) -> None:
 def why_ended(state: MasterState, wanted: TaskWanted, now: float) -> str:
     """Return how the pass or the job has ended for a member that requests a task, else "".
 
-    A pass has also ended for a member if the model of the last pass must be saved and the member that was to save it
-    has
-    gone: the requesting member may be the one that saves. Otherwise, after all passes, it waits for the end of the job.
+    A pass also counts as ended if the model of the last pass must be saved and the member that was to save it has gone:
+    the requesting member may then save the model. Otherwise, after all passes, the requesting member waits for the end
+    of the job.
     """
     head = state.head
     if head is not None and head.phase in _ENDS:
@@ -151,7 +151,7 @@ def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
 
 
 def _give_by_rank(turn: Turn) -> None:
-    """Assign task i of a pass to the member of rank i modulo their number, each member its tasks in order.
+    """Assign task i of a pass to the member of rank i modulo the number of ranks; each member gets its tasks in order.
 
     The first tasks of a pass are assigned in one step, when all members wait: no member begins a pass alone.
     """

@@ -48,7 +48,7 @@ from runtime.errors import DamagedError
 
 VERSION = 3  # version of the stored form
 AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
-MOST_TOOK = 1000  # durations with which the estimate of a new leader begins
+MOST_TOOK = 1000  # number of measured durations with which the time estimate of a new leader begins
 STATUSES = tuple(TaskStatus)
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
@@ -79,8 +79,8 @@ def encode_change(change: Change) -> Write:
 def decode_state(settings: TaskSettings, pairs: Iterable[tuple[str, str]], now: float, leader: int = 0) -> MasterState:
     """Return the stored state; time limits and leases restart at `now`.
 
-    Args: pairs: keys and values, in the order of the keys.  leader: the token of the leader that loads it.
-    Raises: DamagedError: a value is not one that this program has stored.
+    Args: pairs: keys and values, in the order of the keys.  leader: the token of the leader that loads the state.
+    Raises: DamagedError: this program has not written one of the values.
     """
     state = MasterState(settings, leader)
     try:
@@ -98,7 +98,7 @@ def _load(state: MasterState, pairs: Iterator[tuple[str, str]], now: float) -> N
     tasks: Iterator[tuple[str, str]] = iter(())
     for key, value in pairs:
         kind = key.partition("/")[0]
-        if kind == "task":  # the last and by far the largest kind: they are parsed while the store reads the next ones
+        if kind == "task":  # the last and largest kind: tasks are parsed while the store reads on
             tasks = itertools.chain([(key, value)], pairs)
             break
         parts.setdefault(kind, []).append((key, value))
@@ -156,7 +156,7 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
             table.restore(number, record)
     for seconds in took:
         state.estimate.add(seconds)
-    for number, record in pending:  # their time limits restart, because the durations are known now
+    for number, record in pending:  # the time limits of pending tasks restart, because the durations are known now
         deadline = now + state.estimate.limit(record.failures)
         holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))

@@ -44,11 +44,11 @@ class TaskWanted:
 class TaskReported:
     """A member reports how a dispatch has ended.
 
-    outcome: finished: its records are trained, and every server has acknowledged that.  failed: they cannot be trained.
-        returned: the member leaves, and has not trained them; that is not a failure.
+    outcome: finished: the task's records are trained, and every server has acknowledged that.  failed: the records
+        cannot be trained.  returned: the member leaves without training them, which is not a failure.
     samples: number of trained samples, also of a failed or returned dispatch.
-    wanted: a request for the next task with the same ticket, or None. It does not wait: one answer contains both
-        results.
+    wanted: a request for the next task with the same ticket, or None. This request does not wait: one answer contains
+        both results.
     """
 
     ticket: Ticket
@@ -68,7 +68,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member requests to save the model of a pass; if granted, no other one may for `block` seconds."""
+    """A member requests to save the model of a pass; if granted, no other member may for `block` seconds."""
 
     ticket: Ticket
     member: MemberId
@@ -107,7 +107,8 @@ class MemberOut:
 class MemberLeaves:
     """A member leaves, or is known to have gone: its tasks are assigned again at once.
 
-    ticket: to answer, or None without a request.  is_polite: the member has reported it, so its tasks have not failed.
+    ticket: the request to answer, or None.  is_polite: the member has reported that it leaves, so its tasks have not
+    failed.
     """
 
     ticket: Ticket | None
@@ -118,7 +119,7 @@ class MemberLeaves:
 
 @dataclass(frozen=True)
 class TimePasses:
-    """Time has passed without another event. A new leader also begins with it."""
+    """Time has passed without another event. A new leader also begins with this event."""
 
 
 Event = (
@@ -145,7 +146,7 @@ class TicketRefusal:
 
 @dataclass(frozen=True)
 class MemberWelcome:
-    """Accept a member that joins. `number`: of a trainer; None for a watcher."""
+    """Accept a member that joins. `number`: the trainer's number; None for a watcher."""
 
     member: MemberId
     number: int | None

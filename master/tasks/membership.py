@@ -44,12 +44,12 @@ def take_member(turn: Turn, event: MemberIn) -> None:
 
 
 def next_number(state: MasterState) -> int:
-    """Return the smallest number above all assigned ones: the newest number of a UID is its largest."""
+    """Return the smallest number above all assigned numbers: the newest number of a UID is its largest."""
     return 1 + max((one.number for one in state.numbers.values()), default=-1)
 
 
 def take_out(turn: Turn, event: MemberOut) -> None:
-    """Record that a member's connection is lost: its lease runs, and the others continue without it."""
+    """Record that a member's connection is lost: its lease runs, and the other members continue without it."""
     known = turn.state.members.get(event.member.uid)
     if known is None or known.id != event.member:
         return
@@ -68,7 +68,7 @@ def take_leave(turn: Turn, event: MemberLeaves) -> None:
 
 
 def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool) -> None:
-    """Return the tasks of a member, and remove the member."""
+    """Make the tasks of a member assignable again, and remove the member."""
     _refuse_waiting(turn, member.id)
     turn.state.presence.drop([member.id])
     numbers = turn.state.table.held_by(member.id)
@@ -81,7 +81,7 @@ def drop_member(turn: Turn, member: TaskMember, reason: str, *, is_failure: bool
     turn.state.presence.back(member.id)
     turn.change(DropMember(member.id.uid))
     turn.note(
-        f"{member.id} is gone: {reason}; {len(numbers)} of its tasks go back; members: {len(turn.state.members)}",
+        f"{member.id} is gone: {reason}; its {len(numbers)} tasks are taken back; members: {len(turn.state.members)}",
         is_warning=is_failure,
     )
 

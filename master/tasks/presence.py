@@ -18,8 +18,8 @@ COUNTER_BITS = 20  # bits of an epoch that count the views of one leader; the hi
 
 
 class Presence:
-    """The present view, and the data that determine it. None of it is stored, because a later leader's epochs are
-    larger.
+    """The present view, and the data that determine it. The store has none of this data, because a later leader's
+    epochs are larger.
 
     Args: leader: the token of the leader, which grows from leader to leader.
     """
@@ -37,16 +37,16 @@ class Presence:
         return (self.view.epoch + 1) % (1 << COUNTER_BITS) == 0
 
     def move(self, member: MemberId) -> None:
-        """Record that a member has received its first task, or lost its last one."""
+        """Record that a member has received its first task, or lost its last task."""
         self._moved.add(member)
 
     def report(self, member: MemberId, now: float) -> None:
-        """Record that a member has ended its task, and will request another one."""
+        """Record that a member has ended its task, and will request another task."""
         self._between[member] = now + BETWEEN_S
         self._moved.add(member)
 
     def want(self, member: MemberId) -> None:
-        """Record that a member has requested a task: it has one now, or leaves the view."""
+        """Record that a member has requested a task: it has a task now, or leaves the view."""
         self.drop([member])
 
     def leave(self, member: MemberId) -> None:

@@ -22,7 +22,7 @@ class Phase(enum.StrEnum):
     """The state of the job."""
 
     RUNNING = "running"
-    SAVING = "saving"  # every pass is finished, and the model of the last one is not saved yet
+    SAVING = "saving"  # every pass is finished, and the model of the last pass is not saved yet
     DONE = "done"  # every pass is finished, and the model is saved
     FAILED = "failed"  # all tasks of a pass have failed
 
@@ -31,8 +31,8 @@ class Hold(NamedTuple):
     """One dispatch of a task. Hold and TaskRecord are tuples, because a million of them are created when a leader
     loads.
 
-    request: the member's number of the answered request; a repeated request gets the same task.
-    epoch: of the dispatch, counted for each task from 1; a report with another epoch is refused.
+    request: the number that the member gave its request; a repeated request gets the same task.
+    epoch: number of the dispatch, counted for each task from 1; a report with another epoch is refused.
     since, deadline: seconds since the epoch. The deadline is not stored: a new leader computes it again.
     """
 
@@ -46,9 +46,9 @@ class Hold(NamedTuple):
 class TaskRecord(NamedTuple):
     """One task in the pass of its last dispatch. In a later pass it is TODO again, and its counters are 0.
 
-    epoch: number of all dispatches.  tries: dispatches in this pass.  failures: in this pass.
-    holds: the members that have it; for a DONE task the dispatch that finished it.
-    took: seconds from dispatch to finish.  samples: trained samples, as reported by its holder.
+    epoch: number of all dispatches.  tries: dispatches in this pass.  failures: failed dispatches in this pass.
+    holds: the dispatches to members that have the task now; for a DONE task the dispatch that finished it.
+    took: seconds from dispatch to finish.  samples: trained samples, as the holder of the task reported them.
     repeats: (epoch, samples) of reported dispatches of this pass other than the one that finished the task.
     before: the last pass in which it was finished, and the epoch of that dispatch; -1 and 0 if there is none.
     """
@@ -69,8 +69,8 @@ class TaskRecord(NamedTuple):
 class Head:
     """The single record of the job; its key is written after all keys that it refers to.
 
-    digest: of the file list, see `dataset`.  config: the digest of the trainers' config, or "".
-    tasks: their number.  reason: why the job has failed.  saved: the last pass with a saved model, or -1.
+    digest: digest of the file list, see `dataset`.  config: the digest of the trainers' config, or "".
+    tasks: number of tasks.  reason: why the job has failed.  saved: the last pass with a saved model, or -1.
     """
 
     digest: str
@@ -99,7 +99,7 @@ class TaskMember:
 
 @dataclass(frozen=True, slots=True)
 class MemberNumber:
-    """The unique number of a member. It stays when the member leaves, because the member may rejoin."""
+    """The unique number of a member. The number stays when the member leaves, because the member may rejoin."""
 
     id: MemberId
     number: int
@@ -109,7 +109,7 @@ class MemberNumber:
 class TaskView:
     """The members with a task at a moment.
 
-    epoch: grows with each view, also from leader to leader.  members: their numbers, in order.
+    epoch: grows with each view, also from leader to leader.  members: the numbers of these members, in order.
     """
 
     epoch: int
@@ -129,7 +129,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """The member that may save the model of a pass, and until when no other one may."""
+    """The member that may save the model of a pass, and until when no other member may."""
 
     member: MemberId
     until: float
@@ -140,10 +140,10 @@ class SaveSlot:
 class PassAccount:
     """The result of a pass.
 
-    done, discarded: numbers of tasks.  dispatches: of all tasks; the dispatches above `done` were repetitions, or
-    belong to discarded tasks.  failures: dispatches that ended by a report, a time limit or a lost member.  names: the
-    first discarded tasks.  samples: of the dispatches that finished a task.  repeated: reported samples of other
-    dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports nothing.
+    done, discarded: numbers of tasks.  dispatches: number of dispatches of all tasks; those that finished no task were
+    repetitions, or belong to discarded tasks.  failures: dispatches that ended by a report, a time limit or a lost
+    member.  names: the first discarded tasks.  samples: samples of the dispatches that finished a task.  repeated:
+    reported samples of other dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports nothing.
     """
 
     pass_number: int
@@ -163,7 +163,7 @@ class PassAccount:
         return max(0, self.dispatches - self.done - len(self.reported))
 
 
-# ----- Changes: the decisions of a step. Each is one key, and they are stored in order.
+# ----- Changes: the decisions of a step. Each change is one key, and the changes are stored in order.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
     outcome = step(state, event, now)
     store(outcome.changes); answer(outcome.effects)
 
-Only the returned changes change what is stored, and any first part of them leaves a consistent state, because a leader
-may end between two of them. Therefore a task changes before the pass that it ends, a lost member's tasks before the
-member, and the file list before the head that counts it.
+Only the returned changes change what is stored, and the changes up to any point leave a consistent state, because a
+leader may end between two changes. Therefore a task changes before the pass that it ends, a lost member's tasks before
+the member, and the file list before the head that counts it.
 
 Source: spec/distributed.md 5.8, rules 2 to 7; M1 to M6 are the faults of 5.3 that these rules correct.
 """
@@ -54,7 +54,7 @@ from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 
 MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass, which bounds the size of the store
-MOST_REPORTED = 10_000  # the same bound for all tasks, for late reports
+MOST_REPORTED = 10_000  # the same bound for all tasks together, which late reports count against
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:
@@ -110,13 +110,13 @@ def why_other_dataset(head: Head, digest: str, files: int) -> str:
     if digest == head.digest:
         return ""
     return (
-        f"this file list has {files} files and digest {digest[:16]}; that of the job's first trainer has "
-        f"{head.files} files and digest {head.digest[:16]}: give every trainer the same files in the same order"
+        f"this file list has {files} files and digest {digest[:16]}; that of the job's first trainer has {head.files} "
+        f"files and digest {head.digest[:16]}: give every trainer the same files in the same order"
     )
 
 
 def why_other_config(head: Head, config: str) -> str:
-    """Return why a trainer's config differs from the job's, or "" if it is equal or one is unknown."""
+    """Return why a trainer's config differs from the job's, or "" if both are equal or one config is unknown."""
     if config and head.config and config != head.config:
         return (
             f"this trainer's config has digest {config[:16]}, that of the job's first trainer {head.config[:16]}: "
@@ -182,7 +182,7 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
 def _count_repeated(turn: Turn, event: TaskReported) -> None:
     """Add the samples of a dispatch that did not finish its task to the account of its pass, once.
 
-    A report may arrive after its pass has ended: that account then changes.
+    A report may arrive after its pass has ended: the account of that pass then changes.
     """
     state = turn.state
     record, account = state.table.current(event.number), state.accounts.get(event.pass_number)

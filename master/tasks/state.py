@@ -30,18 +30,19 @@ from master.tasks.table import TaskTable
 
 MOST_EVENTS = 100  # number of joins and leaves that are kept
 MOST_NAMED = 20  # maximum discarded tasks in the line about the end of the job
-MOST_CHARACTERS = 2500  # maximum characters of that line. Source: it fits into `registry.records.MOST_REASON`
+MOST_CHARACTERS = 2500  # maximum characters of that line. Source: the line fits into `registry.records.MOST_REASON`
 
 
 @dataclass(frozen=True)
 class TaskSettings:
     """The settings from the flags.
 
-    num_passes: of the job.  failures_max: a task with more failures in a pass is discarded for it.
+    num_passes: number of passes of the job.  failures_max: a task with more failures in a pass is discarded for it.
     time_least, time_most: bounds of a task's time limit in seconds; `time_most` is used until durations are known.
     member_lease: seconds for a member to reconnect after its connection is lost.
     speculate: in the last tenth of a pass, assign a second copy of the oldest pending task to a waiting member.
-    ranks: if not 0, task i goes only to the member of rank i % ranks, and a pass begins when all of them wait for it.
+    ranks: if not 0, task i goes only to the member of rank i % ranks, and a pass begins when the members of all ranks
+        wait for it.
     """
 
     num_passes: int = 1
@@ -65,14 +66,14 @@ class MasterState:
         self.head: Head | None = None
         self.presence = Presence(leader)
         self.table = TaskTable(self.presence.move)
-        self.numbers: dict[str, MemberNumber] = {}  # by UID, for its newest incarnation, also after it has left
+        self.numbers: dict[str, MemberNumber] = {}  # by UID, for the newest incarnation; kept when the member leaves
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
         self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
         self.waiting: dict[Ticket, TaskWanted] = {}  # in the order of the requests
-        self._parts: list[tuple[str, ...]] = []  # of a file list whose head is not stored yet
+        self._parts: list[tuple[str, ...]] = []  # parts of a file list; the head that refers to them is not stored yet
 
     @property
     def is_over(self) -> bool:
@@ -111,8 +112,8 @@ class MasterState:
     def wants_saver(self, now: float) -> bool:
         """Return whether the model of the last ended pass must be saved, and no member is saving it.
 
-        Before the end of the job this holds only if members request saves at all: each does when it learns of a pass's
-        end.
+        Before the end of the job this is so only if members request saves: a member that saves asks when it learns that
+        a pass has ended.
         """
         head = self.head
         if head is None or head.phase not in (Phase.RUNNING, Phase.SAVING) or head.saved >= head.ended:

@@ -37,9 +37,9 @@ class PassSums:
 
 
 class TaskTable:
-    """The tasks. `records` has those that were ever assigned; only `put` changes a task.
+    """The tasks. `records` has the tasks that were ever assigned; only `put` changes a task.
 
-    Args: moved: called with each member that has received its first task or lost its last one.
+    Args: moved: called with each member that has received its first task or lost its last task.
     """
 
     def __init__(self, moved: Callable[[MemberId], None]) -> None:
@@ -47,11 +47,11 @@ class TaskTable:
         self.files: list[tuple[str, ...]] = []
         self.records: dict[int, TaskRecord] = {}
         self.pass_number = 0
-        self.pending: dict[int, None] = {}  # in the order of their first dispatch
+        self.pending: dict[int, None] = {}  # pending tasks, in the order of their first dispatch
         self.done = 0
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
-        self._fresh = 0  # all tasks below it were assigned in this pass
+        self._fresh = 0  # all tasks with a smaller number were assigned in this pass
         # assigned in this pass and returned; an OrderedDict finds its first key fast, also after many deletions
         self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
         # a heap of (deadline, task, epoch); some entries are outdated
@@ -77,12 +77,12 @@ class TaskTable:
     def put(self, number: int, record: TaskRecord) -> None:
         """Change a task of this pass."""
         before = self.current(number)
-        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # its place in the order stays
+        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # its place in its order stays
         self._forget(number, before, stays=stays)
         self._enter(number, record, stays=stays)
 
     def restore(self, number: int, record: TaskRecord) -> None:
-        """Load a task from the store, which may be of an earlier pass; it must have no record yet."""
+        """Load a task from the store; the task must have no record yet, and its record may be of an earlier pass."""
         if record.pass_number == self.pass_number:
             self._enter(number, record, stays=False)
         else:
@@ -97,7 +97,7 @@ class TaskTable:
         self._held.clear()
 
     def next_todo(self) -> int | None:
-        """Return the next task to assign: first those not assigned in this pass, then returned ones."""
+        """Return the next task to assign: first the tasks that were not assigned in this pass, then returned tasks."""
         while self._fresh < len(self.files):
             record = self.records.get(self._fresh)
             if record is None or record.pass_number != self.pass_number:
@@ -186,7 +186,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
         elif not stays:
-            self._again.pop(number, None)  # for tasks that are assigned by rank it may not be the first one
+            self._again.pop(number, None)  # a task that is assigned by rank may not be the first in the order
 
 
 def _shorten(files: Sequence[str]) -> str:
