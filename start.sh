@@ -12,23 +12,23 @@ MAX_FILES=100000 # number of files in a config directory
 help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
-start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md, docs/allreduce.md): master, pserver, trainer, autoscaler or driver, with flags of its own
-start.sh COMMAND [ARG...] runs COMMAND instead (the first word is no flag): start.sh paddle version
+start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md, docs/allreduce.md): master, pserver, trainer, autoscaler or driver, with its own flags
+start.sh COMMAND [ARG...] runs COMMAND instead (COMMAND must not begin like a flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
 
-A flag given as argument (the Job's `args`) wins over its variable, a variable over its default.
+A flag in the arguments (`args` of the Job) overrides its variable, and a variable overrides its default.
 
 VARIABLE                     DEFAULT               MEANING
 JOB_PATH                     required              mount point of the shared volume
 JOB_NAME                     required              the Job's metadata.name, and its directory on the volume
-TRAIN_CONFIG_DIR             the only one there    config directory inside JOB_PATH/JOB_NAME; without a value the one with a config
+TRAIN_CONFIG_DIR             the only one there    config directory inside JOB_PATH/JOB_NAME; if not set, the only directory there with a config
 CONF_PADDLE_NIC              eth0                  interface or address that the pserver binds
 CONF_PADDLE_PORT             7164                  first port of the pserver
 CONF_PADDLE_PORTS_NUM        2                     dense ports: --ports_num
 CONF_PADDLE_PORTS_NUM_SPARSE 2                     sparse ports: --ports_num_for_sparse
-CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless more run pservers; the Job's parallelism where the pod may read it
+CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless there are more pservers; by default the Job's parallelism, if the pod may read it
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
-TRAIN_CONFIG                 trainer_config.py     --config; where that is absent, trainer_config.lr.py
+TRAIN_CONFIG                 trainer_config.py     --config; if there is no trainer_config.py, trainer_config.lr.py
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
 LOG_PERIOD                   50                    --log_period: batches per line of the log
 NUM_PASSES                   10                    --num_passes: passes over the data
@@ -40,19 +40,19 @@ WORK_DIR                     /root (image: /work)  writable directory; the job r
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
 ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints
 ETCD_IP                      MASTER_IP             roles: host of an etcd at port 2379, as in 2017
-MASTER_IP                    none                  roles: the same, where etcd runs beside the master
+MASTER_IP                    none                  roles: host of an etcd that runs beside the master, as in 2017
 PADDLE_JOB_NAME              JOB_NAME              roles: the name of the job in etcd, and of its directory on the volume
 PSERVERS                     1                     pserver: --num_pservers
 OUTPUT                       JOB_PATH/JOB_NAME/output  master: --output; trainer: --save_dir; driver: --output-filename
 CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path
 CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval
-TRAINER_PACKAGE              none                  trainer: directory that it runs in as it is, with config and data; nothing is staged
+TRAINER_PACKAGE              none                  trainer: directory with config and data, in which it runs; nothing is copied
 TOPOLOGY                     TRAIN_CONFIG          trainer: --config, as in 2017
-PADDLE_INIT_X                none                  roles: --x in lower case, as in 2017; the names without prefix above win over it
+PADDLE_INIT_X                none                  roles: the flag --x (X in lower case), as in 2017; the variables above override it
 ENTRY                        none                  trainer: a program of paddle.v2, which is refused
 TRAIN_LIST                   none                  trainer: not read; the config names its list
-ETCD_TIMEOUT                 600                   roles: seconds that they wait for etcd to come up, before their program begins
-VOLUME_TIMEOUT               3600                  trainer: seconds that it waits for the config and the data on the volume
+ETCD_TIMEOUT                 600                   roles: seconds to wait for etcd before the program begins
+VOLUME_TIMEOUT               3600                  trainer: seconds to wait for the config and the data on the volume
 NUM_PROC                     1                     driver: --num-proc
 MIN_NP                       NUM_PROC              driver: --min-np
 MAX_NP                       no bound              driver: --max-np
@@ -60,12 +60,12 @@ DISCOVERY                    kubernetes            driver: --discovery
 STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir
 DRIVER_ADDRESS               found                 driver: --address
 DRIVER_PORT                  any free one          driver: --port
-AT_END                       exit                  roles: wait: when the job is done, the pod stays until SIGTERM, as a StatefulSet needs it
-SCALE_TO_ZERO                none                  master, driver: statefulsets/NAME, deployments/NAME that get no pods when the job is done
+AT_END                       exit                  roles: wait: the pod stays until SIGTERM when the job is done, because a StatefulSet would restart it
+SCALE_TO_ZERO                none                  master, driver: statefulsets/NAME, deployments/NAME that are scaled to 0 pods when the job is done
 CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port
 
-EXIT 65 the config directory has what cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume is sick;
-     78 a variable is missing or malformed (all are named at once), or TRAIN_CONFIG_DIR must choose; else the launcher's own: start_paddle.py --help
+EXIT 65 the config directory contains something that cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume does not answer properly;
+     78 a variable is missing or malformed (all are named at once), or TRAIN_CONFIG_DIR must be set; all other statuses are those of the launcher: start_paddle.py --help
 HELP
 }
 

@@ -1,6 +1,6 @@
-"""`make demo`: the digits job with three pods on this machine, from the data job to the test error.
+"""`make demo`: run the digits job with three pods on this machine, from the data job to the test error.
 
-It runs what a user with a cluster runs, k8s/data-job.yaml and k8s/job.yaml as they stand, by localcluster.
+It runs the manifests of a user with a cluster, k8s/data-job.yaml and k8s/job.yaml, unchanged, by localcluster.
 """
 
 import os
@@ -18,9 +18,9 @@ HIGHEST_ERROR = 0.06
 
 
 def run_job(manifest: str, *options: str) -> int:
-    """Runs a Job with the demo's volume and returns the exit status.
+    """Run a Job with the demo's volume and return the exit status.
 
-    A Ctrl-C reaches localcluster, too, which ends the pods in order; this waits for it.
+    A Ctrl-C also reaches localcluster, which then stops the pods; this function waits until localcluster has ended.
     """
     logs = ["--logs", str(ROOT / "demo" / "logs")]
     command = [
@@ -42,13 +42,13 @@ def run_job(manifest: str, *options: str) -> int:
 
 
 def read_test_errors(log: Path) -> list[float]:
-    """Returns the test error after every pass, from a train.log."""
+    """Return the test error after every pass, from a train.log."""
     pattern = r"Test samples=.* classification_error_evaluator=(\S+)"
     return [float(error) for error in re.findall(pattern, log.read_text(encoding="utf-8"))]
 
 
 def main() -> int:
-    """Runs both Jobs, prints the results, and returns 0 when all pods succeeded and the error is low enough."""
+    """Run both Jobs, print the results, and return 0 if all pods succeeded and the error is low enough."""
     shutil.rmtree(ROOT / "demo", ignore_errors=True)
     status = run_job("data-job.yaml") or run_job("job.yaml", "--timeout", "170")
     if status == -signal.SIGINT:
@@ -60,8 +60,8 @@ def main() -> int:
         return status
     errors = read_test_errors(OUTPUT / "node_0" / "train.log")
     print(f"demo: test error after each pass: {', '.join(f'{100 * error:.2f} %' for error in errors)}")
-    print(f"demo: final test error {100 * errors[-1]:.2f} %, by three pods together")
-    print("demo: the report of the job, a page for any browser:", OUTPUT / "report.html")
+    print(f"demo: final test error {100 * errors[-1]:.2f} %, trained by three pods")
+    print("demo: the report of the job, which any browser shows:", OUTPUT / "report.html")
     print("demo: the logs and the parameters of every pass are in", OUTPUT)
     for path in sorted([*OUTPUT.glob("node_*/*.log"), *OUTPUT.glob("pass-*/done")]):
         print("   ", path.relative_to(OUTPUT))
@@ -72,5 +72,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C before there is a Job prints no traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C before the first Job starts prints no traceback
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""`make demo-elastic`: digits with 1 to 5 trainers that are killed, frozen and added while they train, without cluster.
+"""`make demo-elastic`: train digits with 1 to 5 trainers on this machine, and kill, freeze and add trainers meanwhile.
 
-It runs what a user types (docs/elastic.md): a master and a standby, two parameter servers, and trainers. A program that
+It runs the commands of docs/elastic.md: a master and a standby, two parameter servers, and trainers. A program that
 ends is started again, as Kubernetes does it.
 
 usage: demo_elastic.py [DIRECTORY]
@@ -43,11 +43,11 @@ TRAINER += " --save_dir=../output --log_period=1000 --saving_period=1000"
 
 
 class Story:
-    """The job's programs, and what is done to them. Steps are (share of the tasks that are done, what is done)."""
+    """The programs of the job, and the steps of the demo: (share of the tasks that are done, description, action)."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        self.told: set[tuple[Any, ...]] = set()  # what the master's record says of trainers, as far as it was printed
+        self.told: set[tuple[Any, ...]] = set()  # the events of trainers that were already printed
         self.frozen = 0  # number of a trainer
         commands = {"master": MASTER, "pserver": SERVER, "trainer": TRAINER}
         self.kept: dict[str, Deployment] = {}
@@ -58,28 +58,28 @@ class Story:
         trainers = self.kept["trainer"]
         self.steps: list[tuple[float, str, Callable[[], object]]] = [
             (0.06, "3 trainers", lambda: trainers.scale(3)),
-            (0.18, "kill -9 of a trainer, which is started again", lambda: trainers.kill(self.running()[0])),
-            (0.30, "a trainer is frozen: its task goes to another one", self.freeze),
+            (0.18, "kill -9 of a trainer, which is then started again", lambda: trainers.kill(self.running()[0])),
+            (0.30, "a trainer is frozen: another trainer gets its task", self.freeze),
             (0.40, "5 trainers", lambda: trainers.scale(5)),
-            (0.52, "kill -9 of the master: the standby goes on", self.kill_leader),
+            (0.52, "kill -9 of the master: the standby takes over", self.kill_leader),
             (0.66, "kill -9 of a parameter server: the trainers wait for it", lambda: self.kept["pserver"].kill(1)),
-            (0.78, "the frozen trainer is thawed", lambda: trainers.send(self.frozen, signal.SIGCONT)),
-            (0.88, "2 trainers: the others leave politely", lambda: trainers.scale(2)),
+            (0.78, "the frozen trainer continues", lambda: trainers.send(self.frozen, signal.SIGCONT)),
+            (0.88, "2 trainers: the others finish their batch and leave", lambda: trainers.scale(2)),
         ]
 
     # ----- what is done
 
     def running(self) -> list[int]:
-        """Returns the numbers of the trainers that run."""
+        """Return the numbers of the trainers that run."""
         return [pod.number for pod in self.kept["trainer"].pods() if pod.is_running and not pod.is_leaving]
 
     def freeze(self) -> None:
-        """Freezes the newest trainer."""
+        """Freeze the newest trainer."""
         self.frozen = self.running()[-1]
         self.kept["trainer"].send(self.frozen, signal.SIGSTOP)
 
     def kill_leader(self) -> None:
-        """Kills the master that leads."""
+        """Kill the master that leads."""
         for pod in self.kept["master"].pods():
             if pod.is_running and " serving on " in pod.log.read_text():
                 self.kept["master"].kill(pod.number)
@@ -87,7 +87,7 @@ class Story:
     # ----- what is seen
 
     def run(self) -> None:
-        """Does one step after the other until all programs have ended."""
+        """Do one step after the other until all programs have ended."""
         while not all(kept.wait(0) for kept in self.kept.values()):
             record = read_record()
             share = self.tell(record)
@@ -101,7 +101,7 @@ class Story:
         self.tell(read_record())
 
     def tell(self, record: dict[str, Any]) -> float:
-        """Prints who joined and left since the last time, and returns the share of the tasks that are done."""
+        """Print which trainers joined and left since the last call, and return the share of the tasks that are done."""
         for event in record.get("history", []):
             key = (event["time"], event["uid"], event["what"])
             if key not in self.told:
@@ -114,21 +114,21 @@ class Story:
         return (record["pass"] * tasks + record["done"]) / (tasks * record["num_passes"])
 
     def hear(self, pod: str, what: str) -> None:
-        """Prints that a program has started or ended."""
+        """Print that a program has started or ended."""
         self.say(f"   {pod} {what}")
 
     def say(self, what: str) -> None:
-        """Prints a line with the seconds since the start."""
+        """Print a line with the seconds since the start."""
         print(f"{time.monotonic() - self.began:5.1f} s  {what}", flush=True)
 
     def close(self) -> None:
-        """Ends every program that is left."""
+        """End every program that still runs."""
         for kept in self.kept.values():
             kept.close()
 
 
 def read_record() -> dict[str, Any]:
-    """Returns what the master says of its job, empty at the beginning."""
+    """Return the master's record of the job; it is empty until the master has written it."""
     try:
         return json.loads((OUTPUT / "tasks.json").read_text())
     except (OSError, ValueError):
@@ -136,7 +136,7 @@ def read_record() -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Makes the data, each file of which is a task, and the directory that trainers run in."""
+    """Make the data files, each of which becomes a task, and the working directory of the trainers."""
     shutil.rmtree(PLACE, ignore_errors=True)
     command = ["prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
     print("$", *command, flush=True)
@@ -146,7 +146,7 @@ def prepare() -> None:
 
 
 def test_model() -> float:
-    """Returns the test error of the last pass."""
+    """Return the test error of the last pass."""
     model = f"--init_model_path=../output/pass-{PASSES - 1:05d}"
     command = ["paddle", "train", "--job=test", "--config=trainer_config.py", model]
     print("$", *command, flush=True)
@@ -156,7 +156,7 @@ def test_model() -> float:
 
 
 def print_tasks(record: dict[str, Any]) -> None:
-    """Prints the account of every pass: the tasks, those that were given again, and what of them is known."""
+    """Print the account of every pass: its tasks and samples, and how many of them were repeated."""
     heads = ("pass", "tasks", "dispatches", "repeated", "samples", "samples repeated")
     print("".join(head.rjust(len(head) + 4) for head in heads))
     for one in record["passes"]:
@@ -166,7 +166,7 @@ def print_tasks(record: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Runs the job, prints the results, and returns 0 when the error is low enough."""
+    """Run the job, print the results, and return 0 if the error is low enough."""
     prepare()
     story = Story()
     try:
@@ -180,7 +180,7 @@ def main() -> int:
         return 1
     error = test_model()
     print(f"demo: test error {100 * error:.2f} %, after {PASSES} passes in {time.monotonic() - story.began:.0f} s")
-    print("demo: paddle status", OUTPUT, "shows the record; what every program said:", LOGS)
+    print("demo: paddle status", OUTPUT, "shows the record of the job; the logs of all programs are in", LOGS)
     if error >= HIGHEST_ERROR:
         print(f"demo: the error should be below {100 * HIGHEST_ERROR:g} %", file=sys.stderr)
         return 1
@@ -188,7 +188,7 @@ def main() -> int:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Ends this process at once, and with it every program, whose first process waits for that."""
+    """End this process at once; the first process of each pod then ends its programs."""
     os.write(sys.stdout.fileno(), b"demo: interrupted\n")
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

@@ -17,7 +17,7 @@ FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 
 
 def list_debian_packages() -> list[dict[str, Any]]:
-    """Return a component for each installed Debian package; none where the base is no Debian."""
+    """Return a component for each installed Debian package; an empty list if the base image is not Debian."""
     try:
         lines = subprocess.run(["dpkg-query", "-W", "-f", FORMAT], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def list_python_packages() -> list[dict[str, Any]]:
         name = one.metadata["Name"].lower().replace("_", "-")
         component = make_component("pypi", name, one.version)
         licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
-        if licence and "\n" not in licence:  # older packages have the whole text there
+        if licence and "\n" not in licence:  # in older packages this field has the whole text of the licence
             component["licenses"] = [{"license": {"name": licence}}]
         found.append(component)
     return found
@@ -46,7 +46,7 @@ def make_component(kind: str, name: str, version: str, rest: str = "") -> dict[s
 
 
 def main() -> None:
-    """Print the document."""
+    """Print the bill of materials."""
     components = sorted(list_debian_packages() + list_python_packages(), key=lambda one: str(one["purl"]))
     version = metadata.version("paddle-on-kubernetes")
     image = {"type": "container", "name": "paddle-on-kubernetes", "version": version}

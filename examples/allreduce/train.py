@@ -11,7 +11,7 @@ SAMPLES, INPUTS, CLASSES, BATCH, EPOCHS, RATE = 2000, 64, 10, 25, 4, 0.5
 
 
 def make_data():
-    """Every worker makes the same samples; each trains on those that its sampler gives it."""
+    """Make the samples, which are the same in every worker; a worker trains on the samples that its sampler selects."""
     random = np.random.default_rng(1)
     centres = random.standard_normal((CLASSES, INPUTS)).astype(np.float32)
     labels = random.integers(0, CLASSES, SAMPLES)
@@ -19,7 +19,7 @@ def make_data():
 
 
 def gradient(weights, x, labels):
-    """The mean gradient of the cross entropy of a batch."""
+    """Return the mean gradient of the cross entropy of a batch."""
     scores = x @ weights
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -29,7 +29,7 @@ def gradient(weights, x, labels):
 
 @hvd.elastic.run
 def train(state):
-    """Called again after every failure and every change of workers, with the state of the last commit."""
+    """Train all epochs; the decorator calls this function again after every failure and every change of workers."""
     while state.epoch < EPOCHS:
         indices = list(state.sampler)
         for batch, begin in enumerate(range(0, len(indices), BATCH)):

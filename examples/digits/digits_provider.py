@@ -1,4 +1,4 @@
-"""Reads lines of 64 pixels of 0..16 and the digit, separated by commas."""
+"""Read lines of 64 pixels of 0..16 and the digit, separated by commas."""
 
 from paddle.trainer.PyDataProvider2 import *
 

@@ -12,8 +12,9 @@ define_py_data_sources2(
     train_list="data/train.list", test_list="data/test.list", module="digits_provider", obj="process"
 )
 
-# Gradients are sums over the samples of all trainers, so a step grows with their number: 0.001 is the usual 0.1 divided
-# by about 96 = 3 x 32. Three times as much is still stable, so 1 to 9 trainers need no other value.
+# Gradients are sums over the samples of all trainers, so a step grows with the number of trainers. The usual 0.1 is
+# divided by about 96, the 3 x 32 samples of a step. Steps of three times this size are still stable, so 1 to 9 trainers
+# need no other value.
 settings(batch_size=batch_size, learning_rate=0.001, learning_method=MomentumOptimizer(momentum=0.9))
 
 pixel = data_layer(name="pixel", size=8 * 8)

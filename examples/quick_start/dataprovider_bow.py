@@ -2,7 +2,7 @@
 
 from paddle.trainer.PyDataProvider2 import *
 
-UNKNOWN = 0  # the id of every word that the dictionary has not
+UNKNOWN = 0  # the id of every word that is not in the dictionary
 
 
 def init_types(settings, dictionary, **kwargs):

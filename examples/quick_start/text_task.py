@@ -1,4 +1,4 @@
-"""What the configs on sequences of words share: dictionary, data, and the end of the network."""
+"""The parts that all configs for sequences of words share: dictionary, data, and the last layers of the network."""
 
 from paddle.trainer_config_helpers import *
 
@@ -6,7 +6,7 @@ CLASSES = 2
 
 
 def declare_data(dict_file, is_predict):
-    """Names the data provider of texts as sequences, and returns the data layer of the words."""
+    """Name the data provider of texts as sequences, and return the data layer of the words."""
     with open(dict_file, encoding="utf-8") as lines:
         dictionary = {line.split()[0]: word_id for word_id, line in enumerate(lines)}
     define_py_data_sources2(
@@ -20,7 +20,7 @@ def declare_data(dict_file, is_predict):
 
 
 def classify(features, is_predict, **attributes):
-    """Ends the network: class and probabilities of each text when predicting, else their cost."""
+    """Add the last layers: class and probabilities of each text when predicting, and otherwise the cost."""
     probabilities = fc_layer(input=features, size=CLASSES, act=SoftmaxActivation(), **attributes)
     if is_predict:
         outputs([maxid_layer(probabilities), probabilities])

@@ -1,4 +1,4 @@
-"""The tutorial's residual LSTM: every layer reads the sum of what the layer below read and what it made of it.
+"""The tutorial's residual LSTM: every layer reads the sum of the input and the output of the layer below.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

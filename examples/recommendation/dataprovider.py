@@ -1,4 +1,4 @@
-"""Ratings, lines `user::movie::score::time`, each with what meta.json says about its film and its user."""
+"""Ratings, lines `user::movie::score::time`, each with the features of its film and its user from meta.json."""
 
 import json
 
@@ -30,7 +30,7 @@ def init_types(settings, meta_file, **kwargs):
 
 
 def slots_of(meta, side, key):
-    """Returns the slots of one film or user; ids count from 1, the rows of an embedding from 0."""
+    """Return the slots of one film or user; ids count from 1, the rows of an embedding from 0."""
     _, *fields = meta[side]["__meta__"]["raw_meta"]
     slots = {field["name"]: value for field, value in zip(fields, meta[side][key], strict=True)}
     slots[f"{side}_id"] = int(key) - 1
@@ -38,7 +38,7 @@ def slots_of(meta, side, key):
 
 
 def read_ratings(meta, file_name):
-    """Yields (slots of film and user, score)."""
+    """Yield (slots of film and user, score)."""
     with open(file_name, encoding="utf-8") as lines:
         for line in lines:
             user, film, score, *_ = line.split("::")

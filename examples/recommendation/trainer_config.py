@@ -21,7 +21,7 @@ settings(
 
 
 def describe_field(side, field):
-    """Returns the features of one field: of an id, of a list of characters or words, or of several choices."""
+    """Return the features of one field, which is an id, a list of characters or words, or several choices."""
     if field["type"] == "id":
         key = data_layer(name=f"{side}_id", size=field["max"])
         return fc_layer(input=embedding_layer(input=key, size=WIDTH), size=WIDTH)
@@ -35,7 +35,7 @@ def describe_field(side, field):
 
 
 def describe(side, fields):
-    """Returns the features of a film or of a user: those of its fields, fused."""
+    """Return the features of a film or of a user: one layer that combines the features of its fields."""
     return fc_layer(input=[describe_field(side, field) for field in fields], size=WIDTH, name=f"{side}_fusion")
 
 

@@ -26,7 +26,7 @@ VARIABLE = "variable"
 # pserver and trainer have no table of their variables
 PROGRAMS = {
     "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
-    "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher, too"),
+    "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher"),
     "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher has chosen for an attempt"),
     "PADDLE_ABSENT": ("empty", "indexes of the pods that are absent from an attempt; set by the launcher"),
@@ -45,16 +45,19 @@ PROGRAMS = {
         f"{JobEnvironment.stuck_timeout:g}",
         "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
     ),
-    "OPENBLAS_NUM_THREADS": ("1", "threads of a product of numpy; in the trainer up to processors / trainer_count"),
-    "OMP_NUM_THREADS": ("1", "the same, for other builds of numpy"),
-    "MKL_NUM_THREADS": ("1", "the same, for other builds of numpy"),
+    "OPENBLAS_NUM_THREADS": (
+        "1",
+        "threads of a matrix product in numpy; in the trainer up to processors / trainer_count",
+    ),
+    "OMP_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
+    "MKL_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
     "PADDLE_BLAS_THREADS": (
         "empty",
-        "threads of a matrix product in the trainer; overrides the three above, without a limit",
+        "threads of a matrix product in the trainer; overrides the three variables above, without a limit",
     ),
     "TERM": ("dumb", "kind of the terminal; dumb: neither colours nor a progress bar"),
     "NO_COLOR": ("empty", "any text: no colours where the output is a terminal"),
-    "PADDLE_KERNELS": ("empty", "plain: leaves the compiled loops out; numpy computes the same, slower"),
+    "PADDLE_KERNELS": ("empty", "plain: do not use the compiled loops; numpy computes the same results, slower"),
 }
 LAUNCHER_FLAGS = {
     "dry_run": ("false", "print the plan (pods, ids, both command lines) and exit"),
