@@ -1,4 +1,4 @@
-"""The whole language: importing this module registers every name."""
+"""The whole config language: importing this module registers every name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def v1_names() -> dict[str, Any]:
 
 
 def exports(module: str) -> tuple[list[str], Callable[[str], Any]]:
-    """Return `__all__` and `__getattr__` for a module that re-exports a sub-module of the legacy's helpers."""
+    """Return `__all__` and `__getattr__` for a module that re-exports a sub-module of paddle.trainer_config_helpers."""
     names = list(HELPERS[module])
 
     def get(name: str) -> Any:

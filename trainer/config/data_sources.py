@@ -1,4 +1,4 @@
-"""define_py_data_sources2 and its predecessors: which provider delivers the training data and which the test data.
+"""define_py_data_sources2 and its predecessors: they name the providers of the training data and of the test data.
 
 Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
 """
@@ -24,8 +24,8 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
     Args:
         train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
             list of entries is written to train.list or test.list in the working directory.
-        module, obj, args: one value for both, or a list or tuple of two values, for training and testing.
-        args: keyword arguments of the provider's init_hook; any picklable objects. A string is used unchanged as a
+        module, obj, args: one value for training and testing, or a list or tuple with a value for each.
+        args: keyword arguments of the provider's init_hook; any picklable objects. A string is taken as a finished
             pickle.
     """
     _define_both("py2", train_list, test_list, module, obj, args)
@@ -63,7 +63,7 @@ def _list_file(argument: str, entries: Any) -> str:
     name = argument.replace("_", ".")
     lines = [to_text(argument, entry) for entry in to_list(entries)]
     try:
-        # the legacy wrote the entries without separators, which merged two entries into one
+        # v0.10 wrote the entries without separators, which merged two entries into one
         Path(name).write_text("".join(line if line.endswith("\n") else line + "\n" for line in lines))
     except OSError as error:
         raise VolumeError(f"the entries of {argument} cannot be written to {name}: {error}") from error
@@ -71,7 +71,7 @@ def _list_file(argument: str, entries: Any) -> str:
 
 
 def pack_args(args: Any) -> str:
-    """Return the provider's arguments as the text of a pickle of protocol 0, whose bytes are its Latin-1 characters."""
+    """Return the arguments of a provider as a pickle of protocol 0; a character of the text is a byte."""
     if args is None:
         return ""
     if isinstance(args, str):
@@ -79,7 +79,7 @@ def pack_args(args: Any) -> str:
     try:
         return pickle.dumps(args, protocol=0).decode("latin-1")
     except Exception as error:  # __reduce__ of the user's objects can raise any exception
-        raise wrong("args", args, f"it must be something that pickles ({error})") from error
+        raise wrong("args", args, f"it must be something that can be pickled ({error})") from error
 
 
 def _define(kind: str, for_test: bool, files: str, module: str, obj: str, args: str, is_async: bool = False) -> None:
@@ -90,7 +90,7 @@ def _define(kind: str, for_test: bool, files: str, module: str, obj: str, args: 
     define(message, for_test=for_test)
 
 
-@helper("unlisted")  # reachable as data_sources.define_py_data_source only
+@helper("unlisted")  # its only name is data_sources.define_py_data_source
 def define_py_data_source(
     file_list: Any,
     cls: Callable[[DataConfig_pb2.DataConfig], None],
@@ -100,7 +100,7 @@ def define_py_data_source(
     is_async: bool = False,
     data_cls: Callable[..., DataConfig_pb2.DataConfig] | None = PyData,
 ) -> None:
-    """Name one provider: `cls` is TrainData or TestData, `data_cls` is PyData, or None for a provider of type py2."""
+    """Name a provider; `cls` is TrainData or TestData, and `data_cls` is PyData, or None for a provider of type py2."""
     fields: dict[str, Any] = {
         "files": _list_file("test_list" if cls is TestData else "train_list", file_list),
         "async_load_data": bool(is_async),
@@ -113,9 +113,9 @@ def define_py_data_source(
     cls(PyData(type="py2", **fields) if data_cls is None else data_cls(**fields))
 
 
-@helper("unlisted")  # reachable as data_sources.define_py_data_sources only
+@helper("unlisted")  # its only name is data_sources.define_py_data_sources
 def define_py_data_sources(
     train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None, train_async: bool = False
 ) -> None:
-    """Name providers of the oldest type, py; otherwise the same as define_py_data_sources2."""
+    """Do what define_py_data_sources2 does, for providers of the oldest type, py."""
     _define_both("py", train_list, test_list, module, obj, args, bool(train_async))

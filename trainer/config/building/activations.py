@@ -5,7 +5,7 @@ from trainer.config.building.names import public
 
 @public("activations")
 class BaseActivation:
-    """An activation by its name in the message.
+    """An activation, which has a name in the message.
 
     Args:
         name: the active_type.
@@ -54,7 +54,7 @@ class ReluActivation(_Named):
 
 @public("activations", also="LinearActivation")
 class IdentityActivation(_Named):
-    """z itself; also called LinearActivation."""
+    """The activation that returns z itself; LinearActivation is a second name."""
 
 
 LinearActivation = IdentityActivation

@@ -17,7 +17,7 @@ class ArgumentError(ConfigError):
         self.function: str | None = None
 
     def enter(self, function: str) -> None:
-        """Add the name of the call to the message, unless an inner call has added its name."""
+        """Add the name of the call to the message, unless an inner call has added its own name."""
         if self.function is None:
             self.function = function
             self.args = (f"{function}: {self.args[0]}",)
@@ -67,7 +67,7 @@ def to_text(argument: str, value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number (also of numpy), but not a bool or a string."""
+    """Return whether a value is a number of Python or numpy; a bool or a string is none."""
     return hasattr(value, "__float__") and not isinstance(value, bool)
 
 

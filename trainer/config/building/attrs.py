@@ -1,4 +1,4 @@
-"""Attributes of parameters and layers: ParamAttr, ExtraAttr, HookAttr.
+"""The attributes of parameters and layers: ParamAttr, ExtraAttr, HookAttr.
 
 Source: legacy trainer_config_helpers/attrs.py; the rules are in the config specification, section 4.
 """
@@ -16,7 +16,7 @@ from trainer.config.building.names import public
 
 @public("attrs", also="HookAttr")
 class HookAttribute:
-    """A hook on the updates of a parameter: 'pruning' (keeps the given share of weights at zero) or 'dpruning'."""
+    """A hook on the updates of a parameter: 'pruning', which keeps a share of the weights at zero, or 'dpruning'."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None):
         if sparsity_ratio is not None and not 0 <= to_float("sparsity_ratio", sparsity_ratio) <= 1:
@@ -54,8 +54,8 @@ class ParameterAttribute:
     """The name of a parameter, and how it is initialised and updated.
 
     Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
-    it is uniform. An `is_static` parameter is not updated, so its rates are ignored. In a job, that is with data
-    sources, its initial_* values are ignored too: the default_initial_* functions decide.
+    it is uniform. An `is_static` parameter is not updated, so its learning rate and decay rates are ignored. In a job,
+    that is with data sources, its initial_* values are ignored too: the default_initial_* functions decide.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ParameterAttribute:
     ):
         self.attr: dict[str, Any] = {"is_static": True} if is_static else {}
         self.attr.update(_initialisation(initial_mean, initial_std, initial_max, initial_min))
-        if is_static:  # v0.10 ignores its initial_* values
+        if is_static:  # v0.10 ignores the initial_* values of a static parameter
             self.attr["plain_in_jobs"] = True
             self.attr["loses_values"] = "initial_smart" not in self.attr
         rates = {"decay_rate_l1": l1_rate, "decay_rate": l2_rate, "learning_rate": learning_rate, "momentum": momentum}
@@ -95,7 +95,7 @@ class ParameterAttribute:
 
     @property
     def name(self) -> str | None:
-        """The parameter's own name, if given."""
+        """The name that the user gave the parameter, or None."""
         name = self.attr.get("parameter_name")
         return None if name is None else str(name)
 
@@ -123,12 +123,12 @@ def _not_negative(argument: str, value: Any) -> float:
     return number
 
 
-# a bias requested without further attributes
+# the attribute of a bias for which the user gives no attributes
 ZERO_BIAS = ParameterAttribute(initial_std=0.0, initial_mean=0.0)
 
 
 def to_bias(bias_attr: Any, *, default: bool) -> ParameterAttribute | None:
-    """Return the attributes of a bias, or None for no bias.
+    """Return the attributes of a bias, or None if the layer has no bias.
 
     Args:
         bias_attr: the user's argument: a ParamAttr, True, False, or None if not given.

@@ -14,16 +14,16 @@ from trainer.config.building.state import current
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # the text of protobuf's error
+_BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # the text of the error that protobuf raises
 
 
 def helper(
     module: str, *, prefix: str | None = None, also: str | None = None, renamed: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a function of the language; give it its automatic name, and put the name of the call into its errors.
+    """Register a function of the language; add automatic names to its calls, and the call to the text of its errors.
 
     Args:
-        module: the sub-module of trainer_config_helpers that it belongs to.
+        module: the sub-module of trainer_config_helpers that the function belongs to.
         prefix: the prefix of the automatic name `__<prefix>_<n>__`, by default the function's name. Only functions with
             an optional `name` argument get an automatic name.
         also: a second name for the same function.

@@ -1,4 +1,4 @@
-"""Height and width that v0.10 passed on from layer to layer.
+"""The height and width of maps that v0.10 passed on from layer to layer.
 
 Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width.
 """
@@ -11,7 +11,7 @@ from proto import ModelConfig_pb2
 def handed_on_maps(model: ModelConfig_pb2.ModelConfig) -> dict[str, tuple[int, int]]:
     """Return (height, width) in pixels of layers without a map of their own: the height and width of their first input.
 
-    v0.10 passed them on only up to the first recurrent group of the configuration.
+    v0.10 passed height and width on only up to the first recurrent group of the configuration.
     """
     maps: dict[str, tuple[int, int]] = {}
     given: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Base parts of the layer functions: `LayerOutput` for users, `LayerBuilder` for writing the message."""
+"""The base parts of the layer functions: `LayerOutput` for users, `LayerBuilder` for writing the message."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ _OPERATORS: dict[str, LayerOperator] = {}
 def register_operators(operators: Mapping[str, LayerOperator]) -> None:
     """Set the functions for the operators `+`, `-`, `-` with a number on the left, and `*` of a layer.
 
-    layer_math registers them, because the operators call layer functions and these modules import this one.
+    layer_math calls this function, because the operators call layer functions, whose modules import this module.
     """
     _OPERATORS.update(operators)
 
 
 def to_layer(argument: str, value: Any) -> LayerOutput:
-    """Return a layer of this parse."""
+    """Return the value, which must be a layer of this parse."""
     if not isinstance(value, LayerOutput):
         raise wrong(argument, value, "it must be a layer, as a layer function returns it")
     if value.full_name not in current().layers:
@@ -108,7 +108,7 @@ def to_layer(argument: str, value: Any) -> LayerOutput:
 
 
 def to_layers(argument: str, value: Any) -> list[LayerOutput]:
-    """Return a non-empty list of layers of this parse; one layer is a list of one."""
+    """Return a non-empty list of layers of this parse; a single layer becomes a list of one layer."""
     layers = [to_layer(argument, layer) for layer in to_list(value)]
     if not layers:
         raise wrong(argument, value, "it must have at least one layer")
@@ -116,7 +116,7 @@ def to_layers(argument: str, value: Any) -> list[LayerOutput]:
 
 
 def size_of(layer: LayerOutput) -> int:
-    """Return a layer's size; a few layers have none."""
+    """Return the size of a layer; for a layer without a size, raise ArgumentError."""
     if not layer.size:
         raise ArgumentError(f"the layer {layer.name!r} has no size")
     return layer.size
@@ -128,7 +128,7 @@ def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
 
 
 def columns_of(layer: LayerOutput) -> int:
-    """Return the size in the message; a few layers have another `size` there than in the script."""
+    """Return the size of a layer in the message; for a few layers it differs from the `size` in the script."""
     columns = int(message_of(layer).size)
     if not columns:
         raise ArgumentError(f"the layer {layer.name!r} has no size")
@@ -145,7 +145,7 @@ def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) 
 
 
 def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
-    """Return the user's ParamAttr, or one with all defaults."""
+    """Return the user's ParamAttr, or a ParamAttr with all defaults."""
     if value is None:
         return ParameterAttribute()
     if not isinstance(value, ParameterAttribute):
@@ -156,8 +156,8 @@ def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
 def input_name(layer: LayerOutput) -> str:
     """Return the name that an input layer has in the message.
 
-    Raises: ArgumentError: if a layer from outside is read in a recurrent group without being the group's input, or a
-    layer of a group is read outside the group.
+    Raises: ArgumentError: a recurrent group reads an outer layer that is not an input of the group, or a layer of a
+        group is read outside the group.
     """
     parse = current()
     name = parse.full_name(layer.name)
@@ -168,7 +168,7 @@ def input_name(layer: LayerOutput) -> str:
     if name not in parse.layers:
         raise ArgumentError(
             f"the layer {layer.name!r} is not in the recurrent group {parse.sub_model.name!r}; make it an input of the "
-            "group, as StaticInput(...) if it is no sequence to be read step by step"
+            "group, and use StaticInput(...) if it is not a sequence to be read step by step"
         )
     return name
 
@@ -176,12 +176,8 @@ def input_name(layer: LayerOutput) -> str:
 class LayerBuilder:
     """Writes one layer into the message of the current parse.
 
-    Args:
-        name: the layer's name.
-        kind: its type in the message.
-        size: number of columns of its result; 0 and None are not written.
-        act: written as active_type.
-        extra: the user's layer_attr.
+    Args: name: the layer's name. kind: the layer's type in the message. size: number of columns of the result; 0 and
+        None are not written. act: the activation, which is written as active_type. extra: the user's layer_attr.
         supports: the attributes of `extra` that the layer supports: "D" drop_rate, "E" error_clipping_threshold.
     """
 
@@ -201,7 +197,8 @@ class LayerBuilder:
         self.size = size
         self.act = act
         self.message = self.parse.add_layer(name, kind)
-        self.full_name = self.message.name  # the names of parameters contain it; inside a group `name@group`
+        # the names of parameters contain the full name; inside a group it is `name@group`
+        self.full_name = self.message.name
         if size:
             self.message.size = size
         if act is not None:
@@ -223,16 +220,16 @@ class LayerBuilder:
                 setattr(self.message, key, value)
 
     def set_size(self, size: int) -> None:
-        """Write the number of columns, if it was not known at the beginning."""
+        """Write the number of columns of a layer whose size was unknown when the builder was made."""
         self.size = size
         self.message.size = size
 
     def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
-        """Append an input and return its message; inside a recurrent group a name means the group's own layer."""
+        """Append an input and return its message; inside a recurrent group a name stands for the layer of the group."""
         return self.message.inputs.add(input_layer_name=input_name(layer))
 
     def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
-        """Give an input its parameter, called `_<layer>.w<index>` unless the attributes have a name."""
+        """Add the parameter of an input; its name is `_<layer>.w<index>` unless the attributes have a name."""
         name = attr.name or f"_{self.full_name}.w{index}"
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name
@@ -240,7 +237,7 @@ class LayerBuilder:
     def add_bias(
         self, bias_attr: Any, *, default: bool, size: int | None = None, dims: Sequence[int] | None = None
     ) -> None:
-        """Give the layer its bias, `_<layer>.wbias`, if the user's attribute or the layer's default requests one."""
+        """Add the bias `_<layer>.wbias` if the user's attribute or the layer's default requests a bias."""
         attr = to_bias(bias_attr, default=default)
         size = self.size if size is None else size
         if attr is None or not size:

@@ -1,4 +1,7 @@
-"""Log lines from Python: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`."""
+"""The log lines of the config language.
+
+Example: `[INFO 2026-11-20 10:59:12,950 networks.py:1482] The input order is [word, label]`.
+"""
 
 import logging
 
@@ -27,7 +30,7 @@ logger = _make_logger()
 
 
 def log(level: int, message: str, at: str) -> None:
-    """Write a line with the legacy's file and line (`networks.py:1482`), for users who search for it."""
+    """Write a line with the file and line number of the original (`networks.py:1482`), which users may search for."""
     if logger.isEnabledFor(level):
         file, _, line = at.partition(":")
         logger.handle(logger.makeRecord("paddle", level, file, int(line), message, (), None))

@@ -1,4 +1,4 @@
-"""All public names of the legacy's config helpers; a module of the language registers its definitions with `public`."""
+"""All public names of paddle.trainer_config_helpers; the modules of the language register them with `public`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 
-# functions that a configuration has without an import
+# the functions of the raw form (v1) that a configuration has without an import
 _V1 = """
     Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
     Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd
@@ -106,13 +106,13 @@ def built(module: str) -> Mapping[str, Any]:
 
 
 class UnknownName(AttributeError):
-    """A name that the legacy does not have either."""
+    """A name that paddle.trainer_config_helpers does not have."""
 
 
 def lookup(name: str) -> Any:
     """Return the function or class with this name.
 
-    Raises: UnknownName: if the legacy has no such name.
+    Raises: UnknownName: paddle.trainer_config_helpers does not have the name.
     """
     for module in HELPERS:
         if name in built(module):

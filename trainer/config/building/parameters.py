@@ -1,4 +1,4 @@
-"""Parameters of the message: creation, sharing by name, defaults, and the "smart" initialisation.
+"""The parameters of the message: creation, sharing by name, defaults, and the "smart" initialisation.
 
 Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; the specification's section 4.3.
 """
@@ -16,7 +16,7 @@ from trainer.config.building.attrs import HookAttribute
 from trainer.config.building.log import logger
 from trainer.config.building.state import Parse
 
-# copied unchanged if the attribute has them
+# fields that are copied unchanged if the attribute has them
 _PLAIN_FIELDS = (
     "learning_rate",
     "decay_rate_l1",
@@ -28,7 +28,7 @@ _PLAIN_FIELDS = (
     "format",
     "need_compact",
 )
-# the attribute's value, or else the current default
+# fields that take the value of the attribute, or else the current default
 _DEFAULTED_FIELDS = (
     "initial_mean",
     "initial_std",
@@ -44,16 +44,16 @@ _DEFAULTED_FIELDS = (
 def add_parameter(
     parse: Parse, name: str, size: int, dims: Sequence[int], attr: dict[str, Any], device: int | None = None
 ) -> None:
-    """Add a parameter to the message; one of the same name and shape is shared.
+    """Add a parameter to the message, unless a parameter of the same name and shape exists: it is shared.
 
     Args:
         parse: the current parse.
         name: the parameter's name.
         size: number of values.
-        dims: its shape; empty where the legacy has none.
+        dims: the shape; empty where v0.10 gave none.
         attr: the dictionary of a ParameterAttribute; missing items take the current defaults.
-        device: the device of its layer.
-    Raises: ArgumentError: if a shared parameter has another shape, or the attributes contradict each other.
+        device: the device of the layer.
+    Raises: ArgumentError: a shared parameter has a different shape, or the attributes contradict each other.
     """
     known = parse.parameters.get(name)
     if known is not None:
@@ -101,7 +101,7 @@ def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[
     if given:
         logger.warning(
             "parameter %s is static: its initial_* have no effect, as in v0.10; set default_initial_std(...) and the "
-            "like before its layer, or begin with a model of it",
+            "like before its layer, or start from a model that has the parameter",
             parameter.name,
         )
     for key, value in fields.items():

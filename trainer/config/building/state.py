@@ -1,6 +1,6 @@
-"""The state of one parse. Each parse begins with a new state, so parsing twice gives equal messages.
+"""The state of one parse. Each parse begins with a new state, so two parses of a script give equal messages.
 
-This differs from the legacy, which kept its settings from one parse to the next in the same process.
+PaddlePaddle v0.10 kept its settings from one parse to the next in the same process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class ParameterDefaults:
     gradient_clipping_threshold: float | None = None
     device: int | None = None
     update_hooks: Any = None
-    compact: Callable[[str], tuple[bool, str, bool]] | None = None  # name -> is_sparse, format, need_compact
+    # parameter name -> (is_sparse, format, need_compact)
+    compact: Callable[[str], tuple[bool, str, bool]] | None = None
 
 
 DEFAULT_SETTINGS: Mapping[str, Any] = {
@@ -77,15 +78,15 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 @dataclass
 class OlderMarks:
-    """Facts that v0.10 printed and that the later version's message does not contain, by full names of layers.
+    """Facts about layers that v0.10 printed and that the current message does not contain; layers have full names.
 
     Attributes:
-        nested: agents of inputs, and results, whose steps are sub-sequences.
+        nested: agents of inputs, and results, of recurrent groups whose steps are sub-sequences.
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
-        subtracted: layers that subtract a number, from `layer - 0.5`.
-        linear: sequence layers from Layer() without an activation.
-        targets: for a group, the index of the input that its targetInlink names.
+        subtracted: layers that an expression like `layer - 0.5` creates.
+        linear: sequence layers that Layer() creates without an activation.
+        targets: for a recurrent group, the index of the input that its targetInlink names.
     """
 
     nested: set[str] = field(default_factory=set)
@@ -122,7 +123,7 @@ class Parse:
 
     @property
     def has_data(self) -> bool:
-        """Whether the configuration has data sources so far, so it is the configuration of a job."""
+        """Whether the configuration has data sources so far: then it is the configuration of a job."""
         return self.config.HasField("data_config") or self.config.HasField("test_data_config")
 
     @property

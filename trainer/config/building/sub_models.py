@@ -1,4 +1,4 @@
-"""Sub-models of the message: recurrent groups with their links, memories and generators.
+"""The sub-models of the message: recurrent groups with their links, memories and generators.
 
 Source: legacy config_parser.py; the specification's section 12.
 """
@@ -17,7 +17,7 @@ from trainer.config.building.state import current
 
 @dataclass
 class GroupLink:
-    """An input or a result of a recurrent group, by its layer's name; has_subseq: its steps are sub-sequences."""
+    """An input or a result of a recurrent group: the name of its layer, and whether its steps are sub-sequences."""
 
     name: str
     has_subseq: bool = False
@@ -43,7 +43,7 @@ def end_sub_model(name: str) -> None:
 
 
 def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target: str | None = None) -> None:
-    """Open a recurrent group over sequences of the enclosing model; target names one of them, like targetInlink."""
+    """Open a recurrent group over sequences of the enclosing model; `target` is the input that targetInlink names."""
     parse = current()
     if parse.model.type != "recurrent_nn":
         raise ArgumentError(f"the model's type is {parse.model.type!r}; model_type('recurrent_nn') has to come first")
@@ -56,7 +56,8 @@ def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target
         if outer not in parse.layers:
             raise ArgumentError(f"the recurrent group {name!r} has the input {outer!r}, which does not exist")
         source = parse.layers[outer]
-        agent = LayerBuilder(link.name, "scatter_agent", size=source.size)  # stands for the input's row in the step
+        # stands for the row of the input that a step reads
+        agent = LayerBuilder(link.name, "scatter_agent", size=source.size)
         if source.height and source.width:
             agent.message.height, agent.message.width = source.height, source.width
         parse.sub_model.in_links.add(layer_name=outer, link_name=agent.full_name)
@@ -82,7 +83,7 @@ def add_result(link: GroupLink) -> None:
 
 
 def set_generator(**fields: Any) -> None:
-    """Make the open group generate its own input."""
+    """Declare that the open group generates its own input."""
     parse = current()
     in_group("a generator")
     generator = parse.sub_model.generator
@@ -108,7 +109,7 @@ def end_group(name: str) -> None:
         size, width = parse.layers[memory_.layer_name].size, parse.layers[memory_.link_name].size
         if size != width:
             raise ArgumentError(
-                f"memory {memory_.link_name!r} has size {width}; the layer it remembers has size {size}"
+                f"memory {memory_.link_name!r} has size {width}; the layer that it remembers has size {size}"
             )
     end_sub_model(name)
     kind = "data" if group.HasField("generator") else "gather_agent"
@@ -131,7 +132,7 @@ def add_memory(
     boot_bias_active_type: str = "",
     boot_with_const_id: int | None = None,
 ) -> str:
-    """Add a memory of the layer `name`, and return the agent's name; see `memory` in groups.py."""
+    """Add a memory of the layer `name`, and return the name of its agent; see `memory` in groups.py."""
     parse = current()
     in_group("memory()")
     if name is None and not memory_name:
@@ -167,4 +168,4 @@ def set_memory_input(memory_name: str, layer_name: str) -> None:
         if message.link_name == agent:
             message.layer_name = parse.full_name(layer_name)
             return
-    raise ArgumentError(f"there is no memory {memory_name!r} here")
+    raise ArgumentError(f"there is no memory {memory_name!r} in this recurrent group")

@@ -30,10 +30,9 @@ def wrap_param_default(
 ) -> Decorator:
     """Give arguments a default that is created at each call.
 
-    Args:
-        param_names: the arguments; they are passed by keyword.
-        default_factory: creates the default from the function.
-        not_set: whether a value (None if not given) is to be replaced.
+    Args: param_names: the names of the arguments, which the decorator passes by keyword. default_factory: makes the
+        default from the decorated function. not_set: returns whether a value must be replaced; a missing argument has
+        the value None.
     """
 
     def decorate(function: Function) -> Function:
@@ -60,7 +59,7 @@ def wrap_name_default(name_prefix: str | None = None, name_param: str = "name") 
 def wrap_param_attr_default(
     param_names: Sequence[str] | None = None, default_factory: Callable[[Function], Any] | None = None
 ) -> Decorator:
-    """Give the argument `param_attr`, or the named arguments, a ParamAttr()."""
+    """Give the argument `param_attr`, or the arguments param_names, the default ParamAttr()."""
     return wrap_param_default(param_names or ["param_attr"], default_factory or (lambda _: ParameterAttribute()))
 
 
@@ -69,7 +68,7 @@ def wrap_bias_attr_default(
     default_factory: Callable[[Function], Any] | None = None,
     has_bias: bool = True,
 ) -> Decorator:
-    """Give the argument `bias_attr`, or the named arguments, a zero bias for True, and with has_bias also for None."""
+    """Replace True, and with has_bias also None, by a zero bias in the argument `bias_attr` or in param_names."""
     return wrap_param_default(
         param_names or ["bias_attr"],
         default_factory or (lambda _: ZERO_BIAS),
@@ -78,12 +77,12 @@ def wrap_bias_attr_default(
 
 
 def wrap_act_default(param_names: Sequence[str] | None = None, act: BaseActivation | None = None) -> Decorator:
-    """Give the argument `act`, or the named arguments, an activation, by default TanhActivation()."""
+    """Give the argument `act`, or the arguments param_names, a default activation: `act`, or TanhActivation()."""
     return wrap_param_default(param_names or ["act"], lambda _: TanhActivation() if act is None else act)
 
 
 def deprecated(instead: str) -> Decorator:
-    """Log a warning when a function is used, and name its replacement."""
+    """Log a warning when the decorated function is used; the warning names its replacement."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Evaluators: values in the log beside the cost. They do not change the network.
+"""Evaluators compute values that the log shows beside the cost. They do not change the network.
 
 Source: legacy trainer_config_helpers/evaluators.py; the specification's section 11.
 """
@@ -27,7 +27,7 @@ _CHUNK_SCHEMES = ("IOB", "IOE", "IOBES", "plain")
 
 
 def is_for_classification(evaluator: object) -> bool:
-    """Return whether classification_cost may take this function as its evaluator."""
+    """Return whether classification_cost accepts this function as its evaluator."""
     return callable(evaluator) and getattr(evaluator, "__name__", "") in _CLASSIFICATION
 
 
@@ -114,7 +114,7 @@ def classification_error_evaluator(
     top_k: int | None = None,
     threshold: float | None = None,
 ) -> None:
-    """Share of samples whose label is not among the top_k ids."""
+    """Report the share of samples whose label is not among the top_k ids with the highest scores."""
     add_evaluator(
         name,
         "classification_error",
@@ -125,13 +125,13 @@ def classification_error_evaluator(
 
 @helper("evaluators")
 def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any = None) -> None:
-    """Area under the ROC curve of the last column."""
+    """Report the area under the ROC curve of the last column."""
     add_evaluator(name, "last-column-auc", _labelled(input, label, weight))
 
 
 @helper("evaluators", renamed={"info": "query_id"})
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
-    """Ratio of pairs in the right order to pairs in the wrong order, within a query."""
+    """Report the ratio of pairs in the right order to pairs in the wrong order, within a query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
     add_evaluator(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
 
@@ -140,7 +140,7 @@ def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, 
 def precision_recall_evaluator(
     input: Any, label: Any, positive_label: int | None = None, weight: Any = None, name: str | None = None
 ) -> None:
-    """Precision, recall and F1, of one class or averaged over all."""
+    """Report precision, recall and F1, of one class or averaged over all classes."""
     add_evaluator(
         name,
         "precision_recall",
@@ -151,7 +151,7 @@ def precision_recall_evaluator(
 
 @helper("evaluators")
 def ctc_error_evaluator(input: Any, label: Any, name: str | None = None) -> None:
-    """Edit distance of decoded sequences to their labels."""
+    """Report the edit distance of decoded sequences to their labels."""
     add_evaluator(name, "ctc_edit_distance", _labelled(input, label))
 
 
@@ -164,7 +164,7 @@ def chunk_evaluator(
     name: str | None = None,
     excluded_chunk_types: Any = None,
 ) -> None:
-    """F1 of chunks in a tagged sequence; the scheme is IOB, IOE, IOBES or plain.
+    """Report F1 of the chunks in a tagged sequence; the scheme of the tags is IOB, IOE, IOBES or plain.
 
     In v0.9 the label was the second item of the input.
     """
@@ -186,13 +186,13 @@ def chunk_evaluator(
 
 @helper("evaluators")
 def sum_evaluator(input: Any, name: str | None = None, weight: Any = None) -> None:
-    """Mean over the rows of the sum of their values."""
+    """Report the mean, over the rows, of the sum of the values of a row."""
     add_evaluator(name, "sum", _labelled(input, None, weight))
 
 
 @helper("evaluators")
 def column_sum_evaluator(input: Any, name: str | None = None, weight: Any = None) -> None:
-    """Mean of the last column."""
+    """Report the mean of the last column."""
     add_evaluator(name, "last-column-sum", _labelled(input, None, weight))
 
 
@@ -206,7 +206,7 @@ def detection_map_evaluator(
     ap_type: str = "11point",
     name: str | None = None,
 ) -> None:
-    """Mean average precision of detections. The label is listed twice, as the legacy did."""
+    """Report the mean average precision of detections. The message lists the label twice, as in v0.10."""
     inputs = [*_labelled(input, label), to_layer("label", label)]
     add_evaluator(
         name,

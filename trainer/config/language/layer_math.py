@@ -1,7 +1,8 @@
 """Arithmetic of layers, such as `layer_math.exp(x)`, `x + y` and `2 * x`, which creates further layers.
 
-slope_intercept_layer adds a number and multiplies by it. One of two layers may have size 1; its value is then repeated,
-or scales the rows of the other. `x - number` subtracts; in v0.10 it added the number.
+An expression with a number becomes a slope_intercept_layer. One of two layers may have size 1: for a sum its value is
+repeated, and for a product it scales the rows of the second layer. `x - number` subtracts; in v0.10 it added the
+number.
 
 Source: legacy trainer_config_helpers/layer_math.py; the specification's section 13.
 """
@@ -46,7 +47,7 @@ tanh = _unary("tanh", acts.TanhActivation)
 
 def _other(sign: str, value: Any) -> LayerOutput:
     if not isinstance(value, LayerOutput):
-        raise ArgumentError(f"a layer {sign} {value!r}: only layers and numbers go with a layer")
+        raise ArgumentError(f"a layer {sign} {value!r}: only layers and numbers can be combined with a layer")
     return to_layer(f"the layer after {sign}", value)
 
 
@@ -58,7 +59,8 @@ def add(layer: LayerOutput, other: Any) -> LayerOutput:
     if layer.size != second.size:
         if 1 not in (layer.size, second.size):
             raise ArgumentError(
-                f"{layer.name!r} + {second.name!r}: the sizes {layer.size} and {second.size} must be equal, or one 1"
+                f"{layer.name!r} + {second.name!r}: the sizes {layer.size} and {second.size} must be equal, or one of "
+                "them 1"
             )
         layer, single = (second, layer) if layer.size == 1 else (layer, second)
         second = repeat_layer(single, size_of(layer))

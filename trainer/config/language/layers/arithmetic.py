@@ -1,4 +1,4 @@
-"""Layers that compute with rows: products, distances, norms, mixtures.
+"""Layers that compute with rows: products, distances, norms, weighted means.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Math".
 """
@@ -63,14 +63,14 @@ def interpolation_layer(input: Any, weight: Any, name: str | None = None, layer_
 
 @helper("layers")
 def power_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Raise a row to the power of its weight. outputs() visits the input before the weight."""
+    """Raise the values of a row to the power of the weight of the row. outputs() visits the input before the weight."""
     inputs = _weight_and_input(weight, input)
     return _build(name, "power", inputs, columns_of(inputs[1]), layer_attr).output(inputs[::-1])
 
 
 @helper("layers")
 def scaling_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Multiply a row by its weight."""
+    """Multiply a row by the weight of the row."""
     inputs = _weight_and_input(weight, input)
     return _build(name, "scaling", inputs, columns_of(inputs[1]), layer_attr).output(inputs)
 
@@ -89,14 +89,14 @@ def slope_intercept_layer(
 
 @helper("layers")
 def sum_to_one_norm_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Divide a row by its sum."""
+    """Divide a row by the sum of its values."""
     inputs = [to_layer("input", input)]
     return _build(name, "sum_to_one_norm", inputs, columns_of(inputs[0]), layer_attr).output(inputs)
 
 
 @helper("layers")
 def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Divide a row by its length."""
+    """Divide a row by its Euclidean norm."""
     inputs = [to_layer("input", input)]
     return _build(name, "row_l2_norm", inputs, columns_of(inputs[0]), layer_attr).output(inputs)
 
@@ -105,7 +105,7 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 def cos_sim(
     a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Scaled cosine of two rows; with size n, of a row and each of the n parts of another row."""
+    """Return the scaled cosine of a row of a and a row of b; with size n, of a row of a and each n-th of a row of b."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
     if parts > 1 and columns_of(inputs[1]) != parts * columns_of(inputs[0]):
@@ -117,21 +117,21 @@ def cos_sim(
 
 @helper("layers")
 def l2_distance_layer(x: Any, y: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Distance of two rows."""
+    """Return the Euclidean distance of two rows."""
     inputs = [to_layer("x", x), to_layer("y", y)]
     return _build(name, "l2_distance", inputs, 1, layer_attr).output(inputs)
 
 
 @helper("layers")
 def dot_prod_layer(input1: Any, input2: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Scalar product of two rows."""
+    """Return the scalar product of two rows."""
     inputs = _equal_pair("input1", input1, "input2", input2)
     return _build(name, "dot_prod", inputs, 1, layer_attr, supports="DE").output(inputs)
 
 
 @helper("layers")
 def out_prod_layer(input1: Any, input2: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Outer product of two rows."""
+    """Return the outer product of two rows."""
     inputs = [to_layer("input1", input1), to_layer("input2", input2)]
     size = columns_of(inputs[0]) * columns_of(inputs[1])
     return _build(name, "out_prod", inputs, size, layer_attr, supports="DE").output(inputs)
@@ -161,7 +161,7 @@ def tensor_layer(
 
 @helper("layers")
 def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Circular convolution of a row with a kernel of odd size."""
+    """Return the circular convolution of a row with a kernel of odd size."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     if columns_of(inputs[1]) % 2 == 0:
         raise wrong("b", b, "its size must be odd")
@@ -172,7 +172,7 @@ def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = 
 def linear_comb_layer(
     weights: Any, vectors: Any, size: int | None = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Sum of the vectors in a row, each times its weight; convex_comb_layer is the same function."""
+    """Return the weighted sum of the vectors in a row; convex_comb_layer is a second name."""
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
     columns, rest = divmod(columns_of(inputs[1]), columns_of(inputs[0]))
     if rest or (size is not None and to_size("size", size) != columns):
@@ -215,7 +215,7 @@ def factorization_machine(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Second-order interactions of the columns, with a trained vector of factor_size numbers for each column."""
+    """Return the sum of second-order interactions of the columns; each column has a trained vector of factor_size."""
     source = to_layer("input", input)
     factors = to_size("factor_size", factor_size)
     activation = to_activation("act", act)

@@ -1,4 +1,4 @@
-"""Data layers, fully connected layers, and layers that only rearrange or pass on values.
+"""Data layers, fully connected layers, and layers that only move values.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6.
 """
@@ -51,7 +51,7 @@ def data_layer(
 
 
 def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
-    """Return one ParamAttr per input: the user's list, or copies of the user's single ParamAttr."""
+    """Return a ParamAttr for each input: the user's list, or copies of the user's single ParamAttr."""
     if is_list(param_attr):
         if len(param_attr) != count:
             raise ArgumentError(f"param_attr has {len(param_attr)} items for {count} inputs; give one per input")
@@ -149,13 +149,13 @@ def addto_layer(
 
 
 def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
-    """Write (height, width, depth)."""
+    """Write (height, width, depth) into the message of a layer."""
     layer.message.height, layer.message.width, layer.message.depth = shape
 
 
 @helper("layers", prefix="dropout")
 def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Set a share of the values to zero in training; in tests all values are scaled instead."""
+    """Set a share of the values to zero in training. In tests all values are scaled down instead."""
     dropout = ExtraLayerAttribute(drop_rate=dropout_rate)
     return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=dropout)
 
@@ -182,7 +182,10 @@ def trans_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
 
 @helper("layers", prefix="resize")
 def resize_layer(input: Any, size: int, name: str | None = None) -> LayerOutput:
-    """Give the values of a batch another row length; the result's `size` stays the input's (as in the legacy)."""
+    """Reshape the values of a batch to rows of `size` values.
+
+    As in v0.10, the `size` of the result is the size of the input.
+    """
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "resize", size=to_size("size", size))
     layer.add_input(source)
@@ -214,7 +217,7 @@ def repeat_layer(
 
 @helper("layers")
 def sampling_id_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Draw an id by the probabilities of each row."""
+    """Draw an id for each row; the row holds the probabilities of the ids."""
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "sampling_id", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)

@@ -51,9 +51,9 @@ def classification_cost(
     coeff: float = 1.0,
     top_k: int | None = None,
 ) -> LayerOutput:
-    """Cross entropy of a softmax layer against the ids of a data layer, with evaluators for the log.
+    """Return the cross entropy of a softmax layer against the ids of a data layer, and add evaluators for the log.
 
-    top_k is an argument of v0.10; it is passed to the evaluators.
+    top_k is an argument of v0.10; the evaluators receive it.
     """
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
@@ -73,7 +73,7 @@ def classification_cost(
 def cross_entropy(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, weight: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return -ln of the probability that the input gives to the label's id."""
+    """Return -ln of the probability that the input gives to the id of the label."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "multi-class-cross-entropy", inputs, coeff, layer_attr).output(inputs)
 
@@ -82,7 +82,7 @@ def cross_entropy(
 def square_error_cost(
     input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Sum of squared differences over a row; regression_cost is the same function."""
+    """Return the sum of the squared differences over a row; regression_cost is a second name."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
@@ -91,7 +91,7 @@ def square_error_cost(
 def mse_cost(
     input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the same as square_error_cost, under v0.10's name, which automatic names also use."""
+    """Do what square_error_cost does. This is the name in v0.10, and the automatic names of layers contain it."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
@@ -100,7 +100,7 @@ def mse_cost(
 def smooth_l1_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Quadratic for small differences, linear for large ones."""
+    """Return a cost that is quadratic for small differences and linear for large differences."""
     inputs = _inputs(input, label)
     if inputs[0].size != inputs[1].size:
         raise wrong("label", label, f"its size must be {inputs[0].size}, the input's")
@@ -116,7 +116,7 @@ def cross_entropy_with_selfnorm(
     softmax_selfnorm_alpha: float = 0.1,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Cross entropy of outputs that are not normalised, plus alpha times the squared logarithm of their sum."""
+    """Return the cross entropy of outputs without normalisation, plus alpha times the square of ln of their sum."""
     inputs = _inputs(input, label)
     layer = _cost(name, "multi_class_cross_entropy_with_selfnorm", inputs, coeff, layer_attr, size=None)
     layer.message.softmax_selfnorm_alpha = to_float("softmax_selfnorm_alpha", softmax_selfnorm_alpha)
@@ -127,7 +127,7 @@ def cross_entropy_with_selfnorm(
 def multi_binary_label_cross_entropy(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Sum over the columns of the cross entropy of a probability against 0 or 1."""
+    """Return the sum, over the columns, of the cross entropy of a probability against a label of 0 or 1."""
     inputs = _inputs(input, label)
     if not isinstance(inputs[0].activation, SigmoidActivation):
         logger.warning(
@@ -141,7 +141,7 @@ def multi_binary_label_cross_entropy(
 def huber_regression_cost(
     input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Half the square of small differences; linear beyond delta."""
+    """Return half the square of differences up to delta, and a linear cost of larger differences."""
     inputs = _inputs(input, label)
     layer = _cost(name, "huber_regression", inputs, coeff, layer_attr)
     layer.message.delta = to_float("delta", delta)
@@ -152,7 +152,7 @@ def huber_regression_cost(
 def huber_classification_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Huber's cost of a score against a label of 0 or 1."""
+    """Return Huber's cost of a score against a label of 0 or 1."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
     return _cost(name, "huber_classification", inputs, coeff, layer_attr).output(inputs)
@@ -162,7 +162,7 @@ def huber_classification_cost(
 def huber_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return v0.9's and v0.10's huber_cost: the current huber_classification_cost under its old type."""
+    """Do what huber_classification_cost does. This is its name in v0.9 and v0.10, and the layer has the old type."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
     return _cost(name, "huber", inputs, coeff, layer_attr).output(inputs)
@@ -185,7 +185,7 @@ def rank_cost(
     coeff: float = 1.0,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Cost of the order of a pair of scores; the label says which of the two should be greater."""
+    """Return the cost of the order of a pair of scores; the label says which score should be greater."""
     first = to_layer("left", left)
     inputs = [first, *_inputs(right, label, weight)]
     for argument, layer in zip(("left", "right", "label"), inputs, strict=False):
@@ -197,7 +197,7 @@ def rank_cost(
 def lambda_cost(
     input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1, layer_attr: Any = None
 ) -> LayerOutput:
-    """Listwise cost of the scores of a sequence, by the NDCG of its first NDCG_num items."""
+    """Return the listwise cost of the scores of a sequence, by the NDCG of its first NDCG_num items."""
     inputs = [to_layer("input", input), to_layer("score", score)]
     _check_width("score", inputs[1])
     layer = _cost(name, "lambda_cost", inputs, None, layer_attr)

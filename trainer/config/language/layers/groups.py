@@ -1,7 +1,8 @@
 """Recurrent groups: a network that is evaluated once per step of its input sequences, with memories of earlier steps.
 
-The layers of a group NAME are called `x@NAME` in the message. Agents connect them with the enclosing model: a
-scatter_agent per input sequence, an agent per memory, and in the enclosing model a gather_agent per result.
+The layers of a group NAME are called `x@NAME` in the message. Agents connect a group with the enclosing model. The
+group has a scatter_agent for each input sequence and an agent for each memory, and the enclosing model has a
+gather_agent for each result.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 12.
 """
@@ -33,7 +34,7 @@ from trainer.config.language.layers.mixed import embedding_layer
 
 @public("layers")
 class StaticInput:
-    """An input that is the same at each step of a group: one row per sample, or with is_seq one sequence per sample."""
+    """An input that is the same at each step of a group: one row for a sample, or with is_seq one sequence."""
 
     def __init__(self, input: Any, is_seq: bool = False, size: int | None = None):
         self.input = to_layer("input", input)
@@ -44,9 +45,9 @@ class StaticInput:
 
 @public("layers")
 class SubsequenceInput:
-    """An input whose steps are sub-sequences.
+    """An input of a recurrent group whose steps are sub-sequences.
 
-    The data decide this; the class only changes v0.10's text of the message.
+    The data decide whether steps are sub-sequences; the class only changes the text form of the message, as in v0.10.
     """
 
     def __init__(self, input: Any):
@@ -55,14 +56,14 @@ class SubsequenceInput:
 
 @public("layers")
 class BaseGeneratedInput:
-    """The input of a beam search that comes from its own previous step."""
+    """The input of a beam search that comes from the previous step of the search."""
 
     def __init__(self) -> None:
         self.bos_id: int | None = None
         self.eos_id: int | None = None
 
     def before_real_step(self) -> LayerOutput:
-        """Return the argument of the user's step function."""
+        """Return the argument that the user's step function receives."""
         raise ArgumentError(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
 
     def after_real_step(self, *_results: Any) -> list[LayerOutput]:
@@ -87,7 +88,7 @@ class GeneratedInput(BaseGeneratedInput):
         self.embedding_size = to_size("embedding_size", embedding_size)
 
     def before_real_step(self) -> LayerOutput:
-        """Return the embedding of the previous id; at the first step, of bos_id."""
+        """Return the embedding of the previous id; at the first step the previous id is bos_id."""
         last = memory(name=_PREDICTION, size=self.size, boot_with_const_id=self.bos_id)
         table = ParameterAttribute(name=self.embedding_name)
         return embedding_layer(input=last, size=self.embedding_size, param_attr=table)
@@ -108,10 +109,10 @@ _GroupInput = LayerOutput | StaticInput | SubsequenceInput
 
 
 class MemoryOutput(LayerOutput):
-    """A memory; if it has no name, set_input() says which layer it remembers."""
+    """The result of `memory`; if the memory has no name, set_input() says which layer it remembers."""
 
     def set_input(self, input: Any) -> None:
-        """Remember this layer of the same step."""
+        """Remember the value of a layer of the step."""
         set_memory_input(self.name, to_layer("input", input).name)
 
 
@@ -129,15 +130,16 @@ def memory(
     """Return the output of the layer `name` one step ago; the step function may create this layer later.
 
     Args:
-        name: the layer's name, or None; then `set_input()` names the layer.
+        name: the layer's name; None: `set_input()` names the layer.
         size: the layer's size.
         memory_name: the agent's name, if name is None.
-        is_seq: whether it is the whole sequence of boot_layer; the data decide this.
-        boot_layer: its row for a sequence is the value at the sequence's first step; otherwise this value is given by
-        boot_bias: a trained vector, after boot_bias_active_type; or by
-        boot_with_const_id: an id; or it is zero.
+        is_seq: whether the memory is the whole sequence of boot_layer; the data decide this, and the argument has no
+            effect.
+        boot_layer: the layer that gives the value at the first step of a sequence. Without the boot_* arguments the
+            value is 0. boot_bias: a trained vector that is the value at the first step, after the activation
+            boot_bias_active_type. boot_with_const_id: an id that is the value at the first step.
     """
-    # each call counts an automatic name, even if the agent has the layer's name
+    # each call counts an automatic name, even if the agent is named after the layer
     automatic = current().auto_name("memory") if memory_name is None else memory_name
     boot = None if boot_layer is None else to_layer("boot_layer", boot_layer)
     if boot_bias is not None and not isinstance(boot_bias, ParameterAttribute):
@@ -177,7 +179,7 @@ def recurrent_group(
     targetInlink: Any = None,
     is_generating: bool = False,
 ) -> Any:
-    """Evaluate the network that `step` builds once per step of the input sequences.
+    """Evaluate, at each step of the input sequences, the network that `step` builds.
 
     Args:
         step: takes one argument per input and returns one or more layers, the results of the group.
@@ -185,8 +187,8 @@ def recurrent_group(
             sub-sequence; StaticInput for an input that is the same at each step.
         reverse: whether steps run from the last to the first.
         name: the group's name.
-        targetInlink: an argument of earlier versions: one of the inputs; it only changes v0.10's text of the message.
-        is_generating: an argument of earlier versions; ignored.
+        targetInlink: one of the inputs, an argument of earlier versions; it only changes the text form of the message.
+        is_generating: an argument of earlier versions, which is ignored.
     Returns: one layer, or a list of layers.
     """
     _check_step(step)
@@ -209,7 +211,7 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> Any:
-    """Generate sequences with the same step function as in training; its input is its own best results.
+    """Generate sequences with the step function of training; a step reads the best results of the previous step.
 
     Args:
         step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with
@@ -231,7 +233,7 @@ def beam_search(
     generated.bos_id, generated.eos_id = to_int("bos_id", bos_id), to_int("eos_id", eos_id)
     results = to_size("num_results_per_sample", num_results_per_sample or beam_size)
     if results > to_size("beam_size", beam_size):
-        logger.warning("%s: num_results_per_sample is greater than beam_size; there are no more than that", name)
+        logger.warning("%s: num_results_per_sample is greater than beam_size, the largest number of results", name)
 
     def generating_step(*arguments: LayerOutput) -> list[LayerOutput]:
         eos_name = f"__{name}_eos_layer__"
@@ -278,5 +280,6 @@ def run_group(
         add_result(GroupLink(result.name, any(link.has_subseq for link in links)))
     end_group(name)
     for result in results:
-        result.full_name = parse.full_name(result.name)  # from here on it stands for the result in the enclosing model
+        # from here on the name stands for the result in the enclosing model
+        result.full_name = parse.full_name(result.name)
     return results[0] if len(results) == 1 else results

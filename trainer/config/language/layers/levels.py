@@ -1,4 +1,4 @@
-"""Constants of the language: levels of aggregation and expansion of sequences, and the names of the layer types.
+"""The constants of the config language: levels of aggregation and expansion of sequences, and names of layer types.
 
 Source: the specification's section 8.
 """
@@ -15,7 +15,7 @@ _LEVELS = ("non-seq", "seq")
 
 @public("layers")
 class AggregateLevel:
-    """The result for a sequence: one row, or (for a nested sequence) a sequence with one row per sub-sequence."""
+    """What a layer returns for a sequence: one row, or for a nested sequence one row for each sub-sequence."""
 
     TO_NO_SEQUENCE = EACH_TIMESTEP = "non-seq"
     TO_SEQUENCE = EACH_SEQUENCE = "seq"
@@ -23,14 +23,14 @@ class AggregateLevel:
 
 @public("layers")
 class ExpandLevel:
-    """What is repeated: one row per sequence, or the rows of a sequence, one per sub-sequence."""
+    """What a layer repeats: the one row of a sequence, or the rows of a sequence, one for each sub-sequence."""
 
     FROM_NO_SEQUENCE = FROM_TIMESTEP = "non-seq"
     FROM_SEQUENCE = "seq"
 
 
 def to_level(argument: str, value: Any) -> str:
-    """Return a level in the form of the message."""
+    """Return a level in the form that the message has."""
     if value not in _LEVELS:
         raise wrong(argument, value, "it must be one of the constants of AggregateLevel or ExpandLevel")
     return str(value)
@@ -139,5 +139,5 @@ class LayerType:
 
     @staticmethod
     def is_layer_type(type_name: str) -> bool:
-        """Return whether a string is the name of a type."""
+        """Return whether a string is the name of a layer type."""
         return type_name in {value for value in vars(LayerType).values() if isinstance(value, str)}

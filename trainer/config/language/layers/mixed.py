@@ -42,12 +42,12 @@ def _common_size(terms: Sequence[Term], size: int) -> int:
         elif term.size and term.size != size:
             raise ArgumentError(f"the size of {term} is {term.size}, but {decided}; all must be equal")
     if not size:
-        raise ArgumentError("its size is not set: give size=..., to it or to one of its projections")
+        raise ArgumentError("its size is not set: give size=... to the layer or to one of its projections")
     return size
 
 
 def _add_terms(layer: LayerBuilder, terms: Sequence[Term], sizes: Sequence[int]) -> None:
-    """Write the inputs: first one input of each term in order, then the further inputs of the operators."""
+    """Write the inputs: first one input of each term, in order, then the further inputs of the operators."""
     for term in terms:
         layer.add_input(term.parents[0])
     operators = [(index, term) for index, term in enumerate(terms) if isinstance(term, OperatorTerm)]
@@ -69,7 +69,8 @@ def _add_projection(layer: LayerBuilder, index: int, projection: ProjectionTerm,
     rows = columns_of(projection.origin)
     message = layer.message.inputs[index].proj_conf
     message.CopyFrom(projection.message)
-    message.name = f"_{layer.name}.w{index}"  # even if the parameter has another name, or there is none
+    # the message has this name even if the parameter is called differently, or there is no parameter
+    message.name = f"_{layer.name}.w{index}"
     message.input_size = rows
     message.output_size = size
     if message.type == "identity_offset" and message.offset + size > rows:
@@ -80,7 +81,7 @@ def _add_projection(layer: LayerBuilder, index: int, projection: ProjectionTerm,
 
 
 def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> None:
-    """Give the layer a bias per column; after convolutions one per filter."""
+    """Add the bias of the layer: a value for each column, or after convolutions for each filter."""
     size = layer.size
     if isinstance(terms[0], ProjectionTerm) and terms[0].message.type == "conv":
         layer.message.shared_biases = True
@@ -91,8 +92,7 @@ def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> Non
 
 
 class MixedLayerOutput(LayerOutput):
-    """A sum of projections and operators; its message is written at the end of the `with` block, or at once with
-    input=.
+    """A sum of projections and operators. Its message is written at the end of the `with` block; with input= at once.
 
     Example: `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
     """
@@ -110,7 +110,7 @@ class MixedLayerOutput(LayerOutput):
         if self._is_finished:
             if isinstance(other, ProjectionTerm | OperatorTerm):
                 raise self._named(ArgumentError("it is finished; projections are added inside of its `with` block"))
-            return NotImplemented  # then Python adds another layer or a number to the layer
+            return NotImplemented  # then Python tries the operator `+`, which adds a layer or a number
         try:
             (term,) = _to_terms("input", [other])
         except ArgumentError as wrong_use:
@@ -121,7 +121,7 @@ class MixedLayerOutput(LayerOutput):
 
     def __enter__(self) -> MixedLayerOutput:
         if self.inputs or self._is_finished:
-            raise self._named(ArgumentError("it has projections already; its `with` block must be the first thing"))
+            raise self._named(ArgumentError("it has projections already; its `with` block must come first"))
         return self
 
     def __exit__(
@@ -161,7 +161,7 @@ def mixed_layer(
 ) -> MixedLayerOutput:
     """Add up projections and operators; without input=, add them in the `with` block of the result.
 
-    Args: size: 0 if the projections determine it.
+    Args: size: number of columns; 0 if the projections determine it.
     """
     layer = MixedLayerOutput(
         to_text("name", name), to_count("size", size), to_activation("act", act), bias_attr, layer_attr
@@ -177,7 +177,7 @@ def mixed_layer(
 def embedding_layer(
     input: Any, size: int, name: str | None = None, param_attr: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the row of a trained table that the input's id selects."""
+    """Return the row of a trained table that the id of the input selects."""
     table = table_projection(input=input, size=to_size("size", size), param_attr=param_attr)
     return mixed_layer(name=name, size=size, input=[table], layer_attr=layer_attr)
 
@@ -233,7 +233,7 @@ def concat_layer(
     layer = LayerBuilder(to_text("name", name), "concat", size=size, act=activation, extra=layer_attr, supports="DE")
     shapes = [(source.height, source.width, source.depth) for source in inputs]
     for source, shape in zip(inputs, shapes, strict=True):
-        if shape != shapes[0] and not current().has_data:  # v0.10 has no such rule
+        if shape != shapes[0] and not current().has_data:  # v0.10 does not require equal maps
             raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
         layer.add_input(source)
     set_shape(layer, shapes[0])
@@ -250,13 +250,13 @@ def _concat_projections(
             raise wrong("input", str(term), "concat_layer takes layers, or projections, and no operators")
         if not term.size:
             raise ArgumentError(
-                f"{term} has no size of its own: give it size=..., or put it into a mixed_layer that has one"
+                f"{term} has no size of its own: give it size=..., or put it into a mixed_layer that has a size"
             )
         if convolves and term.message.type != "conv":
             raise ArgumentError(f"{term} is beside {projections[0]}; either all or none must be conv_projections")
     sizes = [term.size for term in projections]
     layer = LayerBuilder(name, "concat2", size=sum(sizes), act=activation, extra=layer_attr, supports="DE")
     _add_terms(layer, projections, sizes)
-    # only a ParamAttr creates a bias here
+    # only a ParamAttr creates a bias of this layer
     _add_bias(layer, projections, bias_attr if isinstance(bias_attr, ParameterAttribute) else False)
     return layer.output([parent for term in projections for parent in term.parents], activation=activation)

@@ -18,7 +18,7 @@ from trainer.config.building.layer import LayerOutput, columns_of, message_of, t
 from trainer.config.language.maps.convolution import Filters, write_conv
 from trainer.config.language.maps.geometry import channels_of, initialise_filters, to_count, to_sizes
 
-# (columns of the input, columns of the result) -> (number of values, dims); 0 values mean no parameter
+# from (columns of the input, columns of the result) to (number of values, dims); 0 values: there is no parameter
 Shape = Callable[[int, int], tuple[int, list[int]]]
 
 
@@ -46,12 +46,9 @@ def _number(_rows: int, _columns: int) -> tuple[int, list[int]]:
 class ProjectionTerm:
     """A function of one layer, with or without a parameter.
 
-    Attributes:
-        origin: the input layer.
-        message: the projection's message, except its name and sizes.
-        size: columns of the result; 0 if the mixed layer determines it.
-        attr: the attributes of the parameter.
-        shape: the shape of the parameter.
+    Attributes: origin: the input layer. message: the message of the projection, without its name and sizes. size:
+        columns of the result; 0 if the mixed layer determines it. attr: the attributes of the parameter. shape: the
+        shape of the parameter.
     """
 
     origin: LayerOutput
@@ -75,7 +72,7 @@ class OperatorTerm:
 
     Attributes:
         origin: the input layers.
-        message: the operator's message, except indices and sizes.
+        message: the message of the operator, without indices and sizes.
         size: columns of the result.
     """
 
@@ -112,20 +109,20 @@ def full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) ->
 
 @helper("layers")
 def trans_full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) -> ProjectionTerm:
-    """Return x W^T; W can be the weight of another layer that uses it untransposed."""
+    """Return x W^T; W can be the weight of a layer that computes x W."""
     source = to_layer("input", input)
     return _projection("trans_fc", source, _wanted_size(size), param_attr, _transposed_matrix)
 
 
 @helper("layers")
 def table_projection(input: Any, size: int = 0, param_attr: Any = None) -> ProjectionTerm:
-    """Return the row of W that the input's id selects."""
+    """Return the row of W that the id of the input selects."""
     return _projection("table", to_layer("input", input), _wanted_size(size), param_attr, _matrix)
 
 
 @helper("layers")
 def identity_projection(input: Any, offset: int | None = None, size: int | None = None) -> ProjectionTerm:
-    """Return x; with an offset, the columns from there on, as many as the mixed layer has."""
+    """Return x; with an offset, return as many columns of x from the offset on as the mixed layer has."""
     source = to_layer("input", input)
     columns = columns_of(source)
     if offset is None:
@@ -189,8 +186,8 @@ def context_projection(
         input: a sequence.
         context_len: number of frames.
         context_start: the position of the first frame relative to the current frame; default: the window is centred.
-        padding_attr: False for zeros beyond the ends of a sequence; by default the padding is trained and begins with
-            zeros.
+        padding_attr: False: frames beyond the ends of a sequence are zeros; by default these frames are trained and
+            begin with zeros.
     """
     source = to_layer("input", input)
     length = to_size("context_len", context_len)
@@ -274,7 +271,7 @@ def conv_projection(
 
 @helper("layers")
 def dotmul_operator(a: Any = None, b: Any = None, scale: float = 1, x: Any = None, y: Any = None) -> OperatorTerm:
-    """Return scale a b, column by column; x and y are the old names of a and b."""
+    """Return scale times a times b, column by column; x and y are the old names of a and b."""
     sources = [to_layer("a", x if a is None else a), to_layer("b", y if b is None else b)]
     size = columns_of(sources[0])
     if columns_of(sources[1]) != size:
@@ -297,7 +294,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> OperatorTerm:
-    """Convolve each sample's map with filters that another layer computes, one row per sample."""
+    """Convolve the map of each sample with its own filters; a second layer computes the filters, a row for a sample."""
     sources = [to_layer("img", img), to_layer("filter", filter)]
     filters = _filters(
         sources[0],

@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences, and their single steps.
+"""Recurrent layers over sequences, and the layers of a single step.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Recurrent".
 """
@@ -43,7 +43,7 @@ def _part_of(argument: str, source: LayerOutput, parts: int, size: Any, name: st
     if size is not None:
         if to_size("size", size) != columns:
             raise wrong("size", size, f"it must be {columns}, the size of {argument} divided by {parts}")
-        logger.warning("%s: size is always that of the input divided by %d and need not be given", name, parts)
+        logger.warning("%s: size is always the size of the input divided by %d and need not be given", name, parts)
     return columns
 
 
@@ -84,9 +84,9 @@ def lstmemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Long short-term memory over sequences; the input holds the four projections: candidate, input, forget, output.
+    """Run an LSTM over sequences; the input holds four projections: candidate, input gate, forget gate, output gate.
 
-    The bias holds the biases of the four, and the three peepholes (input, forget, output).
+    The bias holds the biases of the four projections, and the three peepholes (input, forget, output).
     """
     source = to_layer("input", input)
     columns = _part_of("input", source, 4, size, name)
@@ -119,7 +119,7 @@ def grumemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Gated recurrent unit over sequences; the input holds the three projections: update, reset, candidate."""
+    """Run a GRU over sequences; the input holds three projections: update gate, reset gate, candidate."""
     source = to_layer("input", input)
     columns = _part_of("input", source, 3, size, name)
     activation = _inner_activation("act", act, _TANH)
@@ -149,9 +149,9 @@ def lstm_step_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a long short-term memory; get_output_layer(..., "state") is its cell.
+    """Compute one step of an LSTM; get_output_layer(..., "state") is its cell.
 
-    Its bias holds the peepholes.
+    The bias of the layer holds the peepholes.
     """
     inputs = [to_layer("input", input), to_layer("state", state)]
     columns = columns_of(inputs[1]) if size is None else to_size("size", size)
@@ -197,7 +197,7 @@ def gru_step_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit; `output_mem` is its output of the previous step."""
+    """Compute one step of a GRU; `output_mem` is its output of the previous step."""
     inputs = [to_layer("input", input), to_layer("output_mem", output_mem)]
     columns = _third_of(inputs[0], inputs[1], size)
     activation = to_activation("act", act, _TANH)
@@ -224,12 +224,12 @@ def gru_step_naive_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit made of mixed layers, so it supports dropout and error clipping."""
+    """Compute one step of a GRU with mixed layers, so that the step supports dropout and error clipping."""
     source, memory = to_layer("input", input), to_layer("output_mem", output_mem)
     columns = _third_of(source, memory, size)
     bias = to_bias(bias_attr, default=True)
     if bias is not None and bias.name is not None:
-        raise wrong("bias_attr", bias.name, "three layers would share it; leave out its name")
+        raise wrong("bias_attr", bias.name, "three layers would share this parameter; leave out its name")
 
     def part(what: str, offset: int, remembered: LayerOutput, activation: BaseActivation) -> LayerOutput:
         return mixed_layer(

@@ -34,7 +34,7 @@ def _build(
 
 
 def _only_attr(bias_attr: Any) -> ParameterAttribute | bool:
-    """Return the bias of the few functions that accept a ParamAttr only: for them True means no bias."""
+    """Return the bias for the few functions that accept only a ParamAttr; for these functions True means no bias."""
     return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -97,7 +97,7 @@ def last_seq(
     source = to_layer("input", input)
     if source.reverse:
         logger.warning(
-            "%s: the last row of %r, a layer that runs in reverse, has seen that row only; first_seq has seen all",
+            "%s: the last row of %r, a layer that runs in reverse, has seen that row only; first_seq has seen all rows",
             name,
             source.name,
         )
@@ -116,7 +116,7 @@ def first_seq(
     source = to_layer("input", input)
     if source.reverse is False:
         logger.warning(
-            "%s: the first row of %r, a recurrent layer, has seen that row only; last_seq has seen all",
+            "%s: the first row of %r, a recurrent layer, has seen that row only; last_seq has seen all rows",
             name,
             source.name,
         )
@@ -134,7 +134,7 @@ def expand_layer(
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row once per row of its sequence in `expand_as` (or each sequence once per sub-sequence)."""
+    """Repeat each row for every row of its sequence in `expand_as`, or each sequence for every sub-sequence."""
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
     layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.trans_type = to_level("expand_level", expand_level)
@@ -165,7 +165,7 @@ def seq_reshape_layer(
     layer_attr: Any = None,
     bias_attr: Any = None,
 ) -> LayerOutput:
-    """Give the values of each sequence another row length; `act` has no effect, as in the legacy."""
+    """Reshape the rows of each sequence to rows of `reshape_size` values; as in v0.10, `act` has no effect."""
     source = to_layer("input", input)
     to_activation("act", act)
     layer = _build(name, "seqreshape", [source], to_size("reshape_size", reshape_size), layer_attr, supports="DE")
@@ -177,7 +177,7 @@ def seq_reshape_layer(
 def sub_seq_layer(
     input: Any, offsets: Any, sizes: Any, act: Any = None, bias_attr: Any = None, name: str | None = None
 ) -> LayerOutput:
-    """Cut one piece out of each sequence, by its offset and size."""
+    """Cut one piece out of each sequence; layers give the offset and the size of the piece."""
     inputs = [to_layer("input", input), to_layer("offsets", offsets), to_layer("sizes", sizes)]
     activation = to_activation("act", act)
     layer = _build(name, "subseq", inputs, columns_of(inputs[0]), act=activation)
@@ -187,7 +187,7 @@ def sub_seq_layer(
 
 @helper("layers")
 def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None) -> LayerOutput:
-    """Cut pieces out of each sequence; the default of starts is the beginning, the default of ends is the end.
+    """Cut pieces out of each sequence. Without `starts` a piece begins at the start, without `ends` it ends at the end.
 
     outputs() visits the input only; if starts and ends are data layers, inputs() must name them.
     """
@@ -209,7 +209,7 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
 def sub_nested_seq_layer(
     input: Any, selected_indices: Any, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Keep the sub-sequences with these numbers; outputs() visits the input only."""
+    """Keep the sub-sequences whose numbers are selected_indices; outputs() visits the input only."""
     source = to_layer("input", input)
     inputs = [source, to_layer("selected_indices", selected_indices)]
     return _build(name, "sub_nested_seq", inputs, columns_of(source), layer_attr).output([source])
@@ -235,7 +235,7 @@ def row_conv_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Convolve each column with a trained kernel over this row and the next context_len - 1 rows."""
+    """Convolve each column with a trained kernel over the current row and the next context_len - 1 rows."""
     source = to_layer("input", input)
     length, size = to_size("context_len", context_len), columns_of(source)
     activation = to_activation("act", act)
@@ -247,7 +247,7 @@ def row_conv_layer(
 
 @public("layers")
 class BeamInput:
-    """One expansion of a beam: the scores of all candidates, the selected candidates, and the correct one."""
+    """One expansion of a beam: the scores of all candidates, the selected candidates, and the correct candidate."""
 
     def __init__(self, candidate_scores: Any, selected_candidates: Any, gold: Any):
         self.candidate_scores = to_layer("candidate_scores", candidate_scores)
@@ -259,7 +259,7 @@ class BeamInput:
 
 @helper("layers")
 def cross_entropy_over_beam(input: Any, name: str | None = None) -> LayerOutput:
-    """Cross entropy of the correct path among all paths of a beam search, one BeamInput per expansion."""
+    """Return the cross entropy of the correct path among all paths of a beam search; each expansion has a BeamInput."""
     beams = to_list(input)
     if not beams or not all(isinstance(beam, BeamInput) for beam in beams):
         raise wrong("input", input, "it must be a BeamInput or a list of them")

@@ -1,4 +1,4 @@
-"""Structured costs: chains of labels, alignments, and large numbers of classes.
+"""Structured costs: for chains of labels, for alignments, and for large numbers of classes.
 
 Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
 """
@@ -24,7 +24,7 @@ from trainer.config.language.layers.basic import weight_attrs
 
 
 def _add_transitions(layer: LayerBuilder, classes: int, param_attr: Any) -> None:
-    # row 0: start, row 1: end, further rows: from each class to each class
+    # row 0: scores of the first class; row 1: scores of the last class; further rows: from each class to each class
     layer.add_weight(0, classes * (classes + 2), [classes + 2, classes], to_parameter_attr("param_attr", param_attr))
 
 
@@ -48,7 +48,7 @@ def crf_layer(
     coeff: float = 1.0,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Negative log likelihood of a sequence of labels in a linear chain."""
+    """Return the negative log likelihood of a sequence of labels in a linear chain."""
     inputs = [to_layer("input", input), to_layer("label", label), *_optional_weight(weight)]
     classes = size_of(inputs[0]) if size is None else to_size("size", size)
     if inputs[0].size != classes or inputs[1].size != classes:
@@ -65,7 +65,7 @@ def crf_layer(
 def crf_decoding_layer(
     input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the best sequence of labels in a linear chain; with a label input, whether each label is wrong."""
+    """Return the best sequence of labels in a linear chain; with a label input, return whether each label is wrong."""
     inputs = [to_layer("input", input)]
     if label is not None:
         inputs.append(to_layer("label", label))
@@ -80,7 +80,7 @@ def _alignment(
     kind: str, input: Any, label: Any, size: int | None, name: str | None, norm_by_times: bool, layer_attr: Any
 ) -> tuple[LayerBuilder, list[LayerOutput]]:
     inputs = [to_layer("input", input), to_layer("label", label)]
-    classes = size_of(inputs[1]) + 1  # plus one for the blank
+    classes = size_of(inputs[1]) + 1  # the classes, and one more for the blank
     if size is not None and to_size("size", size) != classes:
         raise wrong("size", size, f"it must be {classes}, the label's and one for the blank")
     layer = LayerBuilder(to_text("name", name), kind, size=classes, extra=layer_attr)
@@ -99,7 +99,7 @@ def ctc_layer(
     norm_by_times: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Connectionist temporal classification; the last class is the blank."""
+    """Return the cost of connectionist temporal classification; the last class is the blank."""
     layer, inputs = _alignment("ctc", input, label, size, name, norm_by_times, layer_attr)
     return layer.output(inputs)
 
@@ -114,7 +114,7 @@ def warp_ctc_layer(
     norm_by_times: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Connectionist temporal classification of a linear layer; the blank is the class `blank`."""
+    """Return the cost of connectionist temporal classification of a linear layer; the blank is the class `blank`."""
     layer, inputs = _alignment("warp_ctc", input, label, size, name, norm_by_times, layer_attr)
     layer.message.blank = to_int("blank", blank)
     return layer.output(inputs)
@@ -134,7 +134,7 @@ def nce_layer(
     layer_attr: Any = None,
     act: Any = None,
 ) -> LayerOutput:
-    """Noise-contrastive estimation: the label against num_neg_samples random classes; act is sigmoid."""
+    """Return the cost of noise-contrastive estimation with num_neg_samples random classes; `act` is a sigmoid."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)
@@ -152,7 +152,7 @@ def nce_layer(
         layer.add_input(source)
     attrs = weight_attrs(param_attr, len(sources))
     for index, (source, attr) in enumerate(zip(sources, attrs, strict=True)):
-        if param_attr is None:  # in v0.10 these weights have no ParamAttr of their own
+        if param_attr is None:  # in v0.10 the weights of each input have no ParamAttr of their own
             attr.attr["plain_in_jobs"] = True
         layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)
@@ -169,7 +169,7 @@ def hsigmoid(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Hierarchical sigmoid: one decision per level of a binary tree of the classes."""
+    """Return the cost of a hierarchical sigmoid: one decision for each level of a binary tree of the classes."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)

@@ -1,4 +1,4 @@
-"""layer_support, a decorator of the legacy's layer functions that old scripts could import.
+"""layer_support, a decorator of the layer functions of v0.10 that old scripts could import.
 
 Source: legacy trainer_config_helpers/layers.py.
 """
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @public("layers")
 def layer_support(*attrs: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Raise an error for an ExtraAttr with attributes other than these and the device."""
+    """Raise an error for an ExtraAttr with attributes other than the given attributes and the device."""
     supported = {*attrs, "device"}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""The message part that describes a convolution; layers and projections share it.
+"""The part of the message that describes a convolution, for layers and projections.
 
 Source: legacy config_parser.py, parse_conv() and parse_conv3d().
 """
@@ -15,9 +15,9 @@ from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_o
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters of a convolution; tuples are (x, y) or (x, y, z).
+    """The filters of a convolution; a tuple is (x, y) or (x, y, z).
 
-    Attributes: dilation: None if the message does not contain it.
+    Attributes: dilation: A value is None if the message does not contain it.
     """
 
     number: int
@@ -60,7 +60,7 @@ def write_conv(message: ModelConfig_pb2.ConvConfig, source: LayerOutput, filters
     message.channels = filters.channels
     message.groups = filters.groups
     message.filter_channels = filters.filter_channels
-    message.caffe_mode = True  # windows that extend past the end do not count
+    message.caffe_mode = True  # windows that extend past the end are left out
     dilation = filters.dilation or (1,) * len(filters.size)
     output_keys = ("output_x", "output_y", "output_z")
     for axis, suffix in enumerate(_SUFFIXES[: len(filters.size)]):

@@ -1,4 +1,4 @@
-"""Layers of object detection: prior boxes, their loss, the detected boxes, and pooling of regions.
+"""Layers for object detection: prior boxes, the loss, detected boxes, and pooling of regions.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 6, "Image".
 """
@@ -23,15 +23,14 @@ def priorbox_layer(
     max_size: Any = (),
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the prior boxes of each pixel of a map and their variances; they depend on the sizes of maps only.
+    """Return the prior boxes of each pixel of a map, and their variances; the result depends only on the sizes of maps.
 
     Args:
         input: the map.
         image: the data layer of the images, which must have height and width.
         aspect_ratio: aspect ratios of the boxes besides 1; each ratio is also used inverted.
         variance: four numbers.
-        min_size: sizes of boxes in pixels of the image.
-        max_size: further sizes.
+        min_size: sizes of boxes in pixels of the image. max_size: further sizes of boxes.
     """
     source, picture = to_layer("input", input), to_layer("image", image)
     if picture.layer_type != "data" or not picture.width or not picture.height:
@@ -73,7 +72,7 @@ def multibox_loss_layer(
     background_id: int = 0,
     name: str | None = None,
 ) -> LayerOutput:
-    """Cost of predicted boxes and classes against the true ones."""
+    """Return the cost of predicted boxes and classes against the true boxes and classes."""
     predictions = _predictions(input_loc, input_conf)
     inputs = [to_layer("priorbox", priorbox), to_layer("label", label), *predictions]
     layer = LayerBuilder(to_text("name", name), "multibox_loss", size=1)

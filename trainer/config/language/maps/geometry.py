@@ -1,4 +1,4 @@
-"""Sizes of maps: the channels, height and width of a layer's columns, and the sizes after convolution.
+"""The sizes of maps: the channels, height and width of the columns of a layer, and the sizes after a convolution.
 
 Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the specification's section 4.7.
 """
@@ -27,20 +27,17 @@ def to_count(argument: str, value: Any) -> int:
 
 
 def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tuple[int, ...]:
-    """Return one number per dimension, x first, from a list or from a number and the `_y` and `_z` arguments.
+    """Return a number for each dimension, x first. The user gives a list, or a number and the `_y` and `_z` arguments.
 
-    Args:
-        argument: its name.
-        value: a number, or a list of as many numbers as there are dimensions.
-        others: the numbers of the further dimensions; None means the number of x.
-        zero: whether 0 is allowed.
+    Args: argument: the name of the argument. value: a number, or a list with a number for each dimension. others: the
+        numbers of the further dimensions; None: the number of x. zero: whether 0 is allowed.
     """
     check = to_count if zero else to_size
     if is_list(value):
         if len(value) != len(others) + 1:
             raise wrong(argument, value, f"it must be a number or a list of {len(others) + 1} numbers")
         value, *others_of_list = value
-        # the list is used if the further arguments are not given
+        # the list is used if the `_y` and `_z` arguments are not given
         others = tuple(b if a is None else a for a, b in zip(others, others_of_list, strict=True))
     first = check(argument, value)
     return (
@@ -64,17 +61,17 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     """Return (width, height) of a layer's maps.
 
-    If the layer has none, in a job v0.10's height and width of the previous layers apply if they fit; else maps are
-    square.
+    If the layer has no height and width, in a job the height and width of previous layers apply if they fit, as in
+    v0.10; else maps are square.
 
-    Raises: ArgumentError: if width times height does not equal the layer's pixels.
+    Raises: ArgumentError: width times height is not the number of pixels of the layer.
     """
     message = message_of(layer)
     pixels = columns_of(layer) // channels
     known = int(message.height), int(message.width)
     if current().has_data and not any(known) and message.type != "data":
         handed_on = handed_on_maps(current().model).get(message.name, known)
-        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 failed if they did not fit
+        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 failed if height and width did not fit
     width = known[1] or math.isqrt(pixels)
     height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
@@ -88,7 +85,7 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
 def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
     """Return (width, height, depth) of a layer's volumes.
 
-    Raises: ArgumentError: if the layer has none, or they do not match its size.
+    Raises: ArgumentError: the layer has no width, height and depth, or they do not fit its size.
     """
     message = message_of(layer)
     width, height, depth = int(message.width), int(message.height), int(message.depth)
@@ -103,7 +100,7 @@ def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
 def whole_map(source: LayerOutput) -> tuple[int, int, int]:
     """Return (channels, width, height) of a layer with a height and a width.
 
-    Raises: ArgumentError: if the layer has none.
+    Raises: ArgumentError: the layer has no height and width.
     """
     width, height = source.width, source.height
     if not width or not height:
@@ -117,7 +114,7 @@ def whole_map(source: LayerOutput) -> tuple[int, int, int]:
 
 
 def write_image(message: ModelConfig_pb2.ImageConfig, source: LayerOutput, channels: int) -> tuple[int, int]:
-    """Fill the message of an input's maps and return (width, height)."""
+    """Fill the message that describes the maps of an input, and return (width, height)."""
     message.channels = channels
     message.img_size, message.img_size_y = map_of(source, channels)
     return message.img_size, message.img_size_y
@@ -128,14 +125,13 @@ def shrink(
 ) -> int:
     """Return the number of windows in a line of `size` pixels.
 
-    Args:
-        argument: the name of the window's argument, for the error.
-        ceil: whether the last window may extend past the end, which is the default for pooling.
+    Args: argument: the name of the user's argument for the window, for the error. ceil: whether the last window may
+        extend past the end, which is the default for pooling.
     """
     room = 2 * padding + size - ((window - 1) * dilation + 1)
     result = 1 + (-(-room // stride) if ceil else room // stride)
     if result <= 0:
-        raise wrong(argument, window, f"such a window does not fit into {size} pixels with padding {padding}")
+        raise wrong(argument, window, f"a window of this size does not fit into {size} pixels with padding {padding}")
     return result
 
 
@@ -143,14 +139,14 @@ def grow(argument: str, window: int, size: int, padding: int, stride: int, *, di
     """Return the length of a line that a transposed convolution produces from `size` pixels."""
     result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
     if result <= 0:
-        raise wrong(argument, window, f"transposed on {size} pixels with padding {padding} nothing is left")
+        raise wrong(argument, window, f"transposed, {size} pixels with padding {padding} become no pixels")
     return result
 
 
 def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int) -> ParameterAttribute:
     """Replace the "smart" initialisation by normal(0, sqrt(2 / (filter_size^2 channels))).
 
-    The user's object is changed, as in the legacy: if several convolutions share it, the first decides.
+    The user's object is changed, as in v0.10: if several convolutions share it, the first convolution decides.
     """
     if attr.attr.get("initial_smart"):
         attr.attr.update(
@@ -163,7 +159,7 @@ def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int
 
 
 def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_told: bool = True) -> None:
-    """Write a layer's size and map, and log them."""
+    """Write the size and the map of a layer into the message, and log them."""
     layer.set_size(channels * height * width)
     layer.message.height, layer.message.width = height, width
     if is_told:
@@ -171,7 +167,7 @@ def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_t
 
 
 def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, depth: int) -> None:
-    """Write a layer's size and volume, and log them."""
+    """Write the size and the volume of a layer into the message, and log them."""
     layer.set_size(channels * depth * height * width)
     layer.message.height, layer.message.width, layer.message.depth = height, width, depth
     _tell(layer, f"c = {channels}, d = {depth}, h = {height}, w = {width}")

@@ -42,17 +42,17 @@ from trainer.config.language.poolings import (
 
 
 def is_asked(argument: str) -> bool:
-    """Return whether config_args set this switch, as `use_gpu=1` does."""
+    """Return whether config_args set a switch, as `use_gpu=1` does."""
     return current().args.get(argument, "0") not in ("", "0", "False")
 
 
 def runs_on_gpu(layer: LayerBuilder) -> bool:
-    """Return whether the layer gets the type that the legacy used on a GPU."""
+    """Return whether the layer gets the type that v0.10 used on a GPU."""
     return is_asked("use_gpu") and (not is_asked("parallel_nn") or layer.message.device > -1)
 
 
 def _conv_kind(trans: bool, layer_type: str | None) -> str:
-    """Return the type of a convolution's LayerOutput; the message contains the implementation."""
+    """Return the type of the LayerOutput of a convolution; the type in the message names the implementation."""
     suffix = "convt" if trans else "conv"
     if layer_type is None:
         return suffix
@@ -160,7 +160,7 @@ def img_conv3d_layer(
         raise wrong("layer_type", layer_type, f"with trans={trans} it must be {kind}")
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
     width, height, depth = _add_filters(layer, source, filters, param_attr)
-    # the legacy's last version wrote a number of weights that is correct only for as many channels as filters
+    # the last version of PaddlePaddle wrote a number of weights that is correct only for as many channels as filters
     if filters.transposed:
         parameter = layer.parse.parameters[layer.message.inputs[0].input_parameter_name]
         values = math.prod(filters.size) * filters.filter_channels * filters.channels
@@ -174,7 +174,7 @@ _POOLINGS = (MaxPooling, AvgPooling, MaxWithMaskPooling, CudnnMaxPooling, CudnnA
 
 
 def pool_name(pool_type: Any, kinds: tuple[type[BasePoolingType], ...] = _POOLINGS) -> str:
-    """Return the name of a pooling of maps in the message; the default is MaxPooling. Subclasses are errors."""
+    """Return the name that a pooling of maps has in the message; the default is MaxPooling. Subclasses are errors."""
     pooling = MaxPooling() if pool_type is None else pool_type
     if type(pooling) not in kinds:
         raise wrong("pool_type", pool_type, f"it must be one of {', '.join(f'{kind.__name__}()' for kind in kinds)}")
@@ -218,7 +218,7 @@ def img_pool_layer(
     ceil_mode: bool = True,
     exclude_mode: bool | None = None,
 ) -> LayerOutput:
-    """Reduce each window to one pixel, by default its maximum.
+    """Reduce each window to one pixel, by default to its maximum.
 
     Args:
         ceil_mode: whether the last window may extend past the end.
@@ -262,7 +262,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Reduce each window of a volume to one value, by default its maximum; lists are (x, y, z), padding (x, -, y)."""
+    """Reduce each window of a volume to one value, by default its maximum; lists are (x, y, z), but padding (x, -, y)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
@@ -272,7 +272,7 @@ def img_pool3d_layer(
     if is_list(padding):
         if len(padding) != 3:
             raise wrong("padding", padding, "it must be a number or a list of 3 numbers")
-        padding, _unread, padding_y = padding  # as in the legacy: y is the third number, and z takes the number of x
+        padding, _unread, padding_y = padding  # as in v0.10, y is the third number, and z takes the number of x
     width, height, depth = _write_pool(
         message,
         volume_of(source, channels),
@@ -345,7 +345,7 @@ def block_expand_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Turn a map into a sequence of its blocks; their number is known at run time."""
+    """Turn a map into the sequence of its blocks; the number of blocks is known at run time."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     block = to_size("block_x", block_x), to_size("block_y", block_y)
@@ -371,7 +371,7 @@ def upsample_layer(
     pad_out_y: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Put each pixel at the place of its window's maximum; the second input, a pooling with a mask, has the places."""
+    """Put each pixel at the place of the maximum of its window, which the mask of the second input holds."""
     if not is_list(input) or len(input) != 2:
         raise wrong("input", input, "it must be the layer to be enlarged and the img_pool_layer with its mask")
     source, mask = (to_layer("input", item) for item in input)

@@ -60,7 +60,7 @@ def batch_norm_layer(
     Args:
         moving_average_fraction: the weight of the old value in the moving mean and variance, which tests use.
         use_global_stats: whether the moving statistics are used; by default in tests only.
-        mean_var_names: names of their parameters.
+        mean_var_names: names of the parameters of the moving statistics.
     """
     source = to_layer("input", input)
     channels = source.num_filters if num_channels is None else to_size("num_channels", num_channels)
@@ -109,16 +109,16 @@ def _set_normalised_shape(layer: LayerBuilder, channels: int, image: Any) -> Non
 def _add_statistics(
     layer: LayerBuilder, source: LayerOutput, channels: int, scale: ParameterAttribute, names: Any
 ) -> None:
-    """Add the scale, and the moving mean and variance as the weights of two more inputs, which are the same layer."""
+    """Add the scale, and two more inputs whose weights are the moving mean and variance; all inputs are one layer."""
     moving = [None, None] if names is None else to_list(names)
     if len(moving) != 2:
-        raise wrong("mean_var_names", names, "it must be two names, of the mean and of the variance")
+        raise wrong("mean_var_names", names, "it must be two names, one for the mean and one for the variance")
     layer.add_weight(0, channels, [], scale)
     for index, name in enumerate(moving, start=1):
         layer.add_input(source)
         attr = ParameterAttribute(name=name, initial_std=0.0, initial_mean=0.0)
-        attr.attr["is_static"] = True  # as in a raw layer, so that its initial values count
-        # the threads of a trainer share them, but each GPU had its own
+        attr.attr["is_static"] = True  # as in a layer of the raw form (v1), so that its initial values have an effect
+        # the threads of a trainer share the moving statistics; in v0.10 each GPU had its own
         layer.add_weight(index, channels, [1, channels], attr, is_shared=not is_asked("use_gpu"))
 
 
@@ -162,7 +162,7 @@ def img_cmrnorm_layer(
 
 @helper("layers", prefix="cross_channel_norm")
 def cross_channel_norm_layer(input: Any, name: str | None = None, param_attr: Any = None) -> LayerOutput:
-    """Divide each pixel's channels by their length, then multiply each channel by a trained number."""
+    """Divide the channels of each pixel by their Euclidean norm, then multiply each channel by a trained number."""
     source = to_layer("input", input)
     channels = channels_of(source, None)
     if param_attr is None:
@@ -233,11 +233,11 @@ def crop_layer(
     Args:
         offset: the first position, one number per dimension from `axis` on.
         axis: the first dimension to crop: 0 batch, 1 channels, 2 height, 3 width.
-        shape: the result's shape, all four dimensions; not needed with two inputs.
+        shape: the four dimensions of the result; not needed with two inputs.
     """
     inputs = to_layers("input", input)
     if len(inputs) > 2:
-        raise wrong("input", input, "it must be one layer, or two, the second giving the shape")
+        raise wrong("input", input, "it must be one layer, or two layers; the second layer gives the shape")
     channels, width, height = whole_map(inputs[0])
     layer = LayerBuilder(to_text("name", name), "crop", extra=layer_attr)
     for source in inputs:
@@ -280,7 +280,7 @@ def prelu_layer(
     size = columns_of(source)
     if channel_shared is not None:
         if not source.height or not source.width:
-            raise wrong("channel_shared", channel_shared, f"{source.name!r} must have height and width for that")
+            raise wrong("channel_shared", channel_shared, f"it needs height and width of {source.name!r}")
         partial_sum = source.height * source.width * (channels if channel_shared else 1)
     if size % to_size("partial_sum", partial_sum):
         raise wrong("partial_sum", partial_sum, f"it must divide {size}, the size of {source.name!r}")
@@ -296,7 +296,7 @@ def prelu_layer(
 
 @helper("layers", prefix="scale_sub_region")
 def scale_sub_region_layer(input: Any, indices: Any, value: float, name: str | None = None) -> LayerOutput:
-    """Multiply a box of each sample's maps by a number; another layer has the box's six indices in the sample's row."""
+    """Multiply a box in the maps of each sample by a number; a second layer has the six indices of the box."""
     source, box = to_layer("input", input), to_layer("indices", indices)
     if columns_of(box) != 6:
         raise wrong("indices", indices, "its size must be 6: first and last channel, row and column, from 1")
@@ -312,7 +312,7 @@ def scale_sub_region_layer(input: Any, indices: Any, value: float, name: str | N
 
 @helper("layers")
 def rotate_layer(input: Any, height: int, width: int, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Rotate each map by 90 degrees clockwise; height and width are those of the input."""
+    """Rotate each map by 90 degrees clockwise; height and width are the height and width of the input."""
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "rotate", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)
@@ -324,9 +324,9 @@ def rotate_layer(input: Any, height: int, width: int, name: str | None = None, l
 def switch_order_layer(
     input: Any, name: str | None = None, reshape_axis: int | None = None, act: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Put the channels last; the first reshape_axis of the dimensions batch, height, width, channel form the rows.
+    """Put the channels last; of batch, height, width and channel, the first reshape_axis dimensions form the rows.
 
-    The legacy's function always failed; this function does what the legacy documented.
+    The function of v0.10 always failed; this function does what the documentation of v0.10 says.
     """
     source = to_layer("input", input)
     rows = to_size("reshape_axis", reshape_axis)

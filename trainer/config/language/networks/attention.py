@@ -46,7 +46,7 @@ def simple_attention(
     weight_act: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the sum of encoded_sequence's rows, weighted by their match with the decoder's state (Bahdanau)."""
+    """Return the sum of the rows of encoded_sequence, weighted by their match with the decoder's state (Bahdanau)."""
     sequence, projected = to_layer("encoded_sequence", encoded_sequence), to_layer("encoded_proj", encoded_proj)
     state = to_layer("decoder_state", decoder_state)
     if projected.size != state.size:
@@ -74,7 +74,7 @@ def dot_product_attention(
     softmax_param_attr: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the sum of attended_sequence's rows, weighted by the products of encoded_sequence and a state."""
+    """Return the sum of the rows of attended_sequence; the weights are products of encoded_sequence and a state."""
     encoded, state = to_layer("encoded_sequence", encoded_sequence), to_layer("transformed_state", transformed_state)
     attended = to_layer("attended_sequence", attended_sequence)
     if state.size != encoded.size:
@@ -100,7 +100,7 @@ def multi_head_attention(
     softmax_param_attr: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Attend head_num times to parts of the projected keys and values, and put the results side by side."""
+    """Apply attention to head_num parts of the projected keys and values, and put the results side by side."""
     if attention_type not in (_DOT_PRODUCT, _ADDITIVE):
         raise wrong("attention_type", attention_type, f"it must be {_DOT_PRODUCT!r} or {_ADDITIVE!r}")
     heads = to_size("head_num", head_num)

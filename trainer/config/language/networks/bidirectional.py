@@ -26,7 +26,7 @@ def _join_directions(
     concat_attr: Any,
     concat_act: Any,
 ) -> LayerOutput:
-    """Put both directions side by side: their sequences, or from each direction the row at the end of its run."""
+    """Put the results of both directions side by side: the whole sequences, or the final row of each direction."""
     ends = [forward, backward]
     if not return_seq:
         ends = [

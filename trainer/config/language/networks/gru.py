@@ -34,7 +34,7 @@ def gru_unit(
     gru_layer_attr: Any = None,
     naive: bool = False,
 ) -> LayerOutput:
-    """One step of a gated recurrent unit inside a recurrent group; the input holds the three projections."""
+    """Compute one step of a GRU inside a recurrent group; the input holds the three projections."""
     source = to_layer("input", input)
     columns = columns_of_part(source, 3, size)
     last_output = memory(name=name, size=columns, boot_layer=memory_boot)
@@ -124,7 +124,7 @@ def simple_gru2(
     mixed_layer_attr: Any = None,
     gru_cell_attr: Any = None,
 ) -> LayerOutput:
-    """Project the input and run a gated recurrent unit over it, as one layer (faster than simple_gru)."""
+    """Project the input and run a gated recurrent unit over it, as one layer, which is faster than simple_gru."""
     projected = _project(input, size, name, mixed_param_attr, mixed_bias_attr, mixed_layer_attr)
     return grumemory(
         name=name,

@@ -20,7 +20,10 @@ from trainer.config.language.poolings import MaxPooling
 
 
 def _convolve(given: Mapping[str, Any], act: Any, bias_attr: Any, param_attr: Any) -> LayerOutput:
-    """Return the convolution described by the arguments of a network. Args: given: the arguments, by name."""
+    """Return the convolution described by the arguments of a network.
+
+    Args: given: the arguments of the network, by name.
+    """
     return img_conv_layer(
         name=f"{given['name']}_conv",
         input=given["input"],
@@ -115,7 +118,7 @@ def img_conv_bn_pool(
 
 
 def _one_each(argument: str, value: Any, count: int) -> list[Any]:
-    """Return one item per convolution: the user's list, or the user's single value repeated."""
+    """Return an item for each convolution: the user's list, or the user's single value repeated."""
     if not is_list(value):
         return [value] * count
     if len(value) != count:
@@ -123,7 +126,7 @@ def _one_each(argument: str, value: Any, count: int) -> list[Any]:
     return list(value)
 
 
-_LEAST_DROP_RATE = 1e-5  # the legacy ignored smaller rates
+_LEAST_DROP_RATE = 1e-5  # v0.10 ignored smaller rates
 
 
 @helper("networks")

@@ -70,7 +70,7 @@ def test_a_list_that_cannot_be_written_is_a_matter_of_the_volume(parse_text, con
         ),
         ("define_py_data_sources2('l', None, ['m'], 'o')", "must have two items"),
         ("define_py_data_sources2('l', None, 3, 'o')", "module is 3; it must be a text"),
-        ("define_py_data_sources2('l', None, 'm', 'o', args=lambda: 1)", "it must be something that pickles"),
+        ("define_py_data_sources2('l', None, 'm', 'o', args=lambda: 1)", "it must be something that can be pickled"),
         ("define_py_data_sources2('l', None, 'm')", "missing a required argument: 'obj'"),
     ],
     ids=str,

@@ -275,7 +275,7 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
         ("recurrent_group(lambda x: memory(None, 3), data_layer('x', 3))", r"has no name and no set_input\(\)"),
         (
             "recurrent_group(lambda x: [memory('a', 3), fc_layer(x, 2, name='a')][1], data_layer('x', 3), name='g')",
-            r"memory 'a\+delay1@g' has size 3; the layer it remembers has size 2",
+            r"memory 'a\+delay1@g' has size 3; the layer that it remembers has size 2",
         ),
         ("recurrent_group(lambda x: 3, data_layer('x', 3))", "step is 3; the step function must return a layer"),
         ("recurrent_group(lambda x: x, [3])", "input is 3; it must be layers, SubsequenceInputs and StaticInputs"),

@@ -241,7 +241,7 @@ fc_layer(x, 1)""")
         ("gru_step_layer(data_layer('y', 6), data_layer('s', 3))", "its size must be 2, a third of the input's"),
         (
             "gru_step_naive_layer(data_layer('y', 6), data_layer('s', 2), bias_attr=ParamAttr(name='b'))",
-            "three layers would share it",
+            "three layers would share this parameter",
         ),
         ("get_output_layer(x, 'state')", "arg_name is 'state'; 'x' has the outputs default"),
         ("simple_attention(x, x, data_layer('s', 3))", "decoder_state is .*; its size must be 4"),
