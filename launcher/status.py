@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from launcher.control.job_record import read_record
 from launcher.errors import ApiError
 from launcher.failures import describe_age, describe_attempts, first_failure, read_errors
 from launcher.programs.process import run_bounded
+from launcher.programs.stalls import describe_stalls
 from launcher.settings import LauncherConfig
 from launcher.text import END_OF_TIME, JsonObject, as_row, list_some, number_of, parse_json
 from launcher.volume import read_json
@@ -130,7 +132,7 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
     """
     record, progress = read_record(output), read_json(output / "progress.json")
     errors = read_errors(output, "error.json*")
-    lines = []
+    lines, state = [], AttemptState.RUNNING
     if record:
         state = state_of(record, record.failure or first_failure(errors, record.name), progress)
         ended = ENDED.get(state, "")
@@ -158,6 +160,9 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
             f"slowest: trainer {slowest.get('trainer')} on {slowest.get('host')}, "
             f"busy for {slowest.get('busy_seconds')} s where the mean of all is {slowest.get('mean_busy_seconds')} s"
         )
+    if not is_killed and (record is None or state in (AttemptState.RUNNING, AttemptState.FORMING)):
+        told = {number: one for number, one in read_trainers(output).items() if not is_stale(one, record)}
+        lines += describe_stalls(output, told, record, time.time())
     failed = describe_attempts(output, record, is_over=False) if record and (errors or len(record.attempts) > 1) else []
     return [*lines, *(f"  {line}" for line in failed)]
 

@@ -249,7 +249,10 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return this trainer's own progress; `time` is the present time, the rest comes from the snapshot."""
+        """Return this trainer's own progress: time, phase and idle seconds of now, and the rest from the snapshot.
+
+        A trainer that waits writes a progress.json, too, so that `paddle status` can say since when and in which phase.
+        """
         target = self._target or OutputTarget(Path(), None, 0)
         return {
             "time": round(time.time(), 3),
@@ -261,6 +264,8 @@ class Reporter:
             "samples_per_second": round(snapshot.place.samples_per_second, 3),
             "usage": snapshot.spent.describe(),
             "last_pass": snapshot.last_pass,
+            "phase": self.breakdown.phase,
+            "idle_seconds": round(self.breakdown.idle_seconds, 1),
         }
 
     def _trainers(self, snapshot: Snapshot) -> dict[str, Record]:

@@ -39,7 +39,7 @@ class TimeBreakdown:
         batches: the same in batches.  passes: number of finished passes.
 
     Args: clock: seconds, monotonic.
-    Thread safety: one thread changes it; other threads may call `phase` and `spent`.
+    Thread safety: one thread changes it; other threads may call `phase`, `idle_seconds` and `spent`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,7 +49,7 @@ class TimeBreakdown:
 
     def begin(self) -> None:
         """Measure the time from now on."""
-        self._began = self._clock()
+        self._began = self._counted = self._clock()
         # the phase, its start, and the seconds of each completed phase
         self._state = (OTHER, self._began, dict.fromkeys((DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER), 0.0))
 
@@ -57,6 +57,11 @@ class TimeBreakdown:
     def phase(self) -> str:
         """The present phase."""
         return self._state[0]
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the newest batch was counted, or since training began."""
+        return self._clock() - self._counted
 
     def switch(self, phase: str) -> str:
         """Begin another phase, and return the previous one."""
@@ -70,6 +75,7 @@ class TimeBreakdown:
         self.batch = batch
         self.batches += 1
         self.samples += samples
+        self._counted = self._clock()
 
     def spent(self) -> Spent:
         """Return the totals until now."""

@@ -122,6 +122,20 @@ def test_another_trainer_writes_its_own_progress_only(tmp_path):
     assert read_trainers(tmp_path, "1.ab") == {}
 
 
+def test_a_trainer_that_waits_reports_since_when_and_in_which_phase(tmp_path):
+    """Its progress.json was renewed every 5 s, and nothing in it told a job that hangs from one that trains."""
+    clock = Clock()
+    (tmp_path / "node_1").mkdir()
+    target = find_target("elsewhere", 1, {"PADDLE_OUTPUT": str(tmp_path), "PADDLE_ATTEMPT": "2.ab"})
+    reporter = Reporter(target, passes=4, clock=clock)
+    run(reporter)
+    reporter.breakdown.switch(time_breakdown.EXCHANGE)
+    clock.now += 100.0
+    reporter.end(75, "trainer 2 is lost")
+    told = read_trainers(tmp_path, "2.ab")["1"]
+    assert (told["phase"], told["idle_seconds"]) == ("exchange", 100.0)
+
+
 def test_nothing_is_written_where_nobody_would_look():
     assert find_target("out", 1, {}) is None
     run(Reporter(None))

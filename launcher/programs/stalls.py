@@ -1,0 +1,159 @@
+"""The trainers of a job that make no batch: since when, and what each one waits for.
+
+The sources are each trainer's progress.json, which it writes every few seconds also while it waits, and the end of its
+train.log. A trainer that writes neither is silent: its process is frozen, or its pod is gone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from launcher.attempts import JobRecord
+from launcher.programs.process import read_tail
+from launcher.text import JsonObject, is_time, list_some, number_of
+from launcher.variables import MOST_TRAINERS
+
+STALL_S = 30.0  # seconds without a batch after which a trainer is named; every wait has logged its reason by then
+SILENCE_S = 60.0  # seconds without a progress.json after which a trainer is silent; it writes one every 5 s
+MOST_READ = 8  # trainers whose logs are read: on a sick volume each of them takes 5 s
+MOST_SHOWN = 5  # trainers with a line of their own
+MOST_TEXT = 400  # characters of a log line
+LAST_LINES = 3  # lines at the end of a log that are searched for a wait
+PHASES = {
+    "data": "waits for its data",
+    "compute": "computes",
+    "exchange": "waits for servers or other trainers",
+    "test": "tests",
+    "save": "saves",
+}
+_GLOG = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\s]+\] (.*)")
+_WAIT = re.compile(r"has waited \d+ s |waiting for |waits for ")
+_TRAINERS = re.compile(r"\btrainers? (\d{1,9}(?:, \d{1,9})*)")
+
+
+class Stall(NamedTuple):
+    """A trainer that makes no batch.
+
+    Attributes: number: its id.  host: its pod, or "".  idle_s: seconds since its last batch, None if it has not begun.
+        silent_s: seconds since its last report; None: it still reports.  reason: what it waits for, or "".
+    """
+
+    number: int
+    host: str
+    idle_s: float | None
+    silent_s: float | None = None
+    reason: str = ""
+
+    @property
+    def waits_for(self) -> frozenset[int]:
+        """The ids of the trainers that its reason names."""
+        _, _, named = self.reason.partition(" waits for ")
+        return frozenset(int(one) for found in _TRAINERS.findall(named) for one in found.split(", ")) - {self.number}
+
+    def __str__(self) -> str:
+        """Return the line for users."""
+        place = f"trainer {self.number}" + (f" on {self.host}" if self.host else "")
+        if self.silent_s is not None:
+            return f"{place} is silent: it has reported nothing for {_spell(self.silent_s)}; it is frozen or gone"
+        since = "has not begun to train" if self.idle_s is None else f"makes no batch for {_spell(self.idle_s)}"
+        return f"{place} {since}: {self.reason or 'its log does not say why'}"
+
+
+def describe_stalls(
+    output: Path, trainers: Mapping[str, JsonObject], record: JobRecord | None, now: float
+) -> list[str]:
+    """Return lines about the trainers that make no batch; none if all make batches.
+
+    Args: trainers: progress.json of each trainer of the newest attempt.  now: seconds since the epoch.
+    """
+    places = [str(pod.get("place") or "") for pod in record.pods] if record else []
+    stalls = find_stalls(trainers, record.gradient_num if record else 0, places, now)
+    if not stalls:
+        return []
+    known = {one.number: explain(output, one) for one in stalls[:MOST_READ]}
+    for number in sorted(find_culprits(known.values()))[:MOST_READ]:  # a culprit may come after the trainers read
+        known.update({one.number: explain(output, one) for one in stalls if one.number == number})
+    culprits = find_culprits(known.values())
+    head = f"{_name(one.number for one in stalls)} of {max(len(trainers), record.gradient_num if record else 0)}"
+    lines = [f"no batch: {head} make{'s' if len(stalls) == 1 else ''} none" + _point_to(culprits)]
+    shown = sorted(known.values(), key=lambda one: (one.number not in culprits, one.silent_s is None, one.number))
+    lines += [f"  {one}" for one in shown[:MOST_SHOWN]]
+    if len(stalls) > MOST_SHOWN:
+        lines.append(f"  and {len(stalls) - MOST_SHOWN} more: the end of {output}/node_<id>/train.log says why")
+    return lines
+
+
+def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
+    """Return the trainers without a batch for STALL_S, silent ones, and those of `count` that have not begun.
+
+    Args: places: names of the pods by trainer id.
+    """
+    found = []
+    for number in range(min(count, MOST_TRAINERS)):
+        if str(number) not in trainers:
+            found.append(Stall(number, places[number] if number < len(places) else "", None))
+    for name, told in trainers.items():
+        if told.get("status") != "training" or not re.fullmatch("[0-9]{1,9}", name):
+            continue
+        idle_s, age_s = number_of(told.get("idle_seconds")), now - told["time"] if is_time(told.get("time")) else 0.0
+        host, reason = str(told.get("host") or ""), PHASES.get(str(told.get("phase")), "")
+        if age_s >= SILENCE_S:
+            found.append(Stall(int(name), host, idle_s, age_s))
+        elif idle_s is not None and idle_s >= STALL_S:
+            found.append(Stall(int(name), host, idle_s, None, reason))
+    return sorted(found, key=lambda one: one.number)
+
+
+def explain(output: Path, stall: Stall) -> Stall:
+    """Return a stall with the reason that the end of the trainer's log gives."""
+    if stall.silent_s is not None:
+        return stall
+    log = output / f"node_{stall.number}" / "train.log"
+    if stall.idle_s is None and not _is_of_attempt(log, output / "job.json"):
+        return stall._replace(reason="its launcher has not started it; see the line `waiting:` in the pod's log")
+    lines = [line for line in read_tail(log).splitlines() if line.strip()][-LAST_LINES:]
+    messages = [match[1] for line in lines if (match := _GLOG.search(line))]
+    waits = [message for message in messages if _WAIT.search(message)]
+    if waits:
+        return stall._replace(reason=shorten_text(waits[-1]))
+    if messages and not stall.reason:
+        return stall._replace(reason=f"its log ends with: {shorten_text(messages[-1])}")
+    return stall
+
+
+def find_culprits(stalls: Iterable[Stall]) -> set[int]:
+    """Return the trainers that others wait for and that wait for no other trainer."""
+    waits = {one.number: one.waits_for for one in stalls}
+    named = {number for numbers in waits.values() for number in numbers}
+    return {number for number in named if not waits.get(number)}
+
+
+def shorten_text(text: str) -> str:
+    """Return at most MOST_TEXT characters of a text."""
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
+
+
+def _is_of_attempt(log: Path, record: Path) -> bool:
+    """Return whether a log was written after the attempt began; an earlier attempt's log may still have its name."""
+    try:
+        return log.stat().st_mtime >= record.stat().st_mtime
+    except OSError:
+        return False
+
+
+def _point_to(culprits: Iterable[int]) -> str:
+    found = sorted(culprits)
+    return f"; look at {_name(found)} first, which the others wait for" if found else ""
+
+
+def _name(numbers: Iterable[int]) -> str:
+    found = [str(number) for number in numbers]
+    return f"trainer{'s' * (len(found) > 1)} {list_some(found, ', ')}"
+
+
+def _spell(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=max(0, round(seconds))))

@@ -1,0 +1,168 @@
+"""What `paddle status` says of a job that hangs: which trainers make no batch, since when, and what they wait for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.attempts import JobRecord
+from launcher.control.job_record import write_record
+from paddle.utils import status
+
+GLOG = "I1120 10:59:13.169946  1191 fan_out.py:142] "
+PUSHES = "has waited 240 s to push batch 17 of pass 0: pserver 10.0.0.7:7164 waits for trainer"
+RECORD = JobRecord("job", 10, False, 1, ["a", "b", "c"], 0, gradient_num=3)
+RECORD = dataclasses.replace(
+    RECORD,
+    attempts=[{"name": RECORD.name, "started": "2026-01-01 00:00:00", "origin": ""}],
+    pods=[{"ip": f"10.0.0.{number}", "place": f"job-{number} on node-{number}"} for number in range(3)],
+)
+
+
+class Hanging:
+    """The output of a job of three trainers, written by hand."""
+
+    def __init__(self, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.output, self._capsys = output, capsys
+        output.mkdir()
+        write_record(output, RECORD)
+
+    def tell(self, number: int, idle: float = 0.0, age: float = 1.0, phase: str = "exchange", **fields: Any) -> None:
+        """Write what a trainer reports."""
+        told = {"time": time.time() - age, "attempt": RECORD.name, "host": f"pod-{number}", "status": "training"}
+        told |= {"pass": 0, "batch": 17, "idle_seconds": idle, "phase": phase, **fields}
+        (self.output / f"node_{number}").mkdir(exist_ok=True)
+        (self.output / f"node_{number}/progress.json").write_text(json.dumps(told))
+        if number == 0:
+            (self.output / "progress.json").write_text(json.dumps({**told, "passes": 10}))
+
+    def log(self, number: int, *lines: str) -> None:
+        (self.output / f"node_{number}").mkdir(exist_ok=True)
+        (self.output / f"node_{number}/train.log").write_text("".join(f"{line}\n" for line in lines))
+
+    def lines(self) -> list[str]:
+        """Return what `paddle status` says about trainers without a batch."""
+        self._capsys.readouterr()
+        assert status.main([str(self.output)]) == 0
+        lines = self._capsys.readouterr().out.splitlines()
+        begin = next((place for place, line in enumerate(lines) if line.startswith("no batch: ")), len(lines))
+        found = [line for line in lines[begin + 1 :] if line.startswith(("  trainer ", "  and "))]
+        return [*lines[begin : begin + 1], *found]
+
+
+@pytest.fixture
+def job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Hanging:
+    return Hanging(tmp_path / "output", capsys)
+
+
+def test_a_hang_names_the_trainer_that_all_wait_for_and_what_that_one_waits_for(job: Hanging) -> None:
+    """A newcomer saw `training: pass 0, batch 17` for ten minutes and had to read the logs of all pods."""
+    for number in (0, 1):
+        job.tell(number, idle=250.0)
+        job.log(number, f".....{GLOG}{PUSHES} 2 at 10.0.0.9, which last asked for the start of pass 0")
+    job.tell(2, idle=251.0, phase="data")
+    job.log(2, f"{GLOG}waiting for the data provider my_provider::process")
+    assert job.lines() == [
+        "no batch: trainers 0, 1, 2 of 3 make none; look at trainer 2 first, which the others wait for",
+        "  trainer 2 on pod-2 makes no batch for 0:04:11: waiting for the data provider my_provider::process",
+        f"  trainer 0 on pod-0 makes no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the start of "
+        "pass 0",
+        f"  trainer 1 on pod-1 makes no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the start of "
+        "pass 0",
+    ]
+
+
+def test_a_silent_pod_is_named_before_those_that_wait_for_it(job: Hanging) -> None:
+    for number in (0, 2):
+        job.tell(number, idle=100.0)
+        job.log(number, f"{GLOG}{PUSHES} 1 at 10.0.0.9, which last pushed batch 16 of pass 0")
+    job.tell(1, idle=2.0, age=101.0)
+    head, first, *_ = job.lines()
+    assert head.endswith("trainers 0, 1, 2 of 3 make none; look at trainer 1 first, which the others wait for")
+    assert first == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:41; it is frozen or gone"
+
+
+def test_a_server_that_does_not_answer_is_named(job: Hanging) -> None:
+    job.tell(0, idle=40.0)
+    job.log(0, f"{GLOG}has waited 30 s to push batch 17 of pass 0: pserver 10.0.0.7:7164 is silent for 31 s")
+    job.tell(1)
+    job.tell(2)
+    assert job.lines() == [
+        "no batch: trainer 0 of 3 makes none",
+        "  trainer 0 on pod-0 makes no batch for 0:00:40: has waited 30 s to push batch 17 of pass 0: pserver "
+        "10.0.0.7:7164 is silent for 31 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "last", "reason"),
+    [
+        ("data", f"{GLOG}a message of another kind", "waits for its data"),
+        ("test", "", "tests"),
+        ("other", f"{GLOG}a message of another kind", "its log ends with: a message of another kind"),
+        ("other", "a print of the user", "its log does not say why"),
+        (["odd"], "", "its log does not say why"),
+    ],
+)
+def test_without_a_wait_in_the_log_the_phase_or_the_last_line_is_told(
+    job: Hanging, phase: Any, last: str, reason: str
+) -> None:
+    job.log(0, last)
+    job.tell(0, idle=40.0, phase=phase)
+    job.tell(1)
+    job.tell(2)
+    assert job.lines()[1] == f"  trainer 0 on pod-0 makes no batch for 0:00:40: {reason}"
+
+
+def test_trainers_that_have_not_begun_say_what_they_wait_for(job: Hanging) -> None:
+    job.log(0, f"{GLOG}has waited 4 s to join: pserver 10.0.0.7:7164 waits for trainers 1, 2 of 3 to join")
+    job.log(1, f"{GLOG}has waited 4 s to join: pserver 10.0.0.7:7164 waits for trainer 2 of 3 to join")
+    head, first, *others = job.lines()
+    assert head == "no batch: trainers 0, 1, 2 of 3 make none; look at trainer 2 first, which the others wait for"
+    assert first == (
+        "  trainer 2 on job-2 on node-2 has not begun to train: its launcher has not started it; see the line "
+        "`waiting:` in the pod's log"
+    )
+    assert [line.partition(": ")[2][:14] for line in others] == ["has waited 4 s", "has waited 4 s"]
+
+
+def test_the_log_of_an_earlier_attempt_is_not_taken_for_the_reason(job: Hanging) -> None:
+    job.log(1, f"{GLOG}has waited 30 s for something of the earlier attempt")
+    os.utime(job.output / "node_1/train.log", (1.0, 1.0))
+    job.tell(0)
+    job.tell(2)
+    assert job.lines()[1].startswith("  trainer 1 on job-1 on node-1 has not begun to train: its launcher has not")
+
+
+def test_a_job_that_trains_or_has_ended_has_no_such_lines(job: Hanging) -> None:
+    for number in range(3):
+        job.tell(number, idle=29.0)
+    assert job.lines() == []
+    for number in range(3):
+        job.tell(number, idle=900.0, age=900.0, status="finished")
+    assert job.lines() == []
+
+
+def test_of_many_trainers_five_are_told_with_the_one_that_all_wait_for(job: Hanging) -> None:
+    write_record(job.output, dataclasses.replace(RECORD, gradient_num=100, pods=[]))
+    for number in range(100):
+        job.tell(number, idle=60.0)
+        if number != 57:
+            job.log(number, f"{GLOG}{PUSHES} 57 at 10.0.0.9, which last pushed batch 16")
+    lines = job.lines()
+    assert len(lines) == 7
+    assert lines[0].endswith("; look at trainer 57 first, which the others wait for")
+    assert lines[1].startswith("  trainer 57 on pod-57 ")
+    assert lines[6] == f"  and 95 more: the end of {job.output}/node_<id>/train.log says why"
+
+
+@pytest.mark.parametrize("odd", [{"idle_seconds": "x"}, {"time": "x"}, {"host": {}}, {"idle_seconds": 1e400}])
+def test_an_odd_report_is_no_error(job: Hanging, odd: dict[str, Any]) -> None:
+    job.tell(0, **odd)
+    job.lines()
