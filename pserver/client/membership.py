@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import secrets
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +128,8 @@ class JoinRequest(ServiceRequest):
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the hello to a service."""
-        is_near = channel.connection.host in self._options.own_addresses and channel.layout.size
-        if is_near and channel.memory is None:  # a repeated hello offers the same memory as the first one
+        # a repeated hello offers the same memory as the first one
+        if channel.memory is None and channel.layout.size and self._is_near(channel.connection.host):
             channel.memory = SharedMemory.make(self._model.shared_bytes(channel.layout.size))
         service = self._channels.index(channel)
         return {
@@ -140,6 +141,17 @@ class JoinRequest(ServiceRequest):
             "services": len(self._channels),
             "memory": channel.memory.offer if channel.memory else None,
         }
+
+    def _is_near(self, host: str) -> bool:
+        """Return whether a host, an address or a name, is this host."""
+        own = self._options.own_addresses
+        if not own:
+            return False
+        try:
+            found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:  # the connection reports an unknown name
+            return False
+        return any(address[0] in own for *_, address in found)
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
         """Check that a server belongs to this job, and store whether it accepts the shared memory."""

@@ -257,6 +257,20 @@ def test_a_trainer_beside_its_server_shares_memory_with_it_and_the_bits_are_the_
     assert len({tuple(one) for one in results.values()}) == 1
 
 
+def test_a_server_that_is_named_by_its_host_name_shares_memory_too(pserver, client):
+    server = pserver()
+    one = client([("localhost", server.port)], own_addresses={"127.0.0.1"})
+    values = np.zeros(5, np.float32)
+    one.join([ParameterSpec("w", 5)], Optimization())
+    assert one._channels[0].memory is not None
+    one.initialise(values)
+    one.start_pass()
+    one.push_pull(np.ones(5, np.float32), values, 1)
+    assert values.any()
+    one.finish_pass(values)
+    one.goodbye()
+
+
 def test_the_state_of_a_service_without_elements_is_captured_and_restored(pserver, client):
     """One element on two services: the one that has none has no velocity either, and that was written to a constant."""
     parameters = [ParameterSpec("w", 1, momentum=0.5)]
