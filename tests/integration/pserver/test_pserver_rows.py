@@ -157,14 +157,17 @@ def test_rows_through_shared_memory_give_the_same_bits(pserver, crowd, row_clien
     assert values.tobytes() == expect(passes, 3).tobytes()
 
 
-@pytest.mark.parametrize("most", [0, 4096, 2_000_000, membership.MOST_SHARED_ROWS])
-def test_rows_that_are_too_long_for_the_shared_memory_are_sent(pserver, row_client, monkeypatch, most):
-    """The memory has room for none of a batch's rows, for some of their pieces, or for all."""
+@pytest.mark.parametrize("most", [None, 0, 4096, 2_000_000, membership.MOST_SHARED_ROWS])
+def test_rows_of_many_pieces_that_are_not_in_place_come_through_the_shared_memory_or_beside_it(
+    pserver, row_client, monkeypatch, most
+):
+    """The memory is not shared, or has room for none of a batch's rows, for some of their pieces, or for all."""
     monkeypatch.setattr(membership, "MOST_SHARED_ROWS", most)
-    table = ParameterSpec("wide", 12_000 * 130, sparse_update=True, row_width=130)
+    table = ParameterSpec("wide", 12_000 * 130, sparse_update=True, row_width=130)  # rows across the ends of pieces
     server = pserver("--ports_num_for_sparse=1")
-    client = row_client([(server.host, server.port + 1)], own_addresses=[server.host])
+    client = row_client([(server.host, server.port + 1)], own_addresses=[] if most is None else [server.host])
     client.join([table], SGD)
+    assert (client._channels[0].memory is None) == (most is None)
     values = np.arange(table.size, dtype=np.float32)
     client.initialise(values)
     client.start_pass()
@@ -192,31 +195,6 @@ def test_trainers_that_finish_a_pass_early_leave_the_rows_to_the_others(pserver,
         pserver, crowd, row_client, tools, 2, 1, passes, adagrad, lambda: time.sleep(jitter.choice([0, 0, 0.003]))
     )
     assert values.tobytes() == expect(passes, 3, adagrad).tobytes()
-
-
-def test_rows_of_many_pieces_and_rows_that_are_not_in_place(pserver, row_client):
-    table = ParameterSpec("wide", 6000 * 130, sparse_update=True, row_width=130)  # rows across the ends of pieces
-    server = pserver("--ports_num_for_sparse=1")
-    client = row_client([(server.host, server.port + 1)])
-    client.join([table], SGD)
-    values = np.arange(table.size, dtype=np.float32)
-    client.initialise(values)
-    client.start_pass()
-    rows = np.arange(1, 6000, 2, dtype=np.uint32)
-    got = np.empty((len(rows), 130), np.float32)
-    client.pull([rows], [got], in_place=False)
-    assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
-    client.begin_push_rows([rows], [got], 1, in_place=False)
-    client.finish_push_rows()
-    client.pull([rows], [got], in_place=False)
-    values.reshape(-1, 130)[rows] -= np.float32(0.1) * values.reshape(-1, 130)[rows]
-    assert got.tobytes() == values.reshape(-1, 130)[rows].tobytes()
-    client.begin_end_of_pass()
-    client.finish_end_of_pass()
-    every = np.empty_like(values)
-    client.fetch(every)
-    assert every.tobytes() == values.tobytes()
-    client.goodbye()
 
 
 def test_an_array_of_rows_may_be_used_again_for_others(pserver, row_client):
