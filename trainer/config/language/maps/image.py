@@ -262,7 +262,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Reduce each window of a volume to one number, by default the largest. Lists are (x, y, z), padding is (x, -, y)."""
+    """Reduce each window of a volume to one number, by default the largest. Lists are (x, y, z); padding: (x, -, y)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
