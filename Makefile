@@ -104,7 +104,8 @@ golden-arm64: setup  ## two of these runs on arm64, which qemu plays, and whethe
 	tests/arm64/run
 
 of_torch = $(if $(TORCH),--torch $(TORCH))
-bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON: against torch in that Python, too
+of_tensorflow = $(if $(TENSORFLOW),--tensorflow $(TENSORFLOW))
+bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON TENSORFLOW=PYTHON: against these, too
 	$(BIN)/python bench/launch.py
 	$(BIN)/python bench/master.py
 	$(BIN)/python bench/elastic.py
@@ -113,7 +114,7 @@ bench: setup  ## the timed scripts of bench/, with ratios; TORCH=PYTHON: against
 	$(BIN)/python bench/allreduce.py $(of_torch)
 	$(BIN)/python bench/lost_ranks.py
 	$(BIN)/python bench/pserver.py $(of_torch)
-	$(BIN)/python bench/train.py
+	$(BIN)/python bench/train.py $(of_torch) $(of_tensorflow)
 	$(BIN)/python bench/nodes.py $(of_torch)
 	$(BIN)/python bench/networks.py $(of_torch)
 	$(BIN)/python bench/threads.py

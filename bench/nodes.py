@@ -31,7 +31,17 @@ from typing import NamedTuple
 
 from machine import describe_machine, spread
 from processes import Ended, find_peer, find_port, run_processes, thread_environment
-from timing import FLAGS, HERE, PADDLE, count_parameters, find_rates, read_passes, run_trainer, show_rates
+from timing import (
+    FLAGS,
+    HERE,
+    PADDLE,
+    count_parameters,
+    find_rates,
+    read_baseline,
+    read_passes,
+    run_trainer,
+    show_rates,
+)
 from workloads import WORKLOADS, Sizes, Workload, prepare
 
 GOALS = {"servers": 3.0, "collective": 1.5}
@@ -90,10 +100,10 @@ class Jobs:
         command += [str(self._directory), str(self._model), f"--passes={passes + 1}"]
         command += [f"--ranks={self._nodes}", f"--port={find_port(['127.0.0.1'])}"]
         ended = self._run([[*command, f"--rank={rank}"] for rank in range(self._nodes)], HERE)
-        lines = [line.split() for line in ended[0].text.splitlines() if re.fullmatch(r"[\d.]+ \S+", line)]
+        lines = read_baseline(ended[0].text)
         samples = self._nodes * self._workload.count_samples(self._directory)
-        rates = [samples / float(seconds) for seconds, _ in lines[1:]]
-        return JobRun(rates, float(lines[0][1]), max(one.peak_mb for one in ended))
+        rates = [samples / seconds for seconds, _ in lines[1:]]
+        return JobRun(rates, lines[0][1], max(one.peak_mb for one in ended))
 
     def _run(self, commands: list[list[str]], path: Path) -> list[Ended]:
         return run_processes(commands, self._directory, thread_environment(1, PYTHONPATH=str(path)))

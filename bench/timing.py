@@ -18,6 +18,7 @@ from processes import bare_environment, run_processes
 HERE = Path(__file__).parent
 PADDLE = (sys.executable, "-m", "paddle")
 PASS_LINE = re.compile(r"I(\d{4} [\d:.]+) .*\]  Pass=\d+ .*samples=(\d+) AvgCost=(\S+)")
+BASELINE_LINE = re.compile(r"^(\d+\.\d+) (\S+)$", re.MULTILINE)  # bench/baseline.py writes it
 FLAGS = ("--start_pass=1", "--saving_period=1000000")  # nothing is saved, for only pass 0 would be
 
 
@@ -55,6 +56,11 @@ def read_passes(text: str) -> list[PassLine]:
         PassLine(datetime.strptime(f"2000{when}", "%Y%m%d %H:%M:%S.%f"), int(samples), cost)
         for when, samples, cost in PASS_LINE.findall(text)
     ]
+
+
+def read_baseline(text: str) -> list[tuple[float, float]]:
+    """Returns seconds and cost of each pass of a baseline, among whatever its library writes."""
+    return [(float(seconds), float(cost)) for seconds, cost in BASELINE_LINE.findall(text)]
 
 
 def find_rates(lines: Sequence[PassLine], samples: int) -> list[float]:

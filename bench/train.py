@@ -1,14 +1,18 @@
-"""How fast `paddle train` trains, against the same steps in plain numpy.
+"""How fast `paddle train` trains, against the same steps in plain numpy, in torch and in TensorFlow.
 
-usage: bench/train.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N] [--processor]
+usage: bench/train.py [--torch PYTHON] [--tensorflow PYTHON] [--only NAME ...] [--threads N ...] [--passes N]
+       [--rounds N] [--batches N] [--processor]
 
 Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
 words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
 defaults; a pass takes from one line of the log to the next, and the first, in which the provider reads, does not count.
-Its peer, bench/numpy_baseline/, runs in alternation with it, so that noise hits both.
+Its peers run in alternation with it, so that noise hits all: bench/numpy_baseline/, bench/torch_baseline/ and
+bench/tensorflow_baseline/, with layers of the same sizes, the same batches and the same optimiser. `--torch` and
+`--tensorflow` name the Pythons of environments that have them; what is not there is left out.
 
-Before anything is timed, both train three times on one batch from the same parameters, without dropout: all three
-costs must agree, or the baseline is not the same work.
+Before anything is timed, all train three times on one batch from the same parameters, without dropout. The costs of the
+numpy baseline must agree with the trainer's in all three. Those of the other two must agree in the first and be alike
+in the others: their LSTMs have no peepholes, and their RMSProp begins with longer steps.
 
 With --processor, a rate is samples per second of processor time of all threads, over the passes after the first.
 Other programs on the machine change them less; they need --passes of some seconds.
@@ -29,12 +33,13 @@ from typing import NamedTuple
 
 import numpy as np
 from machine import describe_machine, spread
-from processes import Ended, run_processes, thread_environment
+from processes import Ended, find_peer, run_processes, thread_environment
 from timing import (
     HERE,
     TimedRun,
     count_parameters,
     describe_products,
+    read_baseline,
     run_trainer,
     show_rates,
     time_by_processor,
@@ -60,6 +65,15 @@ HEADER = """
 |---|---|---|---|---|---|"""
 
 
+def find_peers(options: argparse.Namespace) -> list[Peer]:
+    """Returns the baselines that can run here."""
+    peers = [NUMPY]
+    for module, name in (("torch", "torch"), ("tensorflow", "TensorFlow")):
+        if python := find_peer(getattr(options, module), module, name):
+            peers.append(Peer(name, f"{module}_baseline", python, (1e-4, 0.1, 0.1)))
+    return peers
+
+
 def run_peer(
     peer: Peer, workload: Workload, directory: Path, model: Path, passes: int, *, threads: int = 1, keep: float = 0.75
 ) -> tuple[list[tuple[float, float]], Ended]:
@@ -67,8 +81,7 @@ def run_peer(
     command = [peer.python, "-m", peer.package, workload.name, str(directory), str(model)]
     command += [f"--passes={passes}", f"--keep={keep}"]
     (ended,) = run_processes([command], directory, thread_environment(threads, PYTHONPATH=str(HERE)))
-    lines = [line.split() for line in ended.text.splitlines()[-passes:]]
-    return [(float(seconds), float(cost)) for seconds, cost in lines], ended
+    return read_baseline(ended.text), ended
 
 
 # ----- Whether it is the same work
@@ -143,6 +156,8 @@ def bench(
 def main() -> None:
     """Prints the comparison of costs, then the rows of each training and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--tensorflow", default=sys.executable, help="a Python that has TensorFlow")
     parser.add_argument("--only", nargs="+", choices=[workload.name for workload in WORKLOADS])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument(
@@ -157,7 +172,7 @@ def main() -> None:
     print(describe_machine())
     for threads in options.threads:
         print(describe_products(threads))
-    peers = [NUMPY]
+    peers = find_peers(options)
     with tempfile.TemporaryDirectory() as scratch:
         models = {one.name: require_same_work(one, Path(scratch, f"{one.name}-check"), sizes, peers) for one in chosen}
         print(HEADER)

@@ -44,6 +44,15 @@ class Parameters:
         self._used_rows.clear()
 
 
+def order_gates(columns: Array) -> Array:
+    """Returns the columns of candidate, input, forget and output gate with the candidate in the third place.
+
+    That is the order of torch and of TensorFlow's BlockLSTMV2.
+    """
+    candidate, input_gate, forget_gate, output_gate = np.split(columns, 4, axis=-1)
+    return np.concatenate([input_gate, forget_gate, candidate, output_gate], axis=-1)
+
+
 def sum_by_id(ids: Array, rows: Array) -> tuple[Array, Array]:
     """Returns the distinct ids and, for each, the sum of its rows.
 

@@ -20,6 +20,7 @@ from numpy_baseline.parameters import Parameters
 from torch import distributed, nn
 
 from torch_baseline.recommendation import RecommendationModule
+from torch_baseline.texts import BagOfWordsModule, ConvolutionModule, LstmModule
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 
@@ -35,6 +36,9 @@ def make_adam(values: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
 
 NETWORKS: Mapping[str, tuple[Callable[..., nn.Module], MakeOptimizer]] = {
     "recommendation": (RecommendationModule, make_rmsprop),
+    "lr": (BagOfWordsModule, make_adam),
+    "cnn": (ConvolutionModule, make_adam),
+    "lstm": (LstmModule, make_adam),
 }
 
 

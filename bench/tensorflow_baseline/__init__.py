@@ -1,0 +1,1 @@
+"""The trainings of bench/train.py in TensorFlow; `__main__` says how it is run."""
