@@ -38,6 +38,20 @@ def make_environment(
 
     Args: base: variables of the driver; some are not passed on.  more: variables that all workers have.
     """
+    return {
+        **keep_exported(base),
+        "PYTHONUNBUFFERED": "1",
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        **list_slot_variables(slot),
+        names.PADDLE_ELASTIC_INCARNATION: incarnation,
+        names.PADDLE_ELASTIC_GENERATION: str(generation),
+        **more,
+    }
+
+
+def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
+    """Return the variables of a slot with its ranks (pure)."""
     numbers = {
         names.HOROVOD_RANK: slot.rank,
         names.HOROVOD_SIZE: slot.size,
@@ -45,18 +59,8 @@ def make_environment(
         names.HOROVOD_LOCAL_SIZE: slot.local_size,
         names.HOROVOD_CROSS_RANK: slot.cross_rank,
         names.HOROVOD_CROSS_SIZE: slot.cross_size,
-        names.PADDLE_ELASTIC_GENERATION: generation,
     }
-    return {
-        **keep_exported(base),
-        "PYTHONUNBUFFERED": "1",
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        names.HOROVOD_HOSTNAME: slot.hostname,
-        names.PADDLE_ELASTIC_INCARNATION: incarnation,
-        **{name: str(value) for name, value in numbers.items()},
-        **more,
-    }
+    return {names.HOROVOD_HOSTNAME: slot.hostname, **{name: str(value) for name, value in numbers.items()}}
 
 
 def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""`horovod.runner.common.util`: messages between programs, secrets, deadlines and commands."""

@@ -1,0 +1,45 @@
+"""Values as text. Names are those of `horovod.runner.common.util.codec`; Horovod's own text is pickle.
+
+A text that pickle has written is refused, because its reader runs any code that the writer chooses.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Literal, overload
+
+from elastic.keyvalue.store import MOST_VALUE_BYTES
+from elastic.launching.references import dump_bounded_object
+from elastic.process.objects import load_object
+from runtime.errors import DataError
+
+
+@overload
+def dumps_base64(obj: object, to_ascii: Literal[True] = True) -> str: ...
+
+
+@overload
+def dumps_base64(obj: object, to_ascii: Literal[False]) -> bytes: ...
+
+
+def dumps_base64(obj: object, to_ascii: bool = True) -> str | bytes:
+    """Return plain data or arrays as base64, as text or as bytes.
+
+    Raises: UsageError: the object is neither plain data nor arrays, or is too large.
+    """
+    encoded = base64.b64encode(dump_bounded_object(obj, f"a {type(obj).__name__}"))
+    return encoded.decode("ascii") if to_ascii else encoded
+
+
+def loads_base64(encoded: str | bytes) -> object:
+    """Return the value of `dumps_base64`.
+
+    Raises: DataError: `dumps_base64` has not made the text, e.g. because it is pickle.
+    """
+    if len(encoded) > 2 * MOST_VALUE_BYTES:
+        raise DataError(f"a value has {len(encoded)} characters of base64, which is too many")
+    try:
+        return load_object(base64.b64decode(encoded, validate=True))
+    except (binascii.Error, ValueError) as exc:
+        raise DataError(f"a value is not base64: {exc}") from exc

@@ -1,0 +1,380 @@
+"""Requests and responses between two programs with the same key.
+
+    service = BasicService("name", key, nics=None)            a subclass answers further requests in `_handle`
+    client = BasicClient("name", service.addresses(), key, verbose=0)
+    client._send(PingRequest())
+
+A message is the HMAC-SHA256 of its body (32 bytes), the length of the body (4 bytes, little-endian), and the body. The
+body is an object of a class with plain data or arrays in its attributes. The class belongs to this module, or to a
+module of the service's or client's own classes: a reader makes objects of no other class, and it parses no body without
+a right digest. A request may be sent more than once, and must not do harm then.
+Names and signatures are those of `horovod.runner.common.util.network`, whose messages are pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import socketserver
+import struct
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from elastic.process.objects import dump_object, load_object
+from elastic.runner.common.secret import DIGEST_LENGTH, check_digest, compute_digest
+from elastic.runner.util.network import find_port
+from elastic.runner.util.threads import in_thread
+from runtime import glog
+from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageError
+from runtime.interfaces import list_nics
+
+MOST_MESSAGE_BYTES = 4 << 20
+MOST_CALLERS = 64  # at the same time
+REQUEST_S = 10.0  # seconds for a request to arrive
+ANSWER_S = 600.0  # seconds for a service to answer
+_CHUNK = 64 << 10  # characters
+_LENGTH = struct.Struct("<I")
+_PLAIN = ""  # name of the class of a message that is plain data
+
+
+class ByteReader(Protocol):
+    """A stream of bytes."""
+
+    def read(self, length: int, /) -> bytes:
+        """Return so many bytes; fewer at the end of the stream."""
+
+
+class ByteWriter(Protocol):
+    """A stream of bytes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write bytes."""
+
+    def flush(self) -> object:
+        """Pass the written bytes on."""
+
+
+class TextReader(Protocol):
+    """A text, e.g. of a `Pipe`."""
+
+    def read(self, length: int, /) -> Any:
+        """Return at most so many characters; nothing at the end."""
+
+
+class PingRequest:
+    """Asks a service for its name."""
+
+
+class NoValidAddressesFound(PeerUnreachableError):
+    """No address belongs to the service."""
+
+
+class PingResponse:
+    """The answer to `PingRequest`."""
+
+    def __init__(self, service_name: str, source_address: str) -> None:
+        self.service_name, self.source_address = service_name, source_address
+
+
+class AckResponse:
+    """An answer without data."""
+
+
+class AckStreamResponse:
+    """An answer that a text follows."""
+
+
+class Wire:
+    """Reads and writes messages.
+
+    Args: modules: names of the modules whose classes may be sent, besides this one.
+    """
+
+    def __init__(self, key: bytes, modules: Collection[str] = ()) -> None:
+        self._key, self._modules = key, {__name__, *modules}
+
+    def write(self, obj: object, wfile: ByteWriter) -> None:
+        """Write a message.
+
+        Raises: UsageError: the object is neither plain data nor of a class that may be sent, or it is too large.
+        """
+        kind = type(obj)
+        name = f"{kind.__module__}:{kind.__qualname__}" if kind.__module__ in self._modules else _PLAIN
+        if name and self._find(name) is not kind:
+            raise UsageError(f"{name} cannot be sent: define the class at the top level of its module")
+        try:
+            body = dump_object([name, vars(obj) if name else obj])
+        except TypeError as exc:
+            why = str(exc).partition("; unsafe_pickle")[0]
+            raise UsageError(f"{name or kind.__name__} cannot be sent: {why}; no message is pickle") from exc
+        if len(body) > MOST_MESSAGE_BYTES:
+            raise UsageError(f"{name} has {len(body)} bytes; a message has at most {MOST_MESSAGE_BYTES}")
+        wfile.write(compute_digest(self._key, body) + _LENGTH.pack(len(body)) + body)
+        wfile.flush()
+
+    def read(self, rfile: ByteReader) -> Any:
+        """Return the next message.
+
+        Raises: EOFError: the stream has ended.  ConfigError: the writer has another key.  DataError: the message is too
+            long, or an object of a class that may not be sent.
+        """
+        digest = _read_all(rfile, DIGEST_LENGTH)
+        (length,) = _LENGTH.unpack(_read_all(rfile, _LENGTH.size))
+        if length > MOST_MESSAGE_BYTES:
+            raise DataError(f"a message of {length} bytes; at most {MOST_MESSAGE_BYTES} are read")
+        body = _read_all(rfile, length)
+        if not check_digest(self._key, body, digest):
+            raise ConfigError("Security error: the digest of a message is wrong; the two programs have different keys")
+        try:
+            name, value = load_object(body)
+        except (TypeError, ValueError) as exc:
+            raise DataError("a message without the name of a class") from exc
+        return self._make(name, value) if name else value
+
+    def stream(self, stream: TextReader, wfile: ByteWriter) -> None:
+        """Write a text to its end, as messages of which the last one is empty."""
+        while text := stream.read(_CHUNK):
+            self.write(text, wfile)
+        self.write("", wfile)
+
+    def copy_stream(self, rfile: ByteReader, stream: Any) -> None:
+        """Read a text that `stream` has written, and write it to a stream."""
+        while text := self.read(rfile):
+            stream.write(text)
+
+    def _find(self, name: str) -> type | None:
+        """Return the class of a module that this process has imported already, or None."""
+        module, _, kind = name.partition(":")
+        found = getattr(sys.modules.get(module), kind, None) if module in self._modules else None
+        return found if isinstance(found, type) and found.__module__ == module else None
+
+    def _make(self, name: object, fields: object) -> object:
+        kind = self._find(name) if isinstance(name, str) else None
+        if kind is None or not isinstance(fields, dict):
+            raise DataError(f"a message of a class that may not be sent here: {glog.clean(name, 100)}")
+        try:
+            made: object = object.__new__(kind)
+            vars(made).update(fields)
+        except TypeError as exc:
+            raise DataError(f"a message of {name}, which is no class of plain attributes") from exc
+        return made
+
+
+def _read_all(rfile: ByteReader, length: int) -> bytes:
+    data = rfile.read(length)
+    if len(data) < length:
+        raise EOFError("the stream has ended within a message")
+    return data
+
+
+def _list_modules(one: object) -> set[str]:
+    """Return the modules of the classes of an object."""
+    return {kind.__module__ for kind in type(one).__mro__ if kind is not object}
+
+
+class _TimedReader:
+    """Reads from a socket until a deadline."""
+
+    def __init__(self, stream: socket.socket, seconds: float) -> None:
+        self._stream, self._until = stream, time.monotonic() + seconds
+
+    def read(self, length: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < length:
+            self._stream.settimeout(max(0.001, self._until - time.monotonic()))
+            chunk = self._stream.recv(min(length - len(parts), 1 << 16))
+            if not chunk:
+                break
+            parts += chunk
+        return bytes(parts)
+
+
+class _ServiceServer(socketserver.ThreadingTCPServer):
+    """Answers each request in a thread; its close waits for the requests that are being answered."""
+
+    request_queue_size = MOST_CALLERS
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], handler: type[socketserver.BaseRequestHandler]) -> None:
+        self._callers = threading.Semaphore(MOST_CALLERS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._callers.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._callers.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        glog.error(f"a request of {client_address[0]} has failed: {glog.clean(repr(sys.exc_info()[1]), 300)}")
+
+
+class BasicService:
+    """A server for requests of clients with the same key.
+
+    Args: nics: interfaces at which clients reach the service; None: all.
+    Raises: NoValidAddressesFound: none of these interfaces has an address.
+    """
+
+    def __init__(self, service_name: str, key: bytes, nics: Collection[str] | None) -> None:
+        self._service_name, self._nics = service_name, nics
+        self._wire = Wire(key, _list_modules(self))
+        handler = self._make_handler()
+        self._server, self._port = find_port(lambda address: _ServiceServer(address, handler))
+        try:
+            self._addresses = self._get_local_addresses()
+        except NoValidAddressesFound:
+            self._server.server_close()
+            raise
+        self._thread = in_thread(self._server.serve_forever, args=(0.05,), name=service_name)
+
+    def _make_handler(self) -> type[socketserver.BaseRequestHandler]:
+        service = self
+
+        class RequestHandler(socketserver.StreamRequestHandler):
+            """Answers a request."""
+
+            def handle(self) -> None:
+                try:
+                    request = service._wire.read(_TimedReader(self.connection, REQUEST_S))
+                except (EOFError, OSError, ConfigError, DataError):
+                    return  # anybody may connect, and a log line for each would fill the log
+                self.connection.settimeout(ANSWER_S)
+                response = service._handle(request, self.client_address)
+                if not response:
+                    raise NotImplementedError(f"{type(service).__name__} has no answer to {type(request).__name__}")
+                first, *texts = response if isinstance(response, tuple) else (response,)
+                with contextlib.suppress(ConnectionError, TimeoutError):  # the client is gone
+                    service._wire.write(first, self.wfile)
+                    for text in texts:
+                        service._wire.stream(text, self.wfile)
+
+        return RequestHandler
+
+    def _handle(self, req: Any, client_address: tuple[str, int]) -> Any:
+        """Return the response to a request: an object, or an object and a text that follows it.
+
+        Raises: NotImplementedError: the service does not know the request.
+        """
+        if isinstance(req, PingRequest):
+            return PingResponse(self._service_name, client_address[0])
+        raise NotImplementedError(f"{self._service_name} does not answer {type(req).__name__}")
+
+    def _get_local_addresses(self) -> dict[str, list[tuple[str, int]]]:
+        there = list_nics()
+        found = {nic: [(one, self._port)] for nic, one in there.items() if not self._nics or nic in self._nics}
+        if not found and self._nics:
+            raise NoValidAddressesFound(
+                f"none of the interfaces {', '.join(self._nics)} has an IPv4 address; {', '.join(sorted(there))} have"
+            )
+        return found
+
+    def addresses(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the addresses of the service by interface."""
+        return dict(self._addresses)
+
+    def shutdown(self) -> None:
+        """Answer the requests that have arrived, and close the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def get_port(self) -> int:
+        """Return the port of the service."""
+        return self._port
+
+
+class BasicClient:
+    """The client of a service.
+
+    Args: addresses: addresses of the service by interface; those that do not answer with its name are left out.
+        match_intf: leave out an address that is not reached by the interface of the same name.  probe_timeout: seconds
+        for an address to answer.  attempts: how often a request is sent.
+    Raises: NoValidAddressesFound: no address is left.
+    """
+
+    def __init__(
+        self,
+        service_name: str,
+        addresses: Mapping[str, Sequence[tuple[str, int]]],
+        key: bytes,
+        verbose: int,
+        match_intf: bool = False,
+        probe_timeout: float = 20,
+        attempts: int = 3,
+    ) -> None:
+        self._service_name, self._verbose, self._match_intf = service_name, verbose, match_intf
+        self._wire = Wire(key, _list_modules(self))
+        self._probe_timeout, self._attempts = probe_timeout, attempts
+        self._addresses = self._probe(addresses)
+        if not self._addresses:
+            raise NoValidAddressesFound(
+                f"{service_name} answers at none of its addresses {dict(addresses)}; check that the programs have the "
+                "same key, and that a network connects them"
+            )
+
+    def _probe(self, addresses: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
+        good: queue.SimpleQueue[tuple[str, tuple[str, int]]] = queue.SimpleQueue()
+        pairs = [(intf, (host, port)) for intf, found in addresses.items() for host, port in found]
+        for thread in [in_thread(self._probe_one, (*pair, good)) for pair in pairs]:
+            thread.join()
+        result: dict[str, list[tuple[str, int]]] = {}
+        while not good.empty():
+            intf, address = good.get()
+            result.setdefault(intf, []).append(address)
+        return result
+
+    def _probe_one(
+        self, intf: str, addr: tuple[str, int], result_queue: queue.SimpleQueue[tuple[str, tuple[str, int]]]
+    ) -> None:
+        for _ in range(self._attempts):
+            with contextlib.suppress(OSError, EOFError, ConfigError, DataError):
+                response = self._exchange(addr, PingRequest(), None, self._probe_timeout)
+                if not isinstance(response, PingResponse) or response.service_name != self._service_name:
+                    return
+                if self._match_intf and response.source_address != list_nics().get(intf):
+                    if self._verbose >= 2:
+                        glog.warning(f"{addr[0]}:{addr[1]} is not reached by {intf}; it is left out")
+                    return
+                result_queue.put((intf, addr))
+                return
+
+    def _send_one(self, addr: tuple[str, int], req: Any, stream: Any = None) -> Any:
+        """Send a request to an address, several times if need be; return the response.
+
+        Raises: OSError, EOFError, ConfigError, DataError: the last attempt has failed.
+        """
+        for attempt in range(self._attempts):
+            try:
+                return self._exchange(addr, req, stream, ANSWER_S)
+            except (OSError, EOFError, ConfigError, DataError):
+                if attempt == self._attempts - 1:
+                    raise
+        return None
+
+    def _exchange(self, addr: tuple[str, int], request: Any, stream: Any, seconds: float) -> Any:
+        with socket.create_connection(addr, seconds) as connection, connection.makefile("wb") as wfile:
+            self._wire.write(request, wfile)
+            rfile = _TimedReader(connection, seconds)
+            response = self._wire.read(rfile)
+            if stream is not None and isinstance(response, AckStreamResponse):
+                self._wire.copy_stream(_TimedReader(connection, ANSWER_S), stream)
+            return response
+
+    def _send(self, req: Any, stream: Any = None) -> Any:
+        """Send a request to the service; return the response, and copy the text that follows it to `stream`."""
+        return self._send_one(next(iter(self._addresses.values()))[0], req, stream)
+
+    def addresses(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the addresses that answer, by interface."""
+        return self._addresses

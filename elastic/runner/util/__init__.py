@@ -1,0 +1,1 @@
+"""`horovod.runner.util`: network interfaces, threads, a pipe and a cache."""
