@@ -23,11 +23,12 @@ from launcher.failures import describe_age, describe_attempts, first_failure, re
 from launcher.programs.process import run_bounded
 from launcher.programs.stalls import describe_stalls
 from launcher.settings import LauncherConfig
-from launcher.text import END_OF_TIME, JsonObject, as_row, list_some, number_of, parse_json
+from launcher.text import END_OF_TIME, TABLE_ROWS, JsonObject, as_row, list_some, number_of, parse_json
 from launcher.volume import read_json
 from runtime import gflags
 from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
 from runtime.kubernetes.text import one_line, shorten
+from runtime.status_files import MOST_ROWS
 from runtime.terminal.bar import format_lines
 
 ENDED = {
@@ -164,7 +165,9 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         told = {number: one for number, one in read_trainers(output).items() if not is_stale(one, record)}
         lines += describe_stalls(output, told, record, time.time())
     failed = describe_attempts(output, record, is_over=False) if record and (errors or len(record.attempts) > 1) else []
-    return [*lines, *(f"  {line}" for line in failed)]
+    if len(failed) > MOST_ROWS:
+        lines.append(f"  {len(failed) - MOST_ROWS} earlier attempts: see {output / 'report.html'}")
+    return [*lines, *(f"  {line}" for line in failed[-MOST_ROWS:])]
 
 
 def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
@@ -218,9 +221,14 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     for number, progress in sorted(nodes.items(), key=lambda item: (len(item[0]), item[0])):
         if not pods:
             rows.append((number, str(progress.get("host")), "-", "-", *tabulate_progress(progress)))
+    left_out = []
+    if len(rows) > 1 + TABLE_ROWS:
+        left_out = [f"and {len(rows) - 1 - MOST_ROWS} more: see {output / 'report.html'}, or kubectl get pods"]
+        # the pods that do not run and those without a report come first
+        rows[1:] = sorted(rows[1:], key=lambda row: (row[3] in ("Running", "-"), row[4] != "-"))[:MOST_ROWS]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return table if len(table) > 1 else []
+    return [*table, *left_out] if len(table) > 1 else []
 
 
 def read_trainers(output: Path) -> dict[str, JsonObject]:

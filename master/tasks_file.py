@@ -18,13 +18,12 @@ from runtime import status_files
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.durable_files import read_text_file
 from runtime.errors import DamagedError
-from runtime.status_files import clock, describe_duration
+from runtime.status_files import MOST_ROWS, clock, describe_duration, tabulate
 
 NAME = "tasks.json"
 VERSION = 1
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 8, 1 << 18
 MOST_SERVERS = 4096
-MOST_ROWS = 50  # maximum rows of a displayed table
 
 _EVENT = Fields(
     time=Number(0.0),
@@ -100,13 +99,16 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
             f"tasks of pass {record['pass']}: {record['todo']} todo, {record['pending']} pending, "
             f"{record['done']} done, {record['failed']} failed, of {total}"
         )
-    yield from _tabulate("pending", [_describe_holder(one, now) for one in record["holders"]], record["pending"])
-    yield from _tabulate("discarded for this pass", record["discarded"], record["failed"])
-    yield from _tabulate("trainers", [_describe_member(one) for one in record["members"]], len(record["members"]))
+    holders = sorted(record["holders"], key=lambda one: one["since"])
+    yield from tabulate("pending", [_describe_holder(one, now) for one in holders], NAME, record["pending"])
+    yield from _explain_idleness(record)
+    yield from tabulate("discarded for this pass", record["discarded"], NAME, record["failed"])
+    members = sorted(record["members"], key=lambda one: (one["connected"], -one["joined"]))
+    yield from tabulate("trainers", [_describe_member(one) for one in members], NAME)
     yield from _describe_servers(record)
-    yield from _tabulate("passes", [_describe_pass(one) for one in reversed(record["passes"])], len(record["passes"]))
+    yield from tabulate("passes", [_describe_pass(one) for one in reversed(record["passes"])], NAME)
     history = [_describe_event(one) for one in reversed(record["history"])]
-    yield from _tabulate("joined and left, the last first", history, len(history))
+    yield from tabulate("joined and left, the last first", history, NAME)
 
 
 def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) -> Iterator[str]:
@@ -140,6 +142,16 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
         yield f"as of {age} ago, by the master at {record['address']}, leader {record['leader']}"
 
 
+def _explain_idleness(record: dict[str, Any]) -> Iterator[str]:
+    """Yield which trainers have no task, and why the master has none for them."""
+    idle = [f"{one['number']}" for one in record["members"] if one["connected"] and not one["tasks"]]
+    if record["phase"] != Phase.RUNNING or not idle or record["todo"]:
+        return
+    shown = ", ".join(idle[:MOST_ROWS]) + (f" and {len(idle) - MOST_ROWS} more" if len(idle) > MOST_ROWS else "")
+    why = f"the pass ends when the {record['pending']} pending are done" if record["pending"] else "the pass ends"
+    yield f"without a task: {'trainer' if len(idle) == 1 else 'trainers'} {shown}; no task is todo, and {why}"
+
+
 def _describe_holder(holder: dict[str, Any], now: float) -> str:
     since = describe_duration(now - holder["since"])
     return f"task {holder['name']}: trainer {holder['number']}, {_name(holder)}, for {since}"
@@ -156,8 +168,10 @@ def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
     if record["servers"] is None:
         yield f"parameter servers: not known: {record['servers_trouble']}"
         return
-    rows = [f"{index}: {one or 'not there'}" for index, one in enumerate(record["servers"])]
-    yield from _tabulate("parameter servers", rows, len(rows))
+    servers = list(enumerate(record["servers"]))
+    if len(servers) > MOST_ROWS:
+        servers.sort(key=lambda one: one[1] is not None)  # missing ones come first
+    yield from tabulate("parameter servers", [f"{index}: {one or 'not there'}" for index, one in servers], NAME)
 
 
 def _describe_pass(account: dict[str, Any]) -> str:
@@ -178,13 +192,3 @@ def _describe_event(event: dict[str, Any]) -> str:
 
 def _name(member: dict[str, Any]) -> str:
     return f"{member['uid']}.{member['incarnation']}"
-
-
-def _tabulate(title: str, rows: list[str], count: int) -> Iterator[str]:
-    """Yield a table with its title, or nothing if it is empty; `count`: number of all rows, also of those left out."""
-    if not count:
-        return
-    yield f"{title}:"
-    yield from (f"  {row}" for row in rows[:MOST_ROWS])
-    if count > MOST_ROWS:
-        yield f"  and {count - MOST_ROWS} more"

@@ -6,11 +6,12 @@ Such a record is an object with `written`, the time in seconds since 1970, and `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 INTERVAL_S = 1.0  # between two records
 LATE_S = 5.0  # without a new record a program is killed, frozen, or cannot write
+MOST_ROWS = 5  # rows of a table of `paddle status`, so that a long job has one screen
 WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and between two reads
 
 
@@ -44,6 +45,21 @@ def describe_duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = None) -> Iterator[str]:
+    """Yield a table with its title and its first MOST_ROWS rows, and say where the others are; nothing without rows.
+
+    Args: where: the file that has all rows.  count: number of all rows, if `rows` has only some.
+    """
+    total = len(rows) if count is None else count
+    if not total:
+        return
+    yield f"{title}:"
+    shown = rows[:MOST_ROWS]
+    yield from (f"  {row}" for row in shown)
+    if total > len(shown):
+        yield f"  and {total - len(shown)} more: see {where}"
 
 
 def clock(seconds: float) -> str:

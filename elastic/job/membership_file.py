@@ -14,13 +14,13 @@ from runtime import status_files
 from runtime.bounded_json import BoundedJsonError, parse_bounded
 from runtime.durable_files import read_text_file
 from runtime.errors import DamagedError
-from runtime.status_files import clock, describe_duration
+from runtime.status_files import MOST_ROWS, clock, describe_duration, tabulate
 
 NAME = "membership.json"
 VERSION = 1
 MOST_BYTES, MOST_DEPTH, MOST_VALUES = 16 << 20, 6, 1 << 18
 MOST_MEMBERS, MOST_TEXT, MOST_REASON = 4096, 300, 4000
-MOST_ROWS = 50  # rows of a table for people
+WHERE = "report.html, which `paddle report` writes"
 
 _NAMES = Items(Text(MOST_TEXT), MOST_NAMED)
 _MEMBER = Fields(
@@ -99,10 +99,16 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
         times = "change" if changes == 1 else "changes"
         yield f"{changes} {times} of workers took {describe_loss(record['lost'])} together"
     if newest:
-        rows = [describe_member(one) for one in record["members"]]
-        yield from _tabulate(f"workers of generation {newest[0]['number']}", rows)
+        rows = [describe_member(one) for one in choose_members(record["members"])]
+        yield from tabulate(f"workers of generation {newest[0]['number']}", rows, WHERE, len(record["members"]))
     rows = [describe_generation(one, is_newest=one is newest[-1]) for one in reversed(record["generations"])]
-    yield from _tabulate("generations, the last first", rows)
+    yield from tabulate("generations, the last first", rows, WHERE, record["forgotten"] + len(rows))
+
+
+def choose_members(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the workers of the table by rank: all, or those that do not work and the newest ones."""
+    by_interest = sorted(members, key=lambda one: (one["state"] in (WORKS, DONE), -one["since"], one["rank"]))
+    return sorted(by_interest[:MOST_ROWS], key=lambda one: one["rank"])
 
 
 def describe_state(record: dict[str, Any], age: float) -> str:
@@ -202,11 +208,3 @@ def _count(size: int) -> str:
 def _list(names: list[str]) -> str:
     shown = ", ".join(names[:10])
     return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
-
-
-def _tabulate(title: str, rows: list[str]) -> Iterator[str]:
-    if rows:
-        yield f"{title}:"
-        yield from (f"  {row}" for row in rows[:MOST_ROWS])
-        if len(rows) > MOST_ROWS:
-            yield f"  and {len(rows) - MOST_ROWS} more"

@@ -152,6 +152,35 @@ def test_generations_beyond_a_bound_are_counted_and_their_lost_time_stays() -> N
     assert record["lost"] == MOST_GENERATIONS + 19
 
 
+def test_of_many_generations_and_workers_the_newest_five_are_told_and_where_the_others_are() -> None:
+    """`paddle status` printed up to fifty rows of each, several screens of them."""
+    job = StoryJob()
+    for size in range(1, 13):
+        job.begin(*(f"h{number}" for number in range(size)))
+        job.join(*range(size))
+        job.now += 1
+    job.history.fail(("h3", 0), 137, job.now)
+    lines = job.lines()
+    begin = lines.index("workers of generation 12:")
+    assert [line.split(":")[0] for line in lines[begin + 1 : begin + 6]] == [
+        f"  rank {rank}" for rank in (3, 8, 9, 10, 11)
+    ], "the failed one and the newest ones"
+    assert lines[begin + 6 : begin + 8] == [
+        "  and 7 more: see report.html, which `paddle report` writes",
+        "generations, the last first:",
+    ]
+    assert [line.split(":")[0].strip() for line in lines[begin + 8 : -1]] == ["12", "11", "10", "9", "8"]
+    assert lines[-1] == "  and 7 more: see report.html, which `paddle report` writes"
+
+
+def test_generations_that_the_driver_has_forgotten_count_as_more() -> None:
+    job = StoryJob()
+    for _ in range(MOST_GENERATIONS + 20):
+        job.begin("a")
+        job.history.report(("a", 0), READY)
+    assert job.lines()[-1].startswith(f"  and {MOST_GENERATIONS + 20 - 5} more: ")
+
+
 def test_what_the_driver_does_is_in_its_history() -> None:
     job = ScriptedJob({"a": 1, "b": 1}, failures=1)
     first, second = job.start(2)

@@ -12,6 +12,7 @@ import pytest
 
 import start_paddle
 from launcher.attempts import AttemptResult, JobRecord
+from launcher.cluster.pods import parse_pods
 from launcher.control.job_record import read_record, write_record
 from launcher.failures import LOST_POD, describe_attempts, make_error, say_first_failure, write_error
 from launcher.status import describe_job, describe_progress, tabulate_pods
@@ -300,6 +301,24 @@ def test_nothing_wrong_is_said_of_an_attempt(
         assert told.startswith("of attempt 1.aa the last was: failed") == is_of_earlier
         assert ("training:" in told) == (progress["status"] == "training")
         assert told.startswith("the last that was said: ") == record.given_up
+
+
+def test_of_many_attempts_the_newest_five_are_told_and_where_the_others_are(tmp_path: Path) -> None:
+    """Each of a hundred attempts had a line."""
+    write_record(tmp_path, record_of(40))
+    lines = [line for line in describe_job(tmp_path) if line.startswith("  ")]
+    lines = [line for line in lines if "attempt" in line]
+    assert lines[0] == f"  35 earlier attempts: see {tmp_path}/report.html"
+    assert [line.split(",")[0] for line in lines[1:5]] == [f"  attempt {number}.aa" for number in range(36, 40)]
+    assert len(lines) == 6 and lines[5].startswith("  attempt 40.")
+
+
+def test_of_many_pods_those_that_do_not_run_are_told(tmp_path: Path) -> None:
+    pods = parse_pods({"items": [pod(index, "Pending" if index == 30 else "Running") for index in range(40)]})
+    table = tabulate_pods(pods, tmp_path)
+    assert len(table) == 1 + 5 + 1
+    assert table[1].split()[:2] == ["30", f"{JOB}-30-jo"]
+    assert table[6] == f"and 35 more: see {tmp_path}/report.html, or kubectl get pods"
 
 
 def test_of_an_attempt_that_is_over_nothing_is_said_as_if_it_went_on(tmp_path: Path) -> None:

@@ -57,6 +57,29 @@ def test_a_record_is_what_its_reader_takes_and_people_read(tmp_path: Path) -> No
     assert [one for one in found if " joined" in one and one.startswith("  ")]
 
 
+def test_trainers_without_a_task_are_named_with_the_reason(tmp_path: Path) -> None:
+    """`2 trainers wait for a task` did not say which ones, nor what the master waits for."""
+    story = Story(1)
+    story.join("a", "b", "c")
+    story.take("b")
+    found = lines(write(tmp_path, story) | {"end": None})
+    assert "without a task: trainers 0, 2; no task is todo, and the pass ends when the 1 pending are done" in found
+    assert not [line for line in lines(write(tmp_path, busy()) | {"end": None}) if line.startswith("without a task")]
+
+
+def test_of_many_trainers_the_newest_five_are_told_and_where_the_others_are(tmp_path: Path) -> None:
+    story = Story(3)
+    for number in range(12):
+        story.now += 1
+        story.join(f"t{number}")
+    found = lines(write(tmp_path, story) | {"end": None})
+    begin = found.index("trainers:")
+    assert [line.split(":")[0].strip() for line in found[begin + 1 : begin + 6]] == ["11", "10", "9", "8", "7"]
+    assert found[begin + 6] == "  and 7 more: see tasks.json"
+    history = found.index("joined and left, the last first:")
+    assert found[history + 6 :] == ["  and 7 more: see tasks.json"]
+
+
 def test_people_read_which_model_was_saved_last(tmp_path: Path) -> None:
     record = write(tmp_path, busy()) | {"end": None, "pass": 1, "saved": 0}
     text = "job job: pass 1 of 2; 0 trainers wait for a task; the last model saved is that of pass 0"
