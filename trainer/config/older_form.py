@@ -1,7 +1,10 @@
-"""The form of a configuration that v0.10 printed. The config language writes the form of the legacy's last version.
+"""The text form of a configuration as PaddlePaddle v0.10 printed it.
 
-Both forms mean the same to the engine. The conversion removes fields that v0.10 does not have, if they have the values
-that v0.10 used. v0.10 passed height and width on from layer to layer; the later version does so for a few types only.
+The config language writes the form of the last PaddlePaddle version with this language.
+
+Both forms describe the same network. The conversion removes fields that v0.10 does not have, if they have the values
+that v0.10 used. v0.10 passed height and width on from layer to layer; the later version passes them on for a few types
+only.
 
 Source: legacy config_parser.py of v0.10; the specification's section 19.
 """
@@ -13,9 +16,9 @@ from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
-# layers without an activation; v0.10 called it "linear"
+# types of layers without an activation; v0.10 wrote the activation "linear"
 _LINEAR = frozenset({"average", "max", "seqlastins", "seqreshape"})
-# type of layer -> fields of later versions
+# type of layer -> fields that v0.10 did not have
 _LATER_FIELDS = {
     "addto": ("height", "width", "depth"),
     "average": ("seq_pool_stride",),
@@ -32,7 +35,7 @@ _LATER_FIELDS = {
 def as_v0_10(
     config: TrainerConfig_pb2.TrainerConfig, marks: OlderMarks | None = None
 ) -> TrainerConfig_pb2.TrainerConfig:
-    """Return a copy of a configuration in v0.10's form; marks: facts of the script that are not in the message."""
+    """Return a copy of a configuration in the form of v0.10; `marks` are facts of the script that the message lacks."""
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
     marks = marks or OlderMarks()
@@ -44,10 +47,10 @@ def as_v0_10(
     _flatten_slopes(older.model_config)
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
-        # v0.10 added the number, also in its computation; the trainer here subtracts it
+        # for `x - number` v0.10 added the number, also in its computation; this trainer subtracts the number
         if layer.name in marks.subtracted:
             layer.intercept = 0.0 - layer.intercept
-    # in v0.10 it was only a default of parameters
+    # in v0.10 the clipping threshold was only a default of parameters
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
 
@@ -72,7 +75,7 @@ def _hand_on_maps(model: ModelConfig_pb2.ModelConfig) -> None:
 
 
 def _flatten_slopes(model: ModelConfig_pb2.ModelConfig) -> None:
-    """Take the shape from the parameters of prelu layers: v0.10 wrote only their number of values."""
+    """Remove the shape of the parameters of prelu layers: v0.10 wrote only the number of values."""
     slopes = {entry.input_parameter_name for layer in model.layers if layer.type == "prelu" for entry in layer.inputs}
     for parameter in model.parameters:
         if parameter.name in slopes:

@@ -1,8 +1,8 @@
 """The form of recurrent groups that v0.10 printed.
 
-Each link and memory states, also in the types of its agents, whether it has sub-sequences or whole sequences. A
-StaticInput X is a memory `__X_memory__` that a mixed layer copies from its own delay agent; in the later form it is a
-memory of itself.
+In the form of v0.10 each link and memory, and the types of their agents, state whether it has sub-sequences or whole
+sequences. In the form of v0.10 a StaticInput X is a memory `__X_memory__` that a mixed layer copies from the memory's
+delay agent. In the later form a StaticInput is a memory of itself.
 
 Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; the specification's sections 12 and 19.
 """
@@ -36,7 +36,7 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
                 layers[link.link_name].type = "sequence_scatter_agent"
         for link in group.out_links:
             link.has_subseq = link.layer_name in marks.nested
-            # a generator's result is a data layer
+            # the result of a generator is a data layer
             if link.has_subseq and layers[link.link_name].type == "gather_agent":
                 layers[link.link_name].type = "sequence_gather_agent"
         for memory in group.memories:
@@ -49,7 +49,7 @@ def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> dic
     """Rename the agents of static inputs as in v0.10; return for each agent the name of the layer that copies it."""
     names: dict[str, str] = {}
     copies: dict[str, str] = {}
-    for group in model.sub_models:  # outer groups come before inner groups
+    for group in model.sub_models:  # the list has outer groups before inner groups
         for memory in group.memories:
             if memory.link_name in marks.static:
                 source = names.get(memory.boot_layer_name, memory.boot_layer_name).partition("@")[0]

@@ -1,4 +1,4 @@
-"""Messages in the text format that the legacy printed: byte for byte as Python 2's protobuf.
+"""Messages in the text format that v0.10 printed, byte for byte like protobuf in Python 2.
 
 The format has an indent of two spaces, fields in ascending number, and floats with 12 significant digits (`25.0`,
 `1e-06`); quotes and bytes outside ASCII are escaped.
@@ -54,7 +54,7 @@ def _as_given(value: float) -> float:
 
 
 def format_float(value: float) -> str:
-    """Return a float in the format of Python 2's str()."""
+    """Return a float in the format of str() in Python 2."""
     text = f"{value:.12g}"
     return text if any(character in text for character in ".en") else text + ".0"
 

@@ -15,7 +15,10 @@ from trainer.config.building.state import Parse, current
 
 @public("optimizers")
 class Optimizer:
-    """Base class of the objects that settings() accepts: they add settings, and defaults of later parameters."""
+    """The base class of the objects that settings() accepts.
+
+    They add settings, and change defaults of later parameters.
+    """
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
@@ -32,7 +35,10 @@ class BaseSGDOptimizer(Optimizer):
 
 @public("optimizers")
 class MomentumOptimizer(BaseSGDOptimizer):
-    """m <- momentum m - rate g; w <- w + m. Plain SGD has momentum 0; None leaves the field of the parameters unset."""
+    """m <- momentum m - rate g; w <- w + m.
+
+    SGD with momentum. 0 is plain SGD, and None leaves the momentum field of the parameters unset.
+    """
 
     def __init__(self, momentum: float | None = None, sparse: bool = False):
         self.momentum = None if momentum is None else to_float("momentum", momentum)
@@ -81,7 +87,7 @@ class AdamaxOptimizer(BaseSGDOptimizer):
 
 @public("optimizers")
 class AdaGradOptimizer(BaseSGDOptimizer):
-    """Steps divided by the root of the sum of all squared gradients."""
+    """AdaGrad: a step is divided by the root of the sum of all squared gradients."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
@@ -101,21 +107,21 @@ class _WindowedOptimizer(BaseSGDOptimizer):
 
 @public("optimizers")
 class RMSPropOptimizer(_WindowedOptimizer):
-    """Steps divided by the root of a decaying variance: the mean of squared gradients minus the squared mean."""
+    """RMSProp: a step is divided by the root of a decaying variance: mean of squared gradients minus squared mean."""
 
     method = "rmsprop"
 
 
 @public("optimizers")
 class DecayedAdaGradOptimizer(_WindowedOptimizer):
-    """AdaGrad with a decaying mean instead of the sum."""
+    """AdaGrad with a decaying mean of the squared gradients instead of their sum."""
 
     method = "decayed_adagrad"
 
 
 @public("optimizers")
 class AdaDeltaOptimizer(_WindowedOptimizer):
-    """Steps scaled by a decaying mean of earlier steps."""
+    """AdaDelta: a step is scaled by a decaying mean of earlier steps."""
 
     method = "adadelta"
 
@@ -134,7 +140,7 @@ class BaseRegularization:
 
 @public("optimizers")
 class L2Regularization(BaseRegularization):
-    """Weight decay: the default of all later parameters, including biases."""
+    """L2 weight decay, which becomes the default of all later parameters, including biases."""
 
     def __init__(self, rate: float):
         self.decay_rate = to_float("rate", rate)
@@ -151,7 +157,7 @@ class L2Regularization(BaseRegularization):
 
 @public("optimizers")
 class ModelAverage:
-    """Test and save the average of the last parameters instead of the parameters themselves."""
+    """Test and save the average of the parameters over the last steps, instead of the parameters themselves."""
 
     def __init__(self, average_window: float, max_average_window: int | None = None, do_average_in_cpu: bool = False):
         self.average_window = to_float("average_window", average_window)
@@ -161,7 +167,7 @@ class ModelAverage:
         self.do_average_in_cpu = bool(do_average_in_cpu)
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return the average's part of the settings."""
+        """Return the part of the settings that describes the average."""
         settings = {"average_window": self.average_window, "do_average_in_cpu": self.do_average_in_cpu}
         if self.max_average_window is not None:
             settings["max_average_window"] = self.max_average_window
@@ -202,9 +208,10 @@ def settings(
 ) -> None:
     """Set how the network is trained.
 
-    average_window, max_average_window and do_average_in_cpu are v0.9's form of model_average.
+    average_window, max_average_window and do_average_in_cpu are the form that model_average had in v0.9.
 
-    Momentum, L2 rate and clipping threshold are defaults of the parameters created later, so call it before the layers.
+    Momentum, L2 rate and clipping threshold are defaults of later parameters, so scripts call settings() before the
+    layers.
     """
     parse = current()
     method = _instance("learning_method", learning_method or MomentumOptimizer(), Optimizer)

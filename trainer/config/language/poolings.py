@@ -8,7 +8,7 @@ from trainer.config.building.names import public
 
 @public("poolings")
 class BasePoolingType:
-    """A pooling by its name in the message."""
+    """A pooling, which has a name in the message."""
 
     def __init__(self, name: str):
         self.name = name
@@ -19,7 +19,7 @@ class BasePoolingType:
 
 @public("poolings")
 class MaxPooling(BasePoolingType):
-    """The maximum; with output_max_index the index of its frame instead (sequences only)."""
+    """The maximum; for sequences, output_max_index selects the index of the frame of the maximum instead."""
 
     def __init__(self, output_max_index: bool | None = None):
         super().__init__("max")
@@ -28,7 +28,7 @@ class MaxPooling(BasePoolingType):
 
 @public("poolings")
 class AvgPooling(BasePoolingType):
-    """The mean, or by strategy the sum, or the sum divided by the root of the number of values."""
+    """The mean; `strategy` can select the sum, or the sum divided by the root of the number of values."""
 
     STRATEGY_AVG = "average"
     STRATEGY_SUM = "sum"
@@ -57,7 +57,7 @@ class SquareRootNPooling(AvgPooling):
 
 @public("poolings")
 class MaxWithMaskPooling(BasePoolingType):
-    """The maximum of a window of a map, and its place."""
+    """The maximum of a window of a map, and the place of the maximum."""
 
     def __init__(self) -> None:
         super().__init__("max-pool-with-mask")

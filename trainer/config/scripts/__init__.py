@@ -1,1 +1,1 @@
-"""Execution of a user's configuration script: Python 2 names, and errors that name the user's line."""
+"""Execution of a user's configuration script: Python 2 names, and errors that name the line of the user's script."""

@@ -44,11 +44,11 @@ def run_config(config: str | Path | Callable[[], object], config_args: str = "")
 
     Args:
         config: the script's path, or a function to call instead.
-        config_args: `a=1,b=x`, the values for get_config_arg; the last value of a repeated name counts.
+        config_args: the values for get_config_arg in the form `a=1,b=x`; the last value of a repeated name counts.
     Raises:
-        MissingInputError: if there is no such script.
-        ConfigError: if config_args is malformed, or the script uses the language wrongly or uses an unsupported part.
-        DataError: if the script raises an exception of its own.
+        MissingInputError: the script does not exist or cannot be read.
+        ConfigError: config_args is malformed, or the script uses the language wrongly or uses an unsupported part.
+        DataError: the script raises an exception of its own.
     """
     parse = Parse(args=parse_args(config_args))
     path = Path() if callable(config) else Path(config)
@@ -125,7 +125,7 @@ def _guard(run: Callable[[], object], title: str) -> None:
         run()
     except (KeyboardInterrupt, StoppedError):  # a signal arrived while the script ran
         raise
-    except BaseException as error:  # includes SystemExit and exceptions that a script derives from BaseException
+    except BaseException as error:  # including SystemExit and exceptions that a script derives from BaseException
         explained = explain(error, title)
         if explained is None:
             raise

@@ -1,13 +1,13 @@
 """Names, modules and the import path that configurations and data providers written for Python 2 need.
 
-Only the user's scripts get them. A script, and every module that it imports from the working directory, from the
-configuration's directory or from one that `--python_path` or a script adds to `sys.path`, runs with its own builtins:
-the usual ones and `xrange, unicode, basestring, long, raw_input, reduce, cmp`; `map`, `filter` and `zip` return a
-`LazyList`, which behaves as both languages expect. `cPickle` (which reads Python 2 pickles), `cStringIO` and
-`__builtin__` can be imported, and `sys.maxint` exists. Methods that Python 3 removed (`iteritems`, `itervalues`,
-`iterkeys`, `has_key`, `next`) can be called. If a method of bytes, such as a line of a gzip file, gets a text argument,
-the bytes count as text. A text file need not be UTF-8. Users must change print statements and the `/` of integers
-themselves: a traceback names the line.
+Only modules of the user get these builtins. The modules of the user are the script and every module that it imports
+from the working directory, from the configuration's directory, or from a directory that `--python_path` or a script
+adds to `sys.path`. They run with builtins of their own: the builtins of Python 3 and `xrange, unicode, basestring,
+long, raw_input, reduce, cmp`. `map`, `filter` and `zip` return a `LazyList`, which behaves like a list of Python 2 and
+an iterator of Python 3. `cPickle` (which reads Python 2 pickles), `cStringIO` and `__builtin__` can be imported, and
+`sys.maxint` exists. Methods that Python 3 removed (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be
+called. If a method of bytes, such as a line of a gzip file, gets a text argument, the bytes count as text. A text file
+need not be UTF-8. Users must change print statements and the `/` of integers themselves: a traceback names the line.
 """
 
 import ast
@@ -27,12 +27,12 @@ from typing import IO, Any
 OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "recordio", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
-_BAD_BYTES = "surrogateescape"  # how bytes that are not UTF-8 are kept in strings
+_BAD_BYTES = "surrogateescape"  # the error handler that keeps bytes that are not UTF-8 in strings
 _OUR_ROOT = Path(__file__).resolve().parents[3]
 
 
 class LazyList(Sequence[Any]):
-    """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, filled on demand as in Python 3.
+    """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, which is filled on demand.
 
     `next()` and infinite sources work, and so do `len()`, indices, repeated loops and the methods of lists.
     """
@@ -105,7 +105,7 @@ def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
 
 def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
     """Open a file; bytes of a text file that are not UTF-8 (Latin-1 data) are preserved."""
-    # the second of these arguments is the encoding, the third the error handling
+    # the second of the arguments is the encoding, the third is the error handler
     if "b" not in mode and len(arguments) < 3:
         options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
     opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
@@ -116,7 +116,7 @@ def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-# the meaning of `thing.name(...)` in Python 2, for objects without such a method
+# what `thing.name(...)` returned in Python 2, for objects without a method of this name
 _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "has_key": lambda mapping, key: key in mapping,
     "iteritems": lambda mapping: iter(mapping.items()),
@@ -133,7 +133,7 @@ _CALL_TEXT_METHOD = "__call_python_2_text_method__"
 
 
 def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method by a name in `_DROPPED_METHODS`: the object's own method, or else its meaning in Python 2."""
+    """Call a method with a name in `_DROPPED_METHODS`; an object without the method gets what Python 2 returned."""
     method = getattr(thing, name, None)
     has_it = name == "next" or isinstance(thing, Mapping)
     if method is None and has_it and not options:
@@ -151,7 +151,7 @@ def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any)
 
 
 class _MethodCalls(ast.NodeTransformer):
-    """Replaces `thing.iteritems()` and the like by a call of `_call_method`; line numbers stay the same."""
+    """Replaces calls like `thing.iteritems()` by a call of `_call_method`; line numbers do not change."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -169,16 +169,16 @@ class _MethodCalls(ast.NodeTransformer):
 def compile_script(text: Any, path: str) -> CodeType:
     """Compile a configuration or a module of the user for execution with `SCRIPT_BUILTINS`.
 
-    Raises: SyntaxError: also for syntax that is valid in Python 2 only, such as a print statement.
+    Raises: SyntaxError: the syntax is wrong, or is valid in Python 2 only, such as a print statement.
     """
     tree = _MethodCalls().visit(ast.parse(text, path))
-    # dont_inherit: this module's future imports do not apply to the script
+    # dont_inherit: the future imports of this module do not apply to the script
     code: CodeType = compile(tree, path, "exec", dont_inherit=True)
     return code
 
 
 PYTHON_2_NAMES: Mapping[str, Any] = {
-    "basestring": (str, bytes),  # for isinstance(), its only use
+    "basestring": (str, bytes),  # a script uses this name only in isinstance()
     "cmp": _cmp,
     "filter": _listed(filter),
     "long": int,
@@ -196,14 +196,14 @@ SCRIPT_BUILTINS: dict[str, Any] = {**vars(builtins), **PYTHON_2_NAMES}
 
 
 def _string_module() -> ModuleType:
-    module = ModuleType("cStringIO", "What Python 2 called cStringIO.")
+    module = ModuleType("cStringIO", "The module that Python 2 called cStringIO.")
     vars(module).update(StringIO=io.StringIO, BytesIO=io.BytesIO)
     return module
 
 
 def _pickle_module() -> ModuleType:
     # strings of a Python 2 pickle are bytes; decoding as Latin-1 always succeeds
-    module = ModuleType("cPickle", "What Python 2 called cPickle.")
+    module = ModuleType("cPickle", "The module that Python 2 called cPickle.")
     vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
     vars(module).update(
         load=functools.partial(pickle.load, encoding="latin1"), loads=functools.partial(pickle.loads, encoding="latin1")
@@ -224,7 +224,7 @@ def install_modules() -> None:
 
 
 class ScriptLoader(importlib.machinery.SourceFileLoader):
-    """Executes a user's module with `SCRIPT_BUILTINS`; writes no byte code, to keep the job's volume clean."""
+    """Executes a user's module with `SCRIPT_BUILTINS`; it writes no byte code files to the volume of the job."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module."""
@@ -232,7 +232,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the module's code, compiled at each call."""
+        """Return the code of the module; each call compiles it."""
         path = self.get_filename(fullname)
         return compile_script(self.get_data(path), path)
 
@@ -262,13 +262,12 @@ class ScriptFinder:
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file lies in one of the user's directories and belongs neither to this project nor to a
-        package.
+        """Return whether a file is in a directory of the user and belongs neither to this project nor to a package.
 
         Directories added to `sys.path` since the first call of `enter`, by --python_path or a script, are also the
         user's.
         """
-        if filename.startswith("<"):  # "<string>", "<frozen os>": code without a file
+        if filename.startswith("<"):  # code without a file has names like "<string>" and "<frozen os>"
             return False
         path = Path(filename).resolve()
         before = sys.path if self._path_before is None else self._path_before
@@ -280,7 +279,7 @@ class ScriptFinder:
         return not any(part in _INSTALLED_PACKAGES for part in path.parts)
 
     def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
-        """Search for the user's modules in these directories, before all others and instead of the previous ones."""
+        """Search for the user's modules first in the given directories; forget those of the previous call."""
         if self._path_before is None:
             self._path_before = frozenset(sys.path)
         for entry in self._added:
@@ -299,7 +298,7 @@ class ScriptFinder:
 
 
 def _position_of_path_finder() -> int:
-    # builtin and frozen modules take precedence over a file of the same name
+    # a builtin or frozen module takes precedence over a file with its name
     finders: list[Any] = sys.meta_path
     return finders.index(importlib.machinery.PathFinder) if importlib.machinery.PathFinder in finders else len(finders)
 
@@ -311,9 +310,10 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
     """Make the user's modules in these directories importable, with the Python 2 names.
 
     Args:
-        directories: the directories of configurations and providers; they come first in sys.path and replace those of
-            the previous call.
-        forget: import the user's modules again when needed (so a second parse gives the same result as the first).
+        directories: the directories of configurations and providers; they come first in sys.path and replace the
+            directories of the previous call.
+        forget: whether the user's modules are imported again, so that a second parse gives the result of the first
+            parse.
     """
     install_modules()
     _finder.enter((Path(directory) for directory in directories), forget=forget)
@@ -326,5 +326,5 @@ def use_python_path(text: str) -> None:
 
 
 def is_script_file(filename: str) -> bool:
-    """Return whether code in this file is the user's, according to the last `use_directories`."""
+    """Return whether a file is a module of the user, according to the last call of `use_directories`."""
     return _finder.owns(filename)

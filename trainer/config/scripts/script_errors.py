@@ -16,8 +16,9 @@ from trainer.config.building.names import HELPERS, V1_NAMES, UnknownName, sugges
 from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_script, is_script_file
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
-_MAIN_ONLY = "; it exists in the main config only, not in modules that it imports"
-_GO_BETWEENS = (helper.__module__, compile_script.__module__)  # modules between a script and the function it calls
+_MAIN_ONLY = "; the name exists in the main config only, not in the modules that the config imports"
+# modules whose frames lie between a script and the function that it calls
+_GO_BETWEENS = (helper.__module__, compile_script.__module__)
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
@@ -34,8 +35,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
 
     Args:
         error: the script's exception, with its traceback.
-        title: the script's name, for errors without a line of the user's.
-    Returns: ConfigError for wrong use of the language, DataError for the script's own exceptions.
+        title: the name of the script, for errors without a line in it.
+    Returns: The error is a ConfigError for wrong use of the language, and a DataError for the script's own exceptions.
     """
     place = _find_place(error.__traceback__, title)
     if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
@@ -49,7 +50,8 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
-    if place.inside and not isinstance(error, RecursionError):  # a script's endless recursion can fail at any depth
+    # an endless recursion of the script can fail in any function
+    if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     return DataError(f"{place.where}: {text}")
@@ -73,7 +75,7 @@ def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
 
 
 def shown(filename: str) -> str:
-    """Return a file's name, relative to the working directory if it lies below it."""
+    """Return the name of a file; the name is relative if the file is below the working directory."""
     path = Path(filename)
     with contextlib.suppress(OSError, ValueError):  # the working directory was removed, or the file lies elsewhere
         return str(path.relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Data sources in the oldest configurations: TrainData(PyData(...)), TestData(SimpleData(...)).
+"""The data sources of the oldest configurations: TrainData(PyData(...)), TestData(SimpleData(...)).
 
 Source: legacy config_parser.py; the specification's section 16.
 """
@@ -42,9 +42,9 @@ def data_config(
 
 
 def define(message: DataConfig_pb2.DataConfig, *, for_test: bool) -> None:
-    """Make this the source of the training data or the test data.
+    """Make a data source the source of the training data or of the test data.
 
-    Raises: ArgumentError: if there already is one.
+    Raises: ArgumentError: the source is already defined.
     """
     config = current().config
     field = "test_data_config" if for_test else "data_config"
@@ -63,7 +63,7 @@ def SimpleData(
     buffer_capacity: int | None = None,
     **more: Any,
 ) -> DataConfig_pb2.DataConfig:
-    """Text files with a label and feat_dim numbers per line."""
+    """Return a data source of text files with a label and feat_dim numbers in each line."""
     message = data_config("simple", files, **more)
     if feat_dim is not None:
         message.feat_dim = to_int("feat_dim", feat_dim)
@@ -87,7 +87,7 @@ def PyData(
     load_thread_num: int | None = None,
     **more: Any,
 ) -> DataConfig_pb2.DataConfig:
-    """Samples from an object of a Python module."""
+    """Return a data source whose samples come from an object of a Python module."""
     message = data_config("py" if type is None else to_text("type", type), files, constant_slots=constant_slots, **more)
     message.load_data_module = to_text("load_data_module", load_data_module)
     message.load_data_object = to_text("load_data_object", load_data_object)
@@ -106,7 +106,7 @@ def ProtoData(
     load_thread_num: int | None = None,
     **more: Any,
 ) -> DataConfig_pb2.DataConfig:
-    """Samples from files of protobuf messages."""
+    """Return a data source whose samples come from files of protobuf messages."""
     kind = "proto" if type is None else to_text("type", type)
     message = data_config(kind, files, constant_slots=constant_slots, **more)
     _set_group(message, file_group_queue_capacity, load_file_count, load_thread_num)
@@ -143,7 +143,7 @@ def Data(
 
 @helper("v1")
 def MultiData(sub_data: Any = ()) -> DataConfig_pb2.DataConfig:
-    """Several data sources, mixed by their data_ratio."""
+    """Return a data source that mixes several data sources by their data_ratio."""
     parts = [_message("sub_data", part) for part in to_list(sub_data)]
     return DataConfig_pb2.DataConfig(type="multi", sub_data_configs=parts)
 
@@ -169,6 +169,6 @@ def TestData(data_config: Any, async_load_data: bool | None = None) -> None:
 def _define(argument: str, value: Any, async_load_data: bool | None, *, for_test: bool) -> None:
     define(_message(argument, value), for_test=for_test)
     if async_load_data is not None:
-        logger.warning("async_load_data is an argument of the data's definition")
+        logger.warning("async_load_data is an argument of SimpleData(), PyData(), MultiData() or Data()")
         config = current().config
         (config.test_data_config if for_test else config.data_config).async_load_data = bool(async_load_data)

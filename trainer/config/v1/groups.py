@@ -41,7 +41,7 @@ def _links(argument: str, links: Iterable[Any]) -> list[GroupLink]:
 
 @helper("v1")
 def Link(name: str, has_subseq: bool = False) -> GroupLink:
-    """Name an input or a result of a recurrent group; has_subseq only changes v0.10's text, since the data decide."""
+    """Name an input or a result of a recurrent group; has_subseq changes only the text form of v0.10."""
     return GroupLink(to_text("name", name), bool(has_subseq))
 
 
@@ -67,7 +67,7 @@ def Generator(
 def RecurrentLayerGroupWithoutOutLinksBegin(
     name: str, in_links: Any, seq_reversed: bool = False, target_inlinkname: str = ""
 ) -> None:
-    """Open a recurrent group over these layers."""
+    """Open a recurrent group over the given layers."""
     links = _links("in_links", in_links)
     begin_group(to_text("name", name), links, reverse=bool(seq_reversed), target=target_inlinkname)
 
@@ -80,7 +80,7 @@ def RecurrentLayerGroupSetOutLink(link: Any) -> None:
 
 @helper("v1")
 def RecurrentLayerGroupSetGenerator(generator: Any = None) -> None:
-    """Make the group generate its own input."""
+    """Declare that the group generates its own input."""
     if not isinstance(generator, _Generator):
         raise wrong("generator", generator, "it must be what Generator() returns")
     set_generator(**vars(generator))
@@ -103,7 +103,7 @@ def RecurrentLayerGroupBegin(
     if generator is not None:
         RecurrentLayerGroupSetGenerator(generator)
         if to_list(in_links):
-            raise wrong("in_links", in_links, "a group that generates has none")
+            raise wrong("in_links", in_links, "a group with a generator has no results")
 
 
 @helper("v1")
@@ -127,7 +127,7 @@ def SubModelEnd(name: str | None = None) -> None:
 
 @helper("v1")
 def EnableSubmodelSuffix(flag: bool = True) -> None:
-    """Give the layers of all sub-models the suffix @NAME, not only those of recurrent groups."""
+    """Give the layers of all sub-models the suffix @NAME, not only the layers of recurrent groups."""
     current().suffix_all_sub_models = bool(flag)
 
 

@@ -1,4 +1,4 @@
-"""Image layers by type: the arguments of Layer(...) are passed to the functions that newer configurations call.
+"""Image layers by type: the functions that newer configurations call receive the arguments of Layer(...).
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -38,7 +38,7 @@ def _shape_of(declared: V1Layer, key: str) -> tuple[V1Input, Any]:
 
 
 def _rest(declared: V1Layer) -> dict[str, Any]:
-    """Remove and return all options, to pass them to a function that rejects unknown ones."""
+    """Remove and return all options, to pass them to a function that rejects unknown options."""
     rest = dict(declared.options)
     declared.options.clear()
     return rest
@@ -51,7 +51,7 @@ def _pooling_type(name: str) -> BasePoolingType:
 
 
 def _sides(shape: Any, *keys: str) -> dict[str, Any]:
-    """Return the arguments for x, y and z in the shape."""
+    """Return the arguments for x, y and z from the shape."""
     named = {key + suffix: getattr(shape, key + suffix, None) for key in keys for suffix in ("", "_y", "_z")}
     return {key: value for key, value in named.items() if value is not None}
 
@@ -199,7 +199,7 @@ def _clip(declared: V1Layer) -> LayerOutput:
 
 
 def _with_arguments(function: Callable[..., LayerOutput], *arguments: str) -> Callable[[V1Layer], LayerOutput]:
-    """Return the builder of a type whose inputs and options are the function's arguments."""
+    """Return the builder of a layer type whose inputs and options become the arguments of a function."""
 
     def build(declared: V1Layer) -> LayerOutput:
         if len(declared.inputs) != len(arguments):

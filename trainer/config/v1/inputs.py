@@ -1,7 +1,7 @@
 """The arguments of Layer(...) in the oldest configurations: inputs, biases, projections, and shapes of image layers.
 
-Layers are given by name. A parameter without attributes is initialised by the default_* functions, not by its number
-of rows.
+The oldest configurations refer to a layer by its name. A parameter without attributes is initialised as the default_*
+functions say, not by its number of rows.
 
 Source: legacy config_parser.py; the specification's section 16.
 """
@@ -42,7 +42,7 @@ _NUMBERS = (
 
 
 class V1Attribute(ParameterAttribute):
-    """Attributes of a parameter under their names in the message; missing attributes take the defaults."""
+    """The attributes of a parameter under their names in the message; missing attributes take the defaults."""
 
     def __init__(self, **given: Any):
         super().__init__(initial_std=0)
@@ -59,7 +59,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def layer_called(name: Any, argument: str = "input_layer_name") -> LayerOutput:
-    """Return an existing layer by its name; inside a recurrent group, the group's layer with this name."""
+    """Return an existing layer by its name; inside a recurrent group, return the layer of the group with this name."""
     parse = current()
     full_name = parse.full_name(to_text(argument, name))
     if full_name not in parse.layers:
@@ -90,9 +90,10 @@ class V1Input:
 
 @helper("v1")
 def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> V1Input:
-    """Name a layer that is read, with attributes of its parameter; image layers take conv=, pool= and the like.
+    """Name an input layer, with attributes of its parameter; image layers take their shape in conv=, pool= and so on.
 
-    format "csr" or "csc" with nnz, the number of values, gives a fully connected layer a parameter of sparse storage.
+    With format "csr" or "csc", and nnz as the number of values, the parameter of a fully connected layer has sparse
+    storage.
     """
     kinds = _SHAPES.values()
     ignored = ("format", "nnz", "make_layer_name_in_submodel")
@@ -135,20 +136,20 @@ class V1Layer:
     options: dict[str, Any]
 
     def columns(self, index: int = 0) -> int:
-        """Size of an input."""
+        """Return the size of an input."""
         if index >= len(self.inputs):
             raise ArgumentError(f"type {self.kind!r} needs at least {index + 1} inputs; there are {len(self.inputs)}")
         return columns_of(self.inputs[index].layer)
 
     def given(self) -> int:
-        """The size that the user gave."""
+        """Return the size that the user gave."""
         if self.size is None:
             raise ArgumentError(f"type {self.kind!r} needs size=")
         return self.size
 
 
 def to_v1_bias(bias: Any) -> Any:
-    """Return the attributes of a bias; True gives a bias without attributes, so it does not begin with zeros."""
+    """Return the attributes of a bias. True means a bias without attributes, which does not begin with zeros."""
     if isinstance(bias, ParameterAttribute) or bias is False:
         return bias
     if bias is not True:
@@ -159,7 +160,7 @@ def to_v1_bias(bias: Any) -> Any:
 # --- shapes of image layers ------------------------------------------------------------------------------------------
 
 
-# class of a shape -> the argument of Input() for it
+# name of the function that makes a shape -> name of the argument of Input() that takes the shape
 _SHAPES = {
     "BilinearInterp": "bilinear_interp",
     "BlockExpand": "block_expand",
@@ -178,7 +179,7 @@ _SHAPES = {
 
 
 def _shape(name: str, required: str, **optional: Any) -> None:
-    """Register a function that takes these arguments, also by position, and returns them as attributes."""
+    """Register a function that takes the given arguments, also by position, and returns them as attributes."""
     needed = required.split()
     keys = (*needed, *optional)
 
@@ -236,7 +237,7 @@ def TransposedFullMatrixProjection(input_layer_name: str, size: int = 0, **given
 
 @helper("v1")
 def TableProjection(input_layer_name: str, size: int = 0, **given: Any) -> ProjectionTerm:
-    """Return the row of W that the input's id names."""
+    """Return the row of W that the id of the input selects."""
     return projections.table_projection(layer_called(input_layer_name), size, V1Attribute(**given))
 
 
@@ -301,7 +302,7 @@ def ConvProjection(input_layer_name: str, num_filters: int, conv_conf: Any, **gi
 
 @helper("v1")
 def DotMulOperator(input_layer_names: Any, scale: float | None = None) -> OperatorTerm:
-    """Return scale a b, column by column."""
+    """Return scale times a times b, column by column."""
     names = to_list(input_layer_names)
     if len(names) != 2:
         raise wrong("input_layer_names", input_layer_names, "it must be two names")
@@ -311,7 +312,7 @@ def DotMulOperator(input_layer_names: Any, scale: float | None = None) -> Operat
 
 @helper("v1")
 def ConvOperator(input_layer_names: Any, num_filters: int, conv_conf: Any) -> OperatorTerm:
-    """Convolve each sample's map with filters from another layer."""
+    """Convolve the map of each sample with filters that a second layer computes."""
     names = to_list(input_layer_names)
     if len(names) != 2:
         raise wrong("input_layer_names", input_layer_names, "it must be two names")

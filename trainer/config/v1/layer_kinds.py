@@ -15,7 +15,7 @@ from trainer.config.v1.inputs import V1Layer
 REQUIRED = object()  # a field without a default
 
 
-# (call, size of the layer, index of an input, its size) -> dims, or None for no parameter
+# from (call of Layer(), size of the layer, index of an input, size of the input) to dims; None: there is no parameter
 Dims = Callable[[V1Layer, int, int, int], list[int] | None]
 
 
@@ -24,12 +24,12 @@ class LayerKind:
     """The properties of a layer type.
 
     Attributes:
-        size: None for no size.
-        dims: the shape of the parameter of each input.
-        bias: size of the bias by the layer's size; None for types without a bias.
+        size: computes the size of the layer; None: the layer has no size.
+        dims: computes the shape of the parameter of each input.
+        bias: computes the size of the bias from the size of the layer; None: the type has no bias.
         has_bias: whether the layer has a bias by default.
-        fields: fields of the message that the user can give, with their defaults; fields with None are omitted.
-        weight: fields of the parameter of each input, whatever the user gives.
+        fields: fields of the message that the user can give, with their defaults; a field with None is omitted.
+        weight: fields that the parameter of each input always has.
     """
 
     size: Callable[[V1Layer], int] | None = lambda declared: declared.columns()
@@ -57,7 +57,7 @@ def _sum(declared: V1Layer) -> int:
 
 
 def _weighted(declared: V1Layer) -> int:
-    """Return the number of inputs with a weight: the last input of selective_fc may select columns."""
+    """Return the number of inputs with a weight; the last input of selective_fc may select columns instead."""
     return len(declared.inputs) - bool(declared.options["has_selected_colums"])
 
 
@@ -86,7 +86,7 @@ def _only_first(dims: Callable[[V1Layer, int, int], list[int]]) -> Dims:
 
 def _classes(less: int) -> Dims:
     def dims(declared: V1Layer, _size: int, index: int, columns: int) -> list[int] | None:
-        # the label, and an optional weight, come last
+        # the label, and an optional weight, are the last inputs
         counted = len(declared.inputs) - (
             2 if declared.kind == "nce" and declared.columns(len(declared.inputs) - 1) == 1 else 1
         )

@@ -22,10 +22,11 @@ from trainer.config.v1 import images
 from trainer.config.v1.inputs import Input, V1Input, V1Layer, layer_called, to_v1_bias
 from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 
-# sequence layers whose default activation v0.10's parser called "linear"
+# types of sequence layers without an activation for which v0.10 wrote "linear"
 _LINEAR = frozenset({"seqconcat", "subseq"})
 
-_STORED_SPARSELY = ("fc", "selective_fc")  # the types that read an input's format in v0.10; others pass it over
+# the types that read the `format` of an input in v0.10; other types ignore it
+_STORED_SPARSELY = ("fc", "selective_fc")
 
 
 def _to_inputs(inputs: Any) -> tuple[list[V1Input], list[Term]]:
@@ -61,8 +62,8 @@ def Layer(
         name: the layer's name.
         type: the type in the message.
         inputs: names of layers, Input()s, or projections and operators.
-        size: needed if the type does not determine it.
-        active_type: name of the activation; default none.
+        size: number of columns; needed if the type does not determine it.
+        active_type: name of the activation; by default there is none.
         bias: True, False or a Bias(); the default depends on the type.
         device, drop_rate, coeff, error_clipping_threshold: fields of the message.
         options: arguments of the type.
@@ -76,13 +77,13 @@ def Layer(
     declared = V1Layer(to_text("name", name), kind, read, terms, columns, activation, bias, options)
     if kind in BY_FUNCTION:
         layer = BY_FUNCTION[kind](declared)
-        if options:  # options that the function did not accept
+        if options:  # options that the function of the type did not accept
             raise ArgumentError(f"type {kind!r} has no argument {min(options)!r}")
     elif kind in KINDS:
         layer = _by_table(declared, KINDS[kind])
     else:
         known = ", ".join(sorted({*KINDS, *BY_FUNCTION}))
-        raise wrong("type", type, f"Layer() knows {known}; for others use the function of that layer")
+        raise wrong("type", type, f"Layer() knows {known}; for other layers use the function of the layer")
     numbers = {"drop_rate": drop_rate, "coeff": coeff, "error_clipping_threshold": error_clipping_threshold}
     message = current().layers[layer.full_name]
     if active_type is None and kind in _LINEAR:

@@ -1,5 +1,4 @@
-"""Functions that a config finds without an import: settings by name, inputs and outputs by name, defaults of
-parameters.
+"""Functions that a config has without an import: they set settings, inputs and outputs, and defaults of parameters.
 
 Source: legacy config_parser.py; the specification's sections 2 and 16.
 """
@@ -21,9 +20,9 @@ _FALSE = ("False", "0", "false")
 
 @helper("v1")
 def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
-    """Return an argument of --config_args, converted; the default if it is missing.
+    """Return an argument of --config_args, converted to a type; return the default if the argument is missing.
 
-    A bool can be True, 1, true, False, 0 or false. For any other type the default is converted too, as in the legacy.
+    A bool can be True, 1, true, False, 0 or false. For any other type the default is converted too, as in v0.10.
     """
     current().asked.add(name)
     text = current().args.get(name)
@@ -48,7 +47,7 @@ def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
 
 @helper("v1")
 def Settings(**settings: Any) -> None:
-    """Set entries of the settings by name, as old configurations do instead of settings()."""
+    """Set settings by name, as old configurations do instead of calling settings()."""
     parse = current()
     for key, value in settings.items():
         if key == "usage_ratio":
@@ -61,7 +60,7 @@ def Settings(**settings: Any) -> None:
 
 
 def _check_type(key: str, value: Any) -> None:
-    # checked here, because the line of the script is still known
+    # the value is checked now, while the line of the script is known
     scratch = TrainerConfig_pb2.OptimizationConfig() if key in DEFAULT_SETTINGS else TrainerConfig_pb2.TrainerConfig()
     try:
         setattr(scratch, key, value)
@@ -95,7 +94,7 @@ def model_type(name: str) -> None:
 
 @helper("v1")
 def cluster_config(**_ignored: Any) -> None:
-    """Do nothing: the arguments were for a former scheduler."""
+    """Do nothing: the arguments were for a job scheduler that no longer exists."""
 
 
 @helper("v1")
@@ -162,7 +161,7 @@ def default_update_hooks(val: Any) -> None:
 
 @helper("v1")
 def default_compact_func(val: Any) -> None:
-    """Set the function that decides the storage of later parameters: name -> is_sparse, format, need_compact."""
+    """Set the function that decides the storage of later parameters: from a name to is_sparse, format, need_compact."""
     if val is not None and not callable(val):
         raise wrong("val", val, "it must be a function of a parameter's name")
 
@@ -176,7 +175,7 @@ def default_compact_func(val: Any) -> None:
 
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:
-    """Return one function per setting, which says that `learning_rate(0.1)` is now `Settings(learning_rate=0.1)`."""
+    """Return a function for each setting; it raises an error that names the new form, `Settings(learning_rate=0.1)`."""
 
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:

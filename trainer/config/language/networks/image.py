@@ -221,7 +221,7 @@ def img_separable_conv(
 
 @helper("networks")
 def small_vgg(input_image: Any, num_channels: int, num_classes: int) -> LayerOutput:
-    """Four groups of normalised convolutions and two fully connected layers, for images of 32 x 32 or so."""
+    """Build four groups of normalised convolutions and two fully connected layers, for images of about 32 x 32."""
     layer = to_layer("input_image", input_image)
     for number, drop_rates in ((64, [0.3, 0]), (128, [0.4, 0]), (256, [0.4, 0.4, 0]), (512, [0.4, 0.4, 0])):
         layer = img_conv_group(
@@ -245,7 +245,7 @@ def small_vgg(input_image: Any, num_channels: int, num_classes: int) -> LayerOut
 
 @helper("networks")
 def vgg_16_network(input_image: Any, num_channels: int, num_classes: int = 1000) -> LayerOutput:
-    """Thirteen convolutions in five groups and three fully connected layers (VGG-16)."""
+    """Build thirteen convolutions in five groups and three fully connected layers (VGG-16)."""
     layer = to_layer("input_image", input_image)
     for index, (number, times) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))):
         layer = img_conv_group(

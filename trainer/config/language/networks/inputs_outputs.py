@@ -1,4 +1,4 @@
-"""inputs() and outputs(): the order of the data provider's slots, and the results of the network.
+"""inputs() and outputs(), which declare the order of the data provider's slots and the results of the network.
 
 Source: legacy trainer_config_helpers/networks.py of v0.10, whose line numbers the log messages contain; the
 specification's section 5.
@@ -31,7 +31,7 @@ def set_inputs(names: Iterable[str]) -> None:
 
 
 def set_outputs(names: Iterable[str]) -> None:
-    """Append names to the output layers, as `set_inputs`."""
+    """Append names to the output layers of the model and of its root, or of the open sub-network."""
     for name in names:
         for owner in _owners():
             owner.output_layer_names.append(name)
@@ -56,10 +56,10 @@ def inputs(layers: Any, *args: Any) -> None:
 
 @helper("networks")
 def outputs(layers: Any, *args: Any) -> None:
-    """Name the output layers; without inputs(), the order of the inputs follows from them.
+    """Name the output layers; without inputs(), the output layers determine the order of the inputs.
 
-    The order is that of a depth-first walk through the parents of the outputs: a data layer is added when the walk
-    leaves it.
+    A depth-first walk through the parents of the outputs gives the order: a data layer is added when the walk leaves
+    it.
     """
     wanted = _gather("layers", layers, args)
     if not wanted:
@@ -79,11 +79,11 @@ def outputs(layers: Any, *args: Any) -> None:
 
 
 def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
-    """Return the names of the data layers that these layers depend on, each once, in post-order."""
+    """Return the names of the data layers that the given layers depend on, without repetition, in post-order."""
     found: dict[str, None] = {}
     visited: set[int] = set()
     for layer in wanted:
-        # an explicit stack: networks can be deeper than Python's recursion limit
+        # a stack instead of recursion: networks can be deeper than Python's recursion limit
         stack = [(layer, iter(layer.parents))] if id(layer) not in visited else []
         visited.add(id(layer))
         while stack:

@@ -79,7 +79,7 @@ def lstmemory_unit(
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
-    """One step of a long short-term memory inside a recurrent group; the input holds the four projections.
+    """Compute one step of an LSTM inside a recurrent group; the input holds the four projections.
 
     get_output_layer_attr is an argument of v0.10.
     """
@@ -127,7 +127,7 @@ def lstmemory_group(
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run a long short-term memory as a recurrent group, so other layers can use its parts."""
+    """Run an LSTM as a recurrent group, so that other layers can use its parts."""
     unit = without(locals(), "input", "reverse")
 
     def step(frame: LayerOutput) -> LayerOutput:

@@ -10,9 +10,9 @@ from trainer.config.building.layer import LayerOutput, columns_of
 
 
 def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
-    """Return the given size, or else the size of one of `parts` equal parts of the source's columns.
+    """Return the given size; without a size, divide the number of columns of the source by `parts`.
 
-    Raises: ArgumentError: if the columns cannot be divided by the number of parts.
+    Raises: ArgumentError: the number of columns is not a multiple of `parts`.
     """
     if size is not None:
         return to_size("size", size)
@@ -23,7 +23,7 @@ def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
 
 
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the arguments of a call except those with these names.
+    """Return the arguments of a call without the arguments that have the given names.
 
     Args: given: `locals()` of the function, taken before it defines other names.
     """

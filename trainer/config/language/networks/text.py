@@ -1,4 +1,4 @@
-"""Convolution and pooling of texts.
+"""A network for texts: convolution and pooling.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """

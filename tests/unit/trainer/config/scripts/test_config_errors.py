@@ -179,7 +179,7 @@ def test_an_error_in_a_module_names_its_line_and_the_line_that_led_there(parse_t
 
 def test_get_config_arg_in_a_module_is_explained(parse_text, config_dir):
     (config_dir / "net.py").write_text("x = get_config_arg('x', int, 1)\n")
-    message = r"^net.py line 1 .*'get_config_arg' is not defined; it exists in the main config only"
+    message = r"^net.py line 1 .*'get_config_arg' is not defined; the name exists in the main config only"
     with pytest.raises(ConfigError, match=message):
         parse_text("import net")
 
