@@ -24,8 +24,8 @@ JOB_NAME                     required              the Job's metadata.name, and 
 TRAIN_CONFIG_DIR             the only one there    config directory inside JOB_PATH/JOB_NAME; if not set, the only directory there with a config
 CONF_PADDLE_NIC              eth0                  interface or address that the pserver binds
 CONF_PADDLE_PORT             7164                  first port of the pserver
-CONF_PADDLE_PORTS_NUM        2                     dense ports: --ports_num
-CONF_PADDLE_PORTS_NUM_SPARSE 2                     sparse ports: --ports_num_for_sparse
+CONF_PADDLE_PORTS_NUM        2                     --ports_num: number of ports of a pserver for dense parameters
+CONF_PADDLE_PORTS_NUM_SPARSE 2                     --ports_num_for_sparse: number of ports of a pserver for sparse parameters
 CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless there are more pservers; by default the Job's parallelism, if the pod may read it
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
 TRAIN_CONFIG                 trainer_config.py     --config; if there is no trainer_config.py, trainer_config.lr.py
@@ -35,34 +35,34 @@ NUM_PASSES                   10                    --num_passes: passes over the
 TRAINER_COUNT                1                     --trainer_count: threads of a trainer, each of which computes a share of every batch
 SAVING_PERIOD                1                     --saving_period: passes between two saves
 LOCAL                        0                     --local: 1 trains without pservers
-USE_GPU                      0                     --use_gpu
+USE_GPU                      0                     --use_gpu: accepted, without effect
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
-ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints
+ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints: addresses of etcd, separated by commas
 ETCD_IP                      MASTER_IP             roles: host of an etcd at port 2379, as in 2017
 MASTER_IP                    none                  roles: host of an etcd that runs beside the master, as in 2017
 PADDLE_JOB_NAME              JOB_NAME              roles: the name of the job in etcd, and of its directory on the volume
-PSERVERS                     1                     pserver: --num_pservers
-OUTPUT                       JOB_PATH/JOB_NAME/output  master: --output; trainer: --save_dir; driver: --output-filename
-CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path
-CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval
+PSERVERS                     1                     pserver: --num_pservers: number of servers of the job
+OUTPUT                       JOB_PATH/JOB_NAME/output  output directory: --output of the master, --save_dir of a trainer, --output-filename of the driver
+CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path: directory of the snapshots
+CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval: time between two snapshots
 TRAINER_PACKAGE              none                  trainer: directory with config and data, in which it runs; nothing is copied
-TOPOLOGY                     TRAIN_CONFIG          trainer: --config, as in 2017
+TOPOLOGY                     TRAIN_CONFIG          trainer: --config: the config script, as in 2017
 PADDLE_INIT_X                none                  roles: the flag --x (X in lower case), as in 2017; the variables above override it
-ENTRY                        none                  trainer: a program of paddle.v2, which is refused
-TRAIN_LIST                   none                  trainer: not read; the config names its list
+ENTRY                        none                  trainer: names a program of paddle.v2; the role refuses it
+TRAIN_LIST                   none                  trainer: has no effect; the config names its list
 ETCD_TIMEOUT                 600                   roles: seconds to wait for etcd before the program begins
 VOLUME_TIMEOUT               3600                  trainer: seconds to wait for the config and the data on the volume
-NUM_PROC                     1                     driver: --num-proc
-MIN_NP                       NUM_PROC              driver: --min-np
-MAX_NP                       no bound              driver: --max-np
-DISCOVERY                    kubernetes            driver: --discovery
-STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir
-DRIVER_ADDRESS               found                 driver: --address
-DRIVER_PORT                  any free one          driver: --port
+NUM_PROC                     1                     driver: --num-proc: number of workers at the beginning
+MIN_NP                       NUM_PROC              driver: --min-np: least number of workers to continue after a change
+MAX_NP                       no bound              driver: --max-np: largest number of workers
+DISCOVERY                    kubernetes            driver: --discovery: how the driver finds its hosts
+STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir: directory of the record by which the next driver continues
+DRIVER_ADDRESS               found                 driver: --address: name or address by which workers reach the driver
+DRIVER_PORT                  any free one          driver: --port: port of the driver
 AT_END                       exit                  roles: wait: the pod stays until SIGTERM when the job is done, because a StatefulSet would restart it
 SCALE_TO_ZERO                none                  master, driver: statefulsets/NAME, deployments/NAME that are scaled to 0 pods when the job is done
-CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port
+CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port: port of /healthz, /readyz and /metrics; 0: none
 
 EXIT 65 the config directory contains something that cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume does not answer properly;
      78 a variable is missing or malformed (all are named at once), or TRAIN_CONFIG_DIR must be set; all other statuses are those of the launcher: start_paddle.py --help
@@ -166,7 +166,7 @@ check_readable() {
     done
 }
 
-# has_file DIRECTORY NAME...: succeeds if any of the names is a file there; "*.py" stands for every name with that
+# has_file DIRECTORY NAME...: succeeds if any of the names is a file in the directory; "*.py" stands for every name with that
 # ending
 has_file() {
     local directory=$1 name files
