@@ -48,7 +48,7 @@ FLAGS = index_flags(
     Flag("log_barrier_lowest_nodes", 5, _S, "number of trainers in that log line", 0, 1 << 20),
     Flag("log_barrier_show_log", False, _S, "write that line of every pass with three trainers or more"),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
-    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0: none", 0, 65535),
+    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0: none", 0, 65535),
     Flag("sock_send_buf_size", 0, _S, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
     Flag(
         "sock_recv_buf_size",
@@ -75,8 +75,8 @@ FLAGS = index_flags(
         "checkpoint_path",
         "",
         _S,
-        "elastic: directory of snapshots, with one directory a job; empty: beside the registry in --store_dir, or "
-        "/checkpoints",
+        "elastic: directory of snapshots, with one subdirectory for each job; empty: beside the registry in "
+        "--store_dir, or /checkpoints",
     ),
     Flag("checkpoint_interval", "600s", _S, "elastic: time between two snapshots"),
     Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server loses its index"),

@@ -18,7 +18,7 @@ _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
 TABLE: tuple[Flag, ...] = (
     # job, config, input and output
     Flag("job", "train", _S, "train, test, checkgrad or time", choices=("train", "test", "checkgrad", "time")),
-    Flag("config", "", _S, "the config script; empty: that of --init_model_path"),
+    Flag("config", "", _S, "the config script; empty: the config in --init_model_path"),
     Flag("config_args", "", _S, "arguments of the config script, as k1=v1,k2=v2"),
     Flag(
         "num_passes",
@@ -36,7 +36,7 @@ TABLE: tuple[Flag, ...] = (
         "fail, rand or zero for absent parameter files",
         choices=("fail", "rand", "zero"),
     ),
-    Flag("save_dir", "", _S, "directory for pass-* directories; empty: the config's"),
+    Flag("save_dir", "", _S, "directory for pass-* directories; empty: save_dir of the config"),
     Flag("saving_period", 1, _S, "save when pass % saving_period == 0", 1),
     Flag("saving_period_by_batches", 0, _S, "batches between saves inside a pass; 0 = none", 0),
     Flag(
@@ -64,7 +64,9 @@ TABLE: tuple[Flag, ...] = (
     Flag("progress_period", 30, _S, "seconds between lines of progress, speed and time left; 0 = none", 0),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("report", False, _S, "write records.jsonl, progress.json and report.html; default: only in a pod"),
-    Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics, on what --nics names; 0 = none", 0, 65535),
+    Flag(
+        "metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0 = none", 0, 65535
+    ),
     Flag("layer_stack_error_only_current_thread", True, _I, "form of the crash dump"),
     Flag("profile_signal", 12, _I, "signal of the CPU profiler"),
     Flag("profile_data_file", "gperf.prof", _I, "output of the CPU profiler"),
@@ -81,14 +83,19 @@ TABLE: tuple[Flag, ...] = (
         "average_test_period",
         0,
         _S,
-        "batches of a period, of which the last log_period measure the averaged parameters; 0 = never",
+        "batches of a period; its last log_period batches measure the averaged parameters; 0 = never",
         0,
     ),
     Flag("test_pass", -1, _S, "job=test: first pass number"),
     Flag("test_wait", 0, _S, "job=test: if not 0, wait until the directories of the passes exist"),
-    Flag("model_list", "", _S, "job=test: file of model directories"),
+    Flag("model_list", "", _S, "job=test: file that lists model directories, one on each line"),
     Flag("predict_output_dir", "", _S, "job=test: directory for the values of the output layers"),
-    Flag("predict_file", "", _S, "file for the scores of auc-validation and pnpair-validation layers, of each pass"),
+    Flag(
+        "predict_file",
+        "",
+        _S,
+        "file to which each pass writes the scores of auc-validation and pnpair-validation layers",
+    ),
     Flag("feat_file", "", _I, "unused in the original"),
     Flag("distribute_test", False, _I, "every trainer tests alone: nothing is merged"),
     Flag("beam_size", 1, _I, "the config alone sets the beam width"),
@@ -130,7 +137,7 @@ TABLE: tuple[Flag, ...] = (
         "commit_period_by_batches",
         10,
         _S,
-        "with --collective and workers that come and go: most batches that a failure loses",
+        "with --collective and workers that come and go: maximum number of batches that a failure loses",
         1,
     ),
     Flag(
@@ -149,7 +156,7 @@ TABLE: tuple[Flag, ...] = (
         "nics",
         "xgbe0,xgbe1",
         _S,
-        "interfaces or addresses of this trainer, which shares memory with a server there; not given: all",
+        "interfaces or addresses of this trainer; it shares memory with a server that has one of them; not given: all",
     ),
     Flag("rdma_tcp", "tcp", _S, "tcp; rdma is not supported", choices=("tcp",)),
     Flag("start_pserver", False, _S, "with --local=0: start a parameter server beside the trainer"),
