@@ -50,7 +50,7 @@ lint: setup  ## ruff, mypy, import rules, bounds of sizes, dead code, codespell,
 	$(BIN)/python tests/dead_code.py
 	$(BIN)/codespell
 	$(BIN)/shellcheck start.sh tests/etcd/build tests/arm64/run .ci/run paddle/bin/paddle tests/chaos/pod_network.sh tests/install-go tests/install-packages tests/newest-python \
-		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run install kueue/build kwok/build moosefs run) \
+		$(addprefix tests/kubernetes/,base-image cluster custom-resources/make autoscale/run helm/build install kueue/build kwok/build moosefs run) \
 		$(addprefix tests/observability/,install run)
 	$(BIN)/yamllint --strict k8s tests
 

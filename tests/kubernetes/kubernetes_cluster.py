@@ -186,6 +186,29 @@ def exit_codes(pods: list[dict[str, Any]]) -> set[int]:
     return {status["state"]["terminated"]["exitCode"] for status in statuses if "terminated" in status["state"]}
 
 
+@contextlib.contextmanager
+def drained(cluster: Cluster, node: str, *options: str) -> Iterator[None]:
+    """A node that is drained, which waits for the ends of its pods; it takes pods again after the block."""
+    try:
+        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s", *options)
+        yield
+    finally:
+        cluster.kubectl("uncordon", node)
+
+
+def copy_manifests(directory: Path, *components: str) -> Path:
+    """A copy of k8s/ in which the lines of these components were edited as docs/manifests.md says."""
+    tree = directory / "k8s"
+    shutil.copytree(REPOSITORY / "k8s", tree, symlinks=True)
+    file = tree / "kustomization.yaml"
+    text = file.read_text()
+    for component in components:
+        text, edits = re.subn(rf"^#(  - components/{component} )", r"\1", text, flags=re.MULTILINE)
+        assert edits == 1, component
+    file.write_text(text)
+    return tree
+
+
 def give(directory: Path, owner: int = OWNER) -> None:
     """The line of the docs: give the shared directory to the pods' uid."""
     run("chown", "-R", f"{owner}:{owner}", directory)

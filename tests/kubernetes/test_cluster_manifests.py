@@ -1,4 +1,4 @@
-"""The components of k8s/: each is accepted by the API server, unknown fields refused; four run a job together."""
+"""The components of k8s/: each is accepted by the API server, unknown fields refused; six run a job together."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from custom_kinds import custom_kinds
-from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, give
+from kubernetes_cluster import REPOSITORY, Cluster, Image, Namespace, copy_manifests, give
 
 COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/components").iterdir())
 ELASTIC_COMPONENTS = sorted(path.name for path in (REPOSITORY / "k8s/elastic/components").iterdir())
@@ -36,13 +36,8 @@ def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:
 
     The Jobs are created suspended, by a directory above: nothing of this is to run.
     """
-    shutil.copytree(REPOSITORY / "k8s", directory / "k8s", symlinks=True)
-    file = directory / "k8s/kustomization.yaml"
-    text = file.read_text().replace("count=3", f"count={nodes}")
-    for component in components:
-        text, edits = re.subn(rf"^#(  - components/{component} )", r"\1", text, flags=re.MULTILINE)
-        assert edits == 1
-    file.write_text(text)
+    file = copy_manifests(directory, *components) / "kustomization.yaml"
+    file.write_text(file.read_text().replace("count=3", f"count={nodes}"))
     suspended = [{"op": "add", "path": "/spec/suspend", "value": True}]
     above: dict[str, Any] = {"resources": ["k8s"]}
     above["patches"] = [{"target": {"kind": "Job"}, "patch": json.dumps(suspended)}]
@@ -154,14 +149,14 @@ def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cl
     cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
 
 
-# ----- four components run a job
+# ----- six components run a job
 
 
 @pytest.fixture(scope="module")
 def restricted(
     cluster: Cluster, image: Image, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Namespace, Path]]:
-    """Data and training, complete, from a directory of the user's own with four components."""
+    """Data and training, complete, from a directory of the user's own with six components."""
     directory, volume = tmp_path_factory.mktemp("own"), tmp_path_factory.mktemp("volume")
     give(volume)
     path = [{"op": "replace", "path": "/spec/hostPath/path", "value": str(volume)}]
@@ -169,7 +164,7 @@ def restricted(
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": JOB}}
     shorter = {**job, "spec": {"template": {"spec": {"containers": [passes]}}}}
     k8s = os.path.relpath(REPOSITORY / "k8s", directory.resolve())
-    names = ("single-node", "network-policy", "prometheus", "restricted")
+    names = ("single-node", "network-policy", "pod-names", "disruption-budget", "prometheus", "restricted")
     own = {
         "resources": [k8s],
         "components": [f"{k8s}/components/{name}" for name in names],
@@ -228,3 +223,19 @@ def test_the_pods_are_found_by_the_annotations(restricted: tuple[Namespace, Path
     space, _ = restricted
     for pod in space.pods(JOB):
         assert pod["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+
+
+def test_the_trainers_reach_the_pservers_by_the_names_of_their_pods(restricted: tuple[Namespace, Path]) -> None:
+    space, _ = restricted
+    hosts = ",".join(f"{JOB}-{index}.paddle-pods" for index in range(3))
+    for pod in space.pods(JOB):
+        assert f" --pservers={hosts} " in space.log(pod["metadata"]["name"])
+
+
+def test_the_budget_counts_the_pods_of_the_job(restricted: tuple[Namespace, Path]) -> None:
+    """A selector that Kubernetes cannot use would allow no drain at all; the pods of this job have ended."""
+    space, directory = restricted
+    budget = one(kept(space.cluster, directory), "PodDisruptionBudget", JOB)
+    conditions = {condition["type"]: condition for condition in budget["status"]["conditions"]}
+    assert conditions["DisruptionAllowed"]["reason"] != "SyncFailed", conditions
+    assert budget["status"]["desiredHealthy"] == 2

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 K8S = Path(__file__).parents[3] / "k8s"
+CHART = ("Chart.yaml", "values.yaml")  # tests/kubernetes/faults/test_chart.py
 FILES = ("rbac.yaml", "pvc.yaml", "pv-nfs.yaml", "data-job.yaml", "job.yaml")
 DOCUMENTS = [(file, document) for file in FILES for document in yaml.safe_load_all((K8S / file).read_text())]
 
@@ -17,7 +18,7 @@ def test_an_object_is_valid(file: str, document: dict) -> None:
 
 
 def test_every_plain_manifest_is_checked() -> None:
-    assert {path.name for path in K8S.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
+    assert {path.name for path in K8S.glob("*.yaml")} == {*FILES, "kustomization.yaml", *CHART}
 
 
 def test_an_unknown_field_would_be_noticed() -> None:

@@ -1,0 +1,57 @@
+{{/* What the values change in the objects of the mode's kustomization. Each template changes the state in place. */}}
+
+{{/* The last changes. job: the state (_kustomize.tpl). values. */}}
+{{- define "paddle.finish" -}}
+{{- include "paddle.addConfigMap" .job }}
+{{- include "paddle.leaveOut" . }}
+{{- range $object := .job.objects }}
+  {{- range dig "spec" "template" "spec" "containers" list $object }}
+    {{- if hasPrefix "REPO/paddle:" .image }}
+      {{- $_ := set . "image" (print $.values.image.repository ":" $.values.image.tag) }}
+    {{- else if hasPrefix "REPO/etcd:" .image }}
+      {{- $_ := set . "image" (print $.values.etcdImage.repository ":" $.values.etcdImage.tag) }}
+    {{- end }}
+    {{- $env := list }}
+    {{- range $name, $value := get (dict "paddle-data" $.values.data.env "trainer" $.values.training.env) .name | default dict }}
+      {{- $env = append $env (dict "name" $name "value" (include "paddle.text" $value)) }}
+    {{- end }}
+    {{- if $env }}{{ include "paddle.merge" (dict "into" . "from" (dict "env" $env)) }}{{ end }}
+  {{- end }}
+  {{- /* a Job's budget is a number, which kustomize cannot compute */}}
+  {{- if and (eq $object.kind "PodDisruptionBudget") (eq $.job.mode "static") }}
+    {{- $_ := set $object.spec "minAvailable" (sub (int $.job.settings.count) 1) }}
+  {{- end }}
+{{- end }}
+{{- range .values.patches }}
+  {{- include "paddle.patch" (dict "job" $.job "target" .target "patch" .patch) }}
+{{- end }}
+{{- if .job.namespace }}{{ include "paddle.setNamespace" (dict "job" .job) }}{{ end }}
+{{- end }}
+
+{{/* Adds the ConfigMap of the settings, unless it is only for kustomize itself. */}}
+{{- define "paddle.addConfigMap" -}}
+{{- $options := .generator.options | default dict }}
+{{- if not (dig "annotations" "config.kubernetes.io/local-config" "" $options) }}
+  {{- $metadata := dict "name" .generator.name "labels" $options.labels }}
+  {{- $map := dict "apiVersion" "v1" "kind" "ConfigMap" "metadata" $metadata "data" .settings }}
+  {{- $_ := set . "objects" (append .objects $map) }}
+{{- end }}
+{{- end }}
+
+{{/* Removes the data Job, or all that trains, as the values say. job; values. */}}
+{{- define "paddle.leaveOut" -}}
+{{- $kept := list }}
+{{- range .job.objects }}
+  {{- $component := get .metadata.labels "app.kubernetes.io/component" }}
+  {{- $isKept := $.values.training.enabled }}
+  {{- if eq $component "data" }}{{ $isKept = $.values.data.enabled }}{{ end }}
+  {{- if has $component (list "access" "volume") }}{{ $isKept = true }}{{ end }}
+  {{- if $isKept }}{{ $kept = append $kept . }}{{ end }}
+{{- end }}
+{{- $_ := set .job "objects" $kept }}
+{{- end }}
+
+{{/* Prints a value as text: Helm reads a whole number of a values file as a float, whose own text may be 1e+06. */}}
+{{- define "paddle.text" -}}
+{{ if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}

@@ -1,0 +1,159 @@
+"""The Helm chart of k8s/: it makes what kustomize makes, object by object, and a job of it trains."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from docpages.blocks import ROOT, blocks_of, script
+from docpages.project import copy_project, run_script
+from kubernetes_cluster import REPOSITORY, Cluster, Image, give, namespace_with_volume
+from long_job import JOB
+from test_cluster_docs import own_context
+
+MODES = {"static": "k8s", "elastic": "k8s/elastic", "allreduce": "k8s/allreduce"}
+OFFERED = re.compile(r"^#  - (\S*components/\S+)", re.MULTILINE)
+
+
+def offered(mode: str) -> list[str]:
+    """The components of a mode's kustomization.yaml, in its order."""
+    text = (REPOSITORY / MODES[mode] / "kustomization.yaml").read_text()
+    return [Path(line).name for line in OFFERED.findall(text)]
+
+
+# mode, components, settings
+CASES: list[tuple[str, list[str], dict[str, str]]] = [
+    *((mode, [], {}) for mode in MODES),
+    *((mode, [name], {}) for mode in MODES for name in offered(mode)),
+    ("static", [name for name in offered("static") if name != "single-node"], {"count": "5"}),
+    ("elastic", ["three-members", "single-node", "restricted"], {"PSERVERS": "3", "JOB_NAME": "another"}),
+    ("allreduce", ["nfs", "restricted"], {"NUM_PROC": "4", "MAX_NP": "5"}),
+]
+CHOSEN = pytest.mark.parametrize(
+    ("mode", "components", "settings"), CASES, ids=lambda value: "-".join(value) if isinstance(value, list) else None
+)
+
+
+def render(cluster: Cluster, mode: str, components: list[str], settings: dict[str, Any], *options: str) -> str:
+    words = [f"--set=mode={mode}", f"--set-json=components={json.dumps(components)}"]
+    words += [f"--set-json=settings={json.dumps(settings)}"]
+    return cluster.run("helm", "template", "any", REPOSITORY / "k8s", *words, *options)
+
+
+def kustomize(cluster: Cluster, directory: Path, mode: str, components: list[str], settings: dict[str, str]) -> str:
+    """What kustomize makes of a copy of k8s/ that was edited as the docs say."""
+    shutil.copytree(REPOSITORY / "k8s", directory / "k8s", symlinks=True)
+    file = directory / MODES[mode] / "kustomization.yaml"
+    text = file.read_text()
+    edits = [(rf"^#(  - \S*components/{name}) ", r"\1 ") for name in components]
+    edits += [(rf"(- |\[){name}=[^]\n]*", rf"\g<1>{name}={value}") for name, value in settings.items()]
+    for pattern, replacement in edits:
+        text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+        assert count == 1, pattern
+    file.write_text(text)
+    if "disruption-budget" in components:
+        file = directory / "k8s/components/disruption-budget/disruption-budget.yaml"
+        least = int(settings.get("count", "3")) - 1
+        file.write_text(file.read_text().replace("minAvailable: 2", f"minAvailable: {least}"))
+    return cluster.kubectl("kustomize", directory / MODES[mode])
+
+
+def by_name(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    objects = [item for item in yaml.safe_load_all(text) if item]
+    found = {(item["kind"], item["metadata"]["name"]): item for item in objects}
+    assert len(found) == len(objects)
+    return found
+
+
+@CHOSEN
+def test_the_chart_makes_the_objects_that_kustomize_makes(
+    cluster: Cluster, tmp_path: Path, mode: str, components: list[str], settings: dict[str, str]
+) -> None:
+    ours = by_name(render(cluster, mode, components, settings))
+    theirs = by_name(kustomize(cluster, tmp_path, mode, components, settings))
+    assert ours.keys() == theirs.keys()
+    for name, item in theirs.items():
+        assert ours[name] == item
+
+
+def test_the_chart_is_as_helm_wants_it(cluster: Cluster) -> None:
+    assert "0 chart(s) failed" in cluster.run("helm", "lint", "--strict", REPOSITORY / "k8s")
+
+
+def test_values_change_what_a_user_would_edit(cluster: Cluster, tmp_path: Path) -> None:
+    """The values of docs/helm.md: variables, patches in both forms of a target, and a part of the objects."""
+    patches = [
+        {"target": {"kind": "PersistentVolume"}, "patch": {"spec": {"nfs": {"server": "files.example.com"}}}},
+        {
+            "target": {"labelSelector": "app.kubernetes.io/component=training"},
+            "patch": {"spec": {"template": {"spec": {"nodeSelector": {"pool": "fast"}}}}},
+        },
+    ]
+    values = {
+        "components": ["nfs"],
+        "training": {"env": {"NUM_PASSES": 1000000}},
+        "data": {"enabled": False},
+        "patches": patches,
+    }
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    found = by_name(cluster.run("helm", "template", "any", REPOSITORY / "k8s", "-f", tmp_path / "values.yaml"))
+    assert found["PersistentVolume", "mfs"]["spec"]["nfs"]["server"] == "files.example.com"
+    pod = found["Job", JOB]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "fast"}
+    assert {"name": "NUM_PASSES", "value": "1000000"} in pod["containers"][0]["env"]
+    assert ("Job", "paddle-data") not in found
+
+
+WRONG = {
+    "a component of another mode": ({"mode": "elastic", "components": ["kueue"]}, "elastic has none of the name kueue"),
+    "a setting that no manifest has": ({"settings": {"counts": 5}}, "static has none of the name counts; it has count"),
+    "a mode": ({"mode": "dynamic"}, "mode"),
+    "a value": ({"nodes": 5}, "nodes"),
+}
+
+
+@pytest.mark.parametrize(("values", "said"), WRONG.values(), ids=WRONG)
+def test_a_wrong_value_is_refused_by_its_name(
+    cluster: Cluster, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+    command = ["helm", "template", "any", str(REPOSITORY / "k8s"), "-f", str(tmp_path / "values.yaml")]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_modes_chart_is_accepted_where_pods_must_be_restricted(cluster: Cluster, mode: str) -> None:
+    name = f"chart-{mode}"
+    cluster.kubectl("delete", "namespace", name, "--ignore-not-found")
+    cluster.kubectl("create", "namespace", name)
+    for level in ("enforce", "warn"):
+        cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{level}=restricted")
+    text = render(cluster, mode, ["pod-names", "disruption-budget", "fewer-trainers"] * (mode == "static"), {})
+    command = ["kubectl", "-n", name, "create", "--dry-run=server", "--validate=strict", "-f", "-"]
+    done = subprocess.run(command, env=cluster.env, input=text, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert done.stdout.count("created (server dry run)") == len(by_name(text))
+    cluster.kubectl("delete", "namespace", name)
+
+
+def test_a_chart_trains_where_pods_must_be_restricted(cluster: Cluster, image: Image, tmp_path: Path) -> None:
+    """The commands of docs/helm.md, as they stand there."""
+    project, volume = copy_project(tmp_path / "project"), tmp_path / "volume"
+    volume.mkdir()
+    give(volume)
+    text = script(blocks_of(ROOT / "docs/helm.md"), "cluster")
+    repository = image.reference.rpartition(":")[0]
+    assert text.count("registry.example.com/team/paddle") == 1
+    text = text.replace("registry.example.com/team/paddle", repository)
+    with namespace_with_volume(cluster, "chart", volume) as space:
+        cluster.kubectl("label", "namespace", "chart", "pod-security.kubernetes.io/enforce=restricted")
+        environ = {**cluster.env, "KUBECONFIG": str(own_context(cluster, space, tmp_path))}
+        run_script(text, project, environ)
+        assert (volume / JOB / "output/pass-00001/done").is_file()
+        left = space.kubectl("get", "jobs,roles,services,poddisruptionbudgets", "-o", "name")
+        assert not left
