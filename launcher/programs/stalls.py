@@ -119,7 +119,7 @@ def explain(output: Path, stall: Stall) -> Stall:
     messages = [match[1] for line in lines if (match := _GLOG.search(line))]
     waits = [message for message in messages if _WAIT.search(message)]
     if waits:
-        return stall._replace(reason=shorten_text(waits[-1]))
+        return stall._replace(reason=shorten_text(drop_repeats(waits[-1])))
     if messages and not stall.reason:
         return stall._replace(reason=f"its log ends with: {shorten_text(messages[-1])}")
     return stall
@@ -130,6 +130,16 @@ def find_culprits(stalls: Iterable[Stall]) -> set[int]:
     waits = {one.number: one.waits_for for one in stalls}
     named = {number for numbers in waits.values() for number in numbers}
     return {number for number in named if not waits.get(number)}
+
+
+def drop_repeats(text: str) -> str:
+    """Return a log line without the parts in which further pservers say the same as an earlier one."""
+    kept: list[str] = []
+    for part in text.split("; "):
+        claim = re.sub(r"^pserver \S+ ", "", part)
+        if not any(claim in one for one in kept):
+            kept.append(part)
+    return "; ".join(kept)
 
 
 def shorten_text(text: str) -> str:

@@ -88,6 +88,19 @@ def test_a_silent_pod_is_named_before_those_that_wait_for_it(job: Hanging) -> No
     assert first == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:41; it is frozen or gone"
 
 
+def test_what_several_servers_say_alike_is_told_once(job: Hanging) -> None:
+    waits = [
+        "pserver a:7164 waits for trainer 1 at b",
+        "pserver a:7165 waits for trainer 1 at b",
+        "pserver b:1 is gone",
+    ]
+    job.log(0, f"{GLOG}has waited 62 s to push batch 1 of pass 0: {'; '.join(waits)}")
+    job.tell(0, idle=62.0)
+    job.tell(1)
+    job.tell(2)
+    assert job.lines()[1].endswith(f"has waited 62 s to push batch 1 of pass 0: {waits[0]}; {waits[2]}")
+
+
 def test_a_server_that_does_not_answer_is_named(job: Hanging) -> None:
     job.tell(0, idle=40.0)
     job.log(0, f"{GLOG}has waited 30 s to push batch 17 of pass 0: pserver 10.0.0.7:7164 is silent for 31 s")
