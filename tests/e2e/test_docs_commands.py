@@ -22,6 +22,9 @@ def check_predictions(home: Path, _: str) -> None:
     lines = (home / "weather/rank-00000").read_text().splitlines()
     assert len(lines) == 100
     assert all(re.fullmatch(r"[01];\S+ \S+;", line) for line in lines)
+    head, *rows = (home / "table/predictions.csv").read_text().splitlines()
+    assert (head, len(rows)) == ("predicted,true", 100)
+    assert sum(row in ("0,0", "1,1") for row in rows) > 90, "the block for any table has learnt, too"
 
 
 def check_resumed(_: Path, output: str) -> None:
