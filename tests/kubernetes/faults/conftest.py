@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_cluster import Cluster, Once, Overlay, give, namespace_with_volume
+from kubernetes_cluster import REPOSITORY, Cluster, Once, Overlay, give, namespace_with_volume
 from long_job import JOB, REFERENCE_PASSES, LongJob, Runner, StartJob, fill_volume, training
 from pod_watch import PodWatch
 
@@ -40,7 +40,8 @@ def shards(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
 def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
     """runner(name, volume, patch..., passes, reference): the Job in a namespace of that name, as long as the block.
 
-    host_path: what the nodes mount, where that is not the path by which the tests see the volume.
+    host_path: what the nodes mount, where that is not the path by which the tests see the volume. manifests: in the
+    place of k8s/, a copy with components.
     """
 
     @contextlib.contextmanager
@@ -53,11 +54,12 @@ def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
         flags: tuple[str, ...] = (),
         host_path: Path | None = None,
         edit: Callable[[Path], None] = lambda tree: None,
+        manifests: Path = REPOSITORY / "k8s",
     ) -> Iterator[LongJob]:
         if not volume.exists():
             fill_volume(shards, volume, edit)
         with namespace_with_volume(cluster, name, volume, host_path) as space, PodWatch(space, JOB) as watch:
-            directory = overlay(name, (JOB, [training(passes, *flags), *patch]))
+            directory = overlay(name, (JOB, [training(passes, *flags), *patch]), manifests=manifests)
             space.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component in (access, volume)")
             job = LongJob(space, directory, passes, reference, watch)
             job.create()
@@ -82,7 +84,7 @@ def reference(runner: Runner, once: Once) -> Path:
 
 @pytest.fixture
 def long_job(runner: Runner, reference: Path, tmp_path: Path) -> Iterator[StartJob]:
-    """long_job(name, patch..., passes=3, flags, edit): the Job, created, in a namespace of that name.
+    """long_job(name, patch..., passes=3, flags, edit, manifests): the Job, created, in a namespace of that name.
 
     edit(tree): changes <volume>/paddle-cluster-job before.
     """
