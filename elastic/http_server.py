@@ -27,12 +27,12 @@ from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 
-MOST_CALLERS = 4096  # at the same time; a worker sends a request for its rank, a request for notices and a heartbeat
+MOST_CALLERS = 4096  # callers at a time; a worker sends requests for its rank and for notices, and a heartbeat
 MOST_PATH = 1024  # characters
 BODY_S = 3.0  # seconds without a byte of an incomplete body
 HEAD_S = 10.0  # seconds for the head of a request
 MOST_WAIT_S = 30.0  # seconds that a GET waits at most; the caller then repeats the request
-_PART = re.compile(r"[!-.0-~]{1,400}")  # printable, without blanks and "/"
+_PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 
 
@@ -123,7 +123,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         if not is_signed(self.headers.get(HEADER, ""), self.server.secret, method, self.path, body):
             raise _BadRequestError(
                 HTTPStatus.FORBIDDEN,
-                f"{HEADER} does not prove this job's secret; PADDLE_SECRET differs between the two",
+                f"{HEADER} does not prove this job's secret; this program and its caller need the same PADDLE_SECRET",
             )
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
         return HttpRequest(method, parts[1], parts[2], pairs, body)

@@ -56,7 +56,7 @@ Settings = StaticSettings  # Horovod's name
 
 @dataclass
 class ElasticSettings(BaseSettings):
-    """The settings of a job; those without a default come first, in Horovod's order.
+    """The settings of a job; settings without a default come first, in Horovod's order.
 
     Attributes: min_num_proc: least number of workers of every later generation.  max_num_proc: None: no bound.
         elastic_timeout: seconds to wait for slots.  reset_limit: how often workers may resume; None: any number of

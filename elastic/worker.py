@@ -186,7 +186,7 @@ class WorkerNotificationClient:
                 client.put(SCOPE, KEY, body)
             except PaddleError as exc:
                 if self._verbose >= 2:
-                    glog.info(f"a worker has not taken that hosts have changed: {exc}")
+                    glog.info(f"a worker has not accepted the notice of changed hosts: {exc}")
                 continue
             return True
         return False

@@ -131,7 +131,7 @@ class AgentClient:
         self._note_answer()
         if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
             if status == HTTPStatus.FORBIDDEN:
-                raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
+                raise ConfigError(f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET")
             raise PeerUnreachableError(f"{self._name} does not prove this job's secret; look at what listens there")
         if status == HTTPStatus.OK:
             return found

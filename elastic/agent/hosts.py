@@ -98,7 +98,7 @@ class AgentHosts(HostDiscovery):
         self._changed = threading.Condition()
         self._local: set[str] = set()
         self._agents: dict[str, _KnownAgent] = {}
-        self._noted: dict[str, str] = {}  # by host: the logged problem of its agent
+        self._noted: dict[str, str] = {}  # by host: the last logged problem of the agent
         self._looks = 0  # number of begun discoveries
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
@@ -141,7 +141,7 @@ class AgentHosts(HostDiscovery):
             return None if agent is None else agent.client
 
     def _lose(self, client: AgentClient) -> None:
-        """Exclude an agent until it answers; wait for a discovery without the agent, and for the begin of the next."""
+        """Exclude an agent until it answers; wait for a discovery without the agent, and the begin of the next one."""
         with self._changed:
             for agent in self._agents.values():
                 if agent.client is client:

@@ -25,8 +25,8 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 KINDS = ("stdout", "stderr")
 MOST_LAUNCH_BYTES = 256 << 10
-MOST_WORDS = 2000  # of a command line with its variables
-MOST_CHUNK = 128 << 10  # bytes of a stream in an answer
+MOST_WORDS = 2000  # maximum words of a command line and its variables together
+MOST_CHUNK = 128 << 10  # maximum bytes of a stream in an answer
 MOST_ANSWER = 2 * MOST_CHUNK + 4096
 _MOST_NUMBER = (1 << 31) - 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -142,7 +142,7 @@ def read_news(body: bytes) -> WorkerNews:
     fields = _parse(line)
     exit_code = fields.get("exit")
     if not newline or (exit_code is not None and not is_integer(exit_code, 0, 255)):
-        raise AgentProtocolError("this is no news of a worker")
+        raise AgentProtocolError("this is no output of a worker")
     parts, at = {}, 0
     for kind in KINDS:
         numbers = fields.get(kind)
@@ -150,11 +150,11 @@ def read_news(body: bytes) -> WorkerNews:
             raise AgentProtocolError(f"{kind} is no three numbers")
         first, length, total = numbers
         if first + length > total:
-            raise AgentProtocolError(f"{kind} has a part behind its end")
+            raise AgentProtocolError(f"{kind} has a part beyond its end")
         parts[kind] = StreamPart(first, data[at : at + length], total)
         at += length
     if at != len(data):
-        raise AgentProtocolError("the bytes are not those that are announced")
+        raise AgentProtocolError("the bytes do not have the announced lengths")
     return WorkerNews(parts, exit_code)
 
 

@@ -23,7 +23,7 @@ LOST = 75  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that had to end before its start
 
 _T = TypeVar("_T")
-_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # an agent has its own values; the driver never sends these
+_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver never sends these variables: an agent has its own values
 
 
 def describe_launch(

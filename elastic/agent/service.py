@@ -65,7 +65,7 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
     """
     parser = _Parser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
     add, default = parser.add_argument, AgentOptions()
-    add("--port", type=int, default=default.port, help=f"port that the driver calls ({default.port}); 0: any free one")
+    add("--port", type=int, default=default.port, help=f"port that the driver calls ({default.port}); 0: any free port")
     add("--address", default=default.address, help="address to listen on (all)")
     add(
         "--driver-timeout",

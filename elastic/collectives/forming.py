@@ -115,5 +115,5 @@ def _exchange(mesh: Mesh, number: int, note: Mapping[str, Any], deadline: float)
         try:
             answers[rank] = parse_bounded(frame.note, depth=4, values=64 + mesh.size)
         except BoundedJsonError as exc:
-            mesh.fail(f"rank {rank} said hello by a note {exc}")
+            mesh.fail(f"rank {rank} sent a first message with a note {exc}")
     return answers

@@ -25,8 +25,8 @@ from pserver.wire.protocol import Buffer, ProtocolError
 
 MAGIC = b"PDLC"
 VERSION = 1
-MAX_NOTE_BYTES = 1 << 20  # bytes; the announcement of some thousand arrays
-PIECE_BYTES = 1 << 20  # bytes; large against the cost of a message, and small enough for a ring
+MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note: an announcement of some thousand arrays fits
+PIECE_BYTES = 1 << 20  # bytes of a piece: large compared with the cost of a message, and small enough for a ring
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size

@@ -1,7 +1,7 @@
 """A group of ranks that run collectives together, in an agreed order, over connections or shared memory.
 
-A group works in rounds. In each round every rank announces its waiting requests to all other ranks. A request that all
-ranks have announced runs. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no
+A group works in rounds. In each round every rank announces its waiting requests to all other ranks. A request runs when
+all ranks have announced it. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no
 timer begins a round. The waiting thread drives the rounds. The group starts its own thread only for requests without a
 waiting thread.
 """
@@ -119,7 +119,7 @@ class RankGroup:
         self._waiting: dict[str, CollectiveHandle] = {}
         self._number = 0
         self._driving = threading.Lock()
-        self._changed = threading.Condition()  # for changes of `_waiting`, and for finished handles
+        self._changed = threading.Condition()  # notified when `_waiting` changes, and when a handle is finished
         self._thread: threading.Thread | None = None
         # the announcements of the last round, if nothing ran
         self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None

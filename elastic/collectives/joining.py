@@ -28,7 +28,7 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, sh
 
 HANDSHAKE_S = 5.0  # seconds that a caller has for its four records
 MAX_UNPROVEN = 128  # connections with an unfinished handshake
-_NAME = struct.Struct("<8sII")  # the group, the rank, the size: the token of a connection's name
+_NAME = struct.Struct("<8sII")  # name of a connection: token of the group, rank, size
 MAX_ADDRESS_BYTES = 1 << 12
 
 
@@ -98,7 +98,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
             return _shake(plan, socket.create_connection((host, port), min(left, HANDSHAKE_S)), pool)
         except (OSError, _RefusedError) as exc:
             why = f"{host}:{port}: {exc}"
-        time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # between two attempts at the same address
+        time.sleep(min(delay, max(0.0, deadline - time.monotonic())))  # pause between two attempts at the same address
     raise HorovodInternalError(f"rank {number} of {plan.size} cannot be reached within {plan.timeout:.0f} s: {why}")
 
 

@@ -26,7 +26,7 @@ LIMITS = ConnectionLimits(
 )
 GOODBYE_S = 1.0  # seconds for sending the last messages
 MAX_AHEAD = 1 << 14  # unread messages of a rank; the largest arrays of a ring need fewer messages
-# seconds without an answer of the other host until its connection is broken: with the next line within 5 s
+# seconds without an answer of another host; the options below then break its connection within 5 s
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
 BEAT_S = 1.0  # seconds between two heartbeats
@@ -95,11 +95,11 @@ class PeerRank:
         if self.connection.fault:
             raise ProtocolError(self.connection.fault)
         if len(self.arrived) > MAX_AHEAD:
-            raise ProtocolError(f"more than {MAX_AHEAD} messages before their time")
+            raise ProtocolError(f"more than {MAX_AHEAD} messages that this rank does not expect yet")
 
 
 class Pulse:
-    """The times of this rank's heartbeats, and the begin of its gapless listening, in seconds of a single clock."""
+    """The times of this rank's heartbeats, and since when it listens without a gap, in seconds of a single clock."""
 
     def __init__(self) -> None:
         self._said = self._looked = self._since = self._checked = -1e9

@@ -18,7 +18,7 @@ import numpy as np
 from pserver.wire.protocol import ProtocolError
 
 MAX_NAME_BYTES = 512
-MAX_REQUESTS = 4096  # in an announcement; further requests wait for the next announcement
+MAX_REQUESTS = 4096  # maximum requests in an announcement; further requests wait for the next announcement
 MAX_DIMENSIONS = 32  # numpy's limit before version 2
 MAX_ELEMENTS = 1 << 40
 
@@ -190,7 +190,7 @@ def describe_stall(announced: Sequence[Sequence[Request] | None], rank: int, sec
         missing = [str(number) for number in range(len(announced)) if number not in ranks]
         if missing:
             parts.append(f"'{name}' is called by {_list(ranks)} and waits for {_list(map(int, missing))}")
-    text = "; ".join(parts) or "no rank calls a collective that another one calls"
+    text = "; ".join(parts) or "no rank calls a collective that another rank calls"
     return f"rank {rank} has waited {seconds:.0f} s for a collective: {text}"
 
 

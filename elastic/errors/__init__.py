@@ -31,7 +31,7 @@ class RemovedFromJobError(PaddleError):
 
 
 class HostsUpdatedInterrupt(Exception):
-    """The hosts of the job have changed, and every worker has seen it at the same commit.
+    """The hosts of the job have changed, and every worker has seen the change at the same commit.
 
     Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here: a spare
         host may replace a host that left, and the worker of the spare host needs the state (defect G3 of the original).

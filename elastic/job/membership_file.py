@@ -154,7 +154,7 @@ def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str
     )
     return (
         f"the driver {record['driver']} has not written for {ago}: it was killed, is frozen or cannot write here; "
-        f"{follows}; what follows is how it was then"
+        f"{follows}; the lines below show the state then"
     )
 
 

@@ -18,7 +18,7 @@ from runtime.durable_files import replace_file
 from runtime.errors import DamagedError, VolumeError
 from runtime.status_files import INTERVAL_S
 
-LEAST_S = 0.1  # seconds at least between two records
+LEAST_S = 0.1  # minimum seconds between two records
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 CLOSING_S = 5.0  # seconds that the last record may take
 

@@ -106,7 +106,7 @@ class JobWorkers:
         if self._store is None:
             return None, None
         if not self.secret:
-            raise UsageError("--store-dir needs PADDLE_SECRET, which a driver that is started again has, too")
+            raise UsageError("--store-dir needs PADDLE_SECRET; a restarted driver needs the same secret")
         journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
         record = journal.lead()
         if not self._settings.has_agents:  # agents detect the end of a driver without the lock

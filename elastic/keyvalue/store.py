@@ -23,7 +23,7 @@ class KeyValueStore:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._scopes: dict[str, dict[str, bytes]] = {}
-        self._sizes: dict[str, int] = {}  # by planned scope: number of deleted keys that ends the scope
+        self._sizes: dict[str, int] = {}  # scope -> number of deleted keys after which the scope ends
         self._finished: dict[str, set[str]] = {}
         self._bytes = self._keys = 0
         self._is_closed = False

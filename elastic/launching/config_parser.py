@@ -158,7 +158,7 @@ PARAMETERS = (
         lambda value: int(not value),
     ),
 )
-# parameters that a worker reads, and those that change nothing but what Horovod itself logs
+# parameters that a worker reads, and parameters that only change what Horovod itself logs
 USED = {
     "no_stall_check",
     "stall_check_warning_time_seconds",

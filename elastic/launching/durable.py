@@ -154,7 +154,7 @@ def kill_left(place: Path, pid: int, start: str) -> None:
         return
     with contextlib.suppress(OSError, IndexError):  # no process has the pid
         if guard.read_start(pid) != start:
-            return  # another process has it, so that the group is gone
+            return  # another process has the pid, so that the group is gone
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 

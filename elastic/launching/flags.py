@@ -16,7 +16,7 @@ from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 from runtime.interfaces import split_names
 
-WHAT = "Starts the workers of a job on this machine and by agents on others, and starts more as hosts come and go."
+WHAT = "Start the workers of a job here and by agents on other machines; start more workers as hosts come and go."
 
 # argument of `run` -> flag of `paddle elastic run`
 FLAGS = {
@@ -75,38 +75,38 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = RunParser(prog="paddle elastic run", allow_abbrev=False, description=WHAT)
     add = parser.add_argument
-    add("-np", "--num-proc", dest="num_proc", type=int, help="least number of workers with which the job begins")
+    add("-np", "--num-proc", dest="num_proc", type=int, help="minimum number of workers with which the job begins")
     add(
         "--min-np",
         "--min-num-proc",
         dest="min_num_proc",
         type=int,
-        help="least number of workers with which it continues (-np)",
+        help="minimum number of workers with which the job continues after a change (default: -np)",
     )
-    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="largest number of workers (no bound)")
+    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="maximum number of workers (default: none)")
     add("--host-discovery-script", help="command that prints one host per line, as name or name:slots")
-    add("-H", "--hosts", help="hosts that do not change: name:slots,name:slots")
-    add("-hostfile", "--hostfile", help="file with the same hosts, as lines name slots=number")
-    add("--slots-per-host", dest="slots", type=int, help="slots of a host for which the script prints none")
-    add("--elastic-timeout", type=float, help="seconds to wait for slots (600, or HOROVOD_ELASTIC_TIMEOUT)")
-    add("--reset-limit", type=int, help="how often workers may go on after a change (no bound)")
+    add("-H", "--hosts", help="fixed hosts, in place of a discovery script: name:slots,name:slots")
+    add("-hostfile", "--hostfile", help="file with fixed hosts, in lines: name slots=number")
+    add("--slots-per-host", dest="slots", type=int, help="slots of a host for which the script prints no number")
+    add("--elastic-timeout", type=float, help="seconds to wait for slots (default: HOROVOD_ELASTIC_TIMEOUT, or 600)")
+    add("--reset-limit", type=int, help="how often workers may continue after a change (default: no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
         nargs=2,
         type=float,
         metavar=("MIN", "MAX"),
-        help="seconds after which a blacklisted host may come back (never)",
+        help="seconds after which a blacklisted host may be used again (default: never)",
     )
     add(
         "--failures-per-host",
         type=int,
         default=2,
-        help="number of failed workers after which a host is blacklisted (2)",
+        help="number of failed workers after which a host is blacklisted (default: 2)",
     )
     add("--heartbeat-timeout", type=float, default=30.0, help="seconds after which a silent worker is ended (30)")
     _add_driver_flags(parser)
-    add("--start-timeout", type=int, help="taken and not used: no interfaces are probed")
+    add("--start-timeout", type=int, help="accepted without effect: no interfaces are probed")
     add(
         "--network-interface",
         "--network-interfaces",
@@ -114,14 +114,14 @@ def make_parser() -> argparse.ArgumentParser:
         action=_AddNames,
         help="interface of the workers' connections",
     )
-    add("--output-filename", help="directory for rank.0/stdout, ..., and what `paddle status` shows")
+    add("--output-filename", help="directory for the output (rank.0/stdout, ...) and the state for `paddle status`")
     add(
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
         action="store_true",
-        help="begins each line of output with the time",
+        help="begin each line of output with the time",
     )
-    add("--disable-cache", action="store_true", help="taken and not used: nothing is cached")
+    add("--disable-cache", action="store_true", help="accepted without effect: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
     add("--config-file", help="YAML file of Horovod's parameters; a flag of the command line wins")
     _add_parameters(parser)
@@ -132,31 +132,32 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a driver that can be restarted, and of one whose workers are on other machines."""
+    """Add the flags of a driver that can be restarted, and of a driver with workers on other machines."""
     add = parser.add_argument
-    add("--store-dir", default="", help="directory by which a restarted driver continues with the workers")
-    add("--driver-grace", type=float, default=60.0, help="seconds for which workers of --store-dir wait for it (60)")
+    add("--store-dir", default="", help="directory from which a restarted driver continues with the workers")
+    add("--driver-grace", type=float, default=60.0, help="seconds for which workers wait for the next driver (60)")
     add("--hand-over", action="store_true", help="SIGTERM leaves the workers to the next driver of --store-dir")
-    add("--discovery", choices=["kubernetes"], help="finds hosts: the pods of --pod-selector, on each an agent")
+    add("--discovery", choices=["kubernetes"], help="find hosts: the pods of --pod-selector, each with an agent")
     add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
-    add("--namespace", default="", help="namespace of those pods (that of the service account)")
-    add("--agents", dest="has_agents", action="store_true", help="starts workers by agents on this machine, too")
+    add("--namespace", default="", help="namespace of the pods (default: the service account's)")
+    add("--agents", dest="has_agents", action="store_true", help="start workers by agents on this machine, too")
     add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
-    add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (10)")
-    add("--address", default="", help="name or address by which workers of agents reach the driver (found)")
-    add("--port", type=int, default=0, help="port of the driver for its workers (any free one)")
+    add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (default: 10)")
+    add("--address", default="", help="name or address at which workers of agents reach the driver (default: found)")
+    add("--port", type=int, default=0, help="port of the driver for its workers (default: any free port)")
 
 
 def _add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the flags of Horovod's parameters, which `--config-file` may set too."""
     helps = {
-        "no_stall_check": "no log line names the ranks that others wait for",
-        "stall_check_warning_time_seconds": "seconds until a log line names the ranks that others wait for (60)",
-        "stall_check_shutdown_time_seconds": "seconds until such a wait ends the generation (1800)",
-        "gloo_timeout_seconds": "seconds for workers to connect to each other (30)",
+        "no_stall_check": "log no line that names the ranks for which other ranks wait",
+        "stall_check_warning_time_seconds": "seconds until a log line names the ranks for which other ranks wait "
+        "(default: 60)",
+        "stall_check_shutdown_time_seconds": "seconds until a wait for ranks ends the generation (default: 1800)",
+        "gloo_timeout_seconds": "seconds for workers to connect to each other (default: 30)",
     }
     for one in PARAMETERS:
-        text = helps.get(one.name, "taken and not used")
+        text = helps.get(one.name, "accepted without effect")
         if one.kind is not bool:
             choices = LOG_LEVELS if one.name == "log_level" else None
             parser.add_argument(one.flag, dest=one.name, type=one.kind, choices=choices, help=text)
@@ -172,14 +173,14 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
     """Add Horovod's flags for MPI and ssh: a run refuses most of these flags, and says why (`check_possible`)."""
     one_of = parser.add_mutually_exclusive_group()
     one_of.add_argument(
-        "--gloo", dest="use_gloo", action="store_true", help="taken and not used: there is no other transport"
+        "--gloo", dest="use_gloo", action="store_true", help="accepted without effect: there is no other transport"
     )
     one_of.add_argument("--mpi", dest="use_mpi", action="store_true", help=argparse.SUPPRESS)
     one_of.add_argument("--jsrun", dest="use_jsrun", action="store_true", help=argparse.SUPPRESS)
     add = parser.add_argument
     add("--mpi-args", help=argparse.SUPPRESS)
     add("--binding-args", help=argparse.SUPPRESS)
-    add("--tcp", dest="tcp_flag", action="store_true", help="taken and not used: there is no other transport")
+    add("--tcp", dest="tcp_flag", action="store_true", help="accepted without effect: there is no other transport")
     add("-p", "--ssh-port", type=int, help=argparse.SUPPRESS)
     add("-i", "--ssh-identity-file", help=argparse.SUPPRESS)
 

@@ -88,7 +88,7 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # counts whoever else has a copy of the descriptor
+            self._connection.shutdown(socket.SHUT_RDWR)  # works even if a process has a copy of it
         _close(self._connection)
         with contextlib.suppress(OSError):  # this program may have waited for all its children
             ended = os.pidfd_open(self._pid)
@@ -188,7 +188,7 @@ class _Forker:
     def serve(self) -> int:
         """Serve the requests of the driver until the driver is gone."""
         while True:
-            number, _ = self._poll.poll()[0]  # one at a time: its descriptor may be another one's afterwards
+            number, _ = self._poll.poll()[0]  # one event: the descriptor may have another use afterwards
             if number in self._guards:
                 self._finish(number)
             elif number != self._connection.fileno():
@@ -213,7 +213,7 @@ class _Forker:
             if not pid:
                 _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # in parent and child, so that the group exists before a signal
+                os.setpgid(pid, pid)  # parent and child both do this, so that the group exists before a signal
             ended = os.pidfd_open(pid)
             self._guards[ended] = pid, other
             self._poll.register(ended, select.POLLIN)

@@ -35,4 +35,4 @@ def judge(results: Results) -> None:
             code if code < 128 else LostPeerError.exit_code,
         )
     if not results.worker_results:
-        raise JobFailedError("no worker has come to the end of its work; look at their output")
+        raise JobFailedError("no worker has finished its work; look at the output of the workers")

@@ -87,7 +87,7 @@ def check_local(host: str) -> None:
     if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
         raise ConfigError(
             f"the host {host} is another machine ({', '.join(sorted(found))}); to have workers there run "
-            "`paddle elastic agent` on it, and set PADDLE_SECRET to the same text for both"
+            "`paddle elastic agent` on it, and set PADDLE_SECRET to the same text on both machines"
         )
 
 

@@ -13,9 +13,9 @@ from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
 
 RESOLUTION_S = 0.1  # seconds between two recorded times
-GAP_S = 1.0  # seconds that count at most of an interval without any heartbeat
+GAP_S = 1.0  # maximum seconds that count of an interval without any heartbeat
 MOST_TIMES = 10_000
-LEAST_S = 6.0  # seconds of three heartbeats of a worker, so that a single heartbeat may be late
+LEAST_S = 6.0  # minimum seconds of a limit: three heartbeats of a worker, so that one may be late
 
 
 class Hearing:

@@ -78,7 +78,7 @@ class JobHistory:
         self._generations: list[GenerationEntry] = []
         self._forgotten, self._lost = 0, 0.0  # generations without an entry, and the time lost to them
         self._members: dict[Slot, MemberEntry] = {}
-        self._earlier: dict[str, MemberEntry] = {}  # by process: entries of an earlier driver
+        self._earlier: dict[str, MemberEntry] = {}  # process -> its entry of an earlier driver
         self._joined: set[int] = set()  # ranks that connect to this generation
         self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and the begin of the wait
         self.changed = threading.Event()

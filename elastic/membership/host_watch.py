@@ -58,7 +58,8 @@ class HostWatch:
     def wait(self, slots: int, hosts: int, timeout: float) -> DiscoveredHosts:
         """Wait for enough slots and hosts, and return the hosts.
 
-        Raises: TimeoutException: there are too few within `timeout` seconds.  RuntimeError: the job has been stopped.
+        Raises: TimeoutException: there are too few slots or hosts within `timeout` seconds.  RuntimeError: the job has
+            been stopped.
         """
         until = time.monotonic() + timeout
         with self._looked:

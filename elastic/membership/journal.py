@@ -100,7 +100,7 @@ def read_record(text: str) -> DriverRecord:
         raise _damaged(f"a value {exc}") from exc
     generation, resets, port, members, blacklist, listener = (fields.get(name) for name in DriverRecord._fields)
     if not (_is_number(generation) and _is_number(resets) and is_integer(port, 1, 65535)):
-        raise _damaged("no generation and port")
+        raise _damaged("no valid generation or port")
     if not isinstance(members, list) or not all(map(_is_member, members)):
         raise _damaged("no processes")
     if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
@@ -109,7 +109,7 @@ def read_record(text: str) -> DriverRecord:
         raise _damaged("no addresses")
     ranks = sorted(one[2] for one in members)
     if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
-        raise _damaged("ranks that are none")
+        raise _damaged("invalid ranks")
     found = tuple(MemberRecord(*one) for one in members)
     addresses = tuple((host, number) for host, number in listener)
     return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist), addresses)
@@ -166,7 +166,7 @@ class DriverJournal:
             self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
             if self._claim is None:
                 if not has_noted:
-                    glog.info("another driver leads this job, or did so seconds ago: this one waits until it is gone")
+                    glog.info("another driver leads this job, or led it seconds ago: this driver waits for the lead")
                 has_noted = True
                 self._registry.wait(LEAD, taken, LOOK_S)
         self._renewing.start()

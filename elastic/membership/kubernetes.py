@@ -38,7 +38,9 @@ class PodDiscovery(HostDiscovery):
         self._client = make_client(place)
         namespace = namespace or environ.get("JOB_NAMESPACE", "") or place.namespace
         if not namespace:
-            raise ConfigError("--namespace is not given, and the service account of this pod has none: give it")
+            raise ConfigError(
+                "--namespace is not given, and the service account of this pod has no namespace: give one"
+            )
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         self._selector, self._default_slots = selector, default_slots
         self._found: FoundHosts | None = None

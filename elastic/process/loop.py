@@ -85,7 +85,7 @@ def _repeat(train: Callable[[], R], state: ElasticState, reset: Callable[[], Non
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as exc:
-            glog.info("the hosts have changed, and training goes on with the others of the next generation")
+            glog.info("the hosts have changed, and training continues in the next generation")
             skip_sync = exc.skip_sync
         else:
             finish()

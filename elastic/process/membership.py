@@ -1,6 +1,6 @@
 """The membership of this worker: it forms the group of a generation, sends heartbeats, and joins the next generation.
 
-WORKER.init()         joins the first generation from the environment, and after `shutdown` the next one of the driver
+WORKER.init()         joins the first generation from the environment, and after `shutdown` the next generation
 WORKER.group          runs the collectives
 WORKER.shutdown()     leaves the group
 """
@@ -70,7 +70,8 @@ class WorkerMembership:
     def init(self) -> None:
         """Form the group of this generation; block until all ranks have connected.
 
-        If a rank is lost during the call, the worker joins the next generation, as often as the driver begins one.
+        If a rank is lost during the call, the worker joins the next generation, as often as the driver begins a
+        generation.
 
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
             HorovodInternalError: the job is not elastic, and a rank is missing.
@@ -198,7 +199,7 @@ class WorkerMembership:
                 client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)
             except PaddleError as exc:
                 if is_heard:
-                    glog.warning(f"the driver does not hear that this worker lives: {exc}")
+                    glog.warning(f"the driver receives no heartbeat of this worker: {exc}")
                 is_heard = False
             else:
                 is_heard = True

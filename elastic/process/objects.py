@@ -125,7 +125,7 @@ class _Unpacker:
 
     def _take(self, length: int) -> memoryview:
         if not 0 <= length <= len(self._blobs):
-            raise ValueError("an array is longer than what came")
+            raise ValueError("an array is longer than the received bytes")
         taken, self._blobs = self._blobs[:length], self._blobs[length:]
         return taken
 

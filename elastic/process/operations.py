@@ -115,7 +115,7 @@ def allreduce_(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AnyArray:
-    """Do the same in place."""
+    """Replace the array by the reduction of all ranks; see `allreduce`."""
     return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor))
 
 
@@ -186,7 +186,7 @@ def broadcast(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) ->
 
 
 def broadcast_(tensor: AnyArray, root_rank: int, name: str | None = None) -> AnyArray:
-    """Do the same in place."""
+    """Replace the array by the array of one rank; see `broadcast`."""
     return synchronize(broadcast_async_(tensor, root_rank, name))
 
 

@@ -104,7 +104,7 @@ class RendezvousClient:
 
         Args: generation: the last generation of this worker.  wait: seconds.  has_state: whether this worker has ever
             had the state of the job.
-        Raises: see the class; PeerUnreachableError: also if the others are not ready within `wait` seconds.
+        Raises: see the class; PeerUnreachableError: also if the other workers are not ready within `wait` seconds.
         """
         until = time.monotonic() + wait
         path = (
@@ -147,7 +147,7 @@ class RendezvousClient:
         except BoundedJsonError as exc:
             raise PeerUnreachableError(f"{self._name} answers with a notice {exc}") from exc
         if not is_integer(revision) or not isinstance(stamp, int | float) or not is_integer(result, 0, 3):
-            raise PeerUnreachableError(f"{self._name} answers with something else than a notice")
+            raise PeerUnreachableError(f"{self._name} answers with a value that is no notice")
         return HostsNotice(int(revision or 0), float(stamp), int(result or 0))
 
     @property
@@ -180,7 +180,7 @@ class RendezvousClient:
             if status in _GOOD:
                 return status, headers, found
             if status == HTTPStatus.FORBIDDEN:
-                raise ConfigError(f"{self._name} refuses the secret; PADDLE_SECRET differs between the two")
+                raise ConfigError(f"{self._name} refuses the secret; driver and worker need the same PADDLE_SECRET")
             if 400 <= status < 500 and status != HTTPStatus.REQUEST_TIMEOUT:
                 text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
                 raise BugError(f"{self._name} refuses {method} {path}: {status} {text}")
