@@ -36,7 +36,7 @@ from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
 
-COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must be those of the master"
+COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must have the values of the master"
 
 BEAT_S, SILENCE_S = 1.0, 3.0
 LOOK_S = 1.0  # maximum seconds for one read of the address
@@ -118,7 +118,7 @@ class MasterClient:
             self._check()
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
-                    f"the master of job '{self._job}' has not let this trainer in: {self._leader.trouble}"
+                    f"the master of job '{self._job}' has not accepted this trainer: {self._leader.trouble}"
                 )
         return number
 

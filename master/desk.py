@@ -238,7 +238,7 @@ class TaskDesk:
         """
         if self.state.presence.is_exhausted:
             raise LeadershipLostError(
-                "this master has used up the epochs of its views; start it again, so that another leader follows"
+                "this master has used all its epochs; start it again: a new leader has new epochs"
             )
         self.server.push("view", self._view())
 

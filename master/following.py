@@ -66,7 +66,7 @@ class FollowedLeader:
     def _take_view(self, body: Mapping[str, Any]) -> None:
         view = TaskView(body["epoch"], tuple(body["members"]))
         with self._changed:
-            if view.epoch <= self.view.epoch:  # from an earlier leader, or from the welcome of a lost connection
+            if view.epoch <= self.view.epoch:  # of an earlier leader, or of a lost connection's welcome
                 return
             self.view = view
         self.on_view(view)

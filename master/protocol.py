@@ -72,7 +72,7 @@ MASTER = Protocol(
             Fields(request=Integer(1), patience=Number(0.0, LONGEST_WAIT_S), **{"pass": Integer(0)}),
             _TASK_ANSWER,
         ),
-        # with `next` it is also a request for a task that does not wait; one answer contains both results
+        # a report with `next` also requests a task, without a wait; one answer contains both results
         "report_task": Call(
             Fields(
                 id=Integer(0),

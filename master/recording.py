@@ -180,7 +180,7 @@ class JobRecords:
         self._link.start()
 
     def turn(self) -> None:
-        """Update both threads with the state."""
+        """Give the state to the two threads."""
         head = self._state.head
         if self._recorder:
             self._recorder.offer(self._state)

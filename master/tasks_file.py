@@ -128,7 +128,7 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
         yield f"job {record['job']}: no trainer has given its file list yet"
     if end is not None:
         how = f", status {end['status']}: {end['reason']}" if end["status"] else ""
-        yield f"the master ended {age} ago{how}; what follows is how it was then"
+        yield f"the master ended {age} ago{how}; the lines below show the state then"
         if phase not in (Phase.DONE, Phase.FAILED):
             yield "start `paddle master` again with the same store: the job goes on from there"
     elif is_late:

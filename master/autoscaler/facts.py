@@ -79,7 +79,7 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """A Job with at least one of the two annotations."""
+    """A Job with at least one of the annotations LEAST and MOST."""
 
     key: str
     uid: str

@@ -7,8 +7,8 @@ nodes that it can use are full.
 A change goes towards the fair share and never beyond it. A raised job is not lowered for HOLD_S, and a lowered job is
 not raised. While the cluster and the jobs do not change, each job is therefore only raised or only lowered.
 
-Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults: it moved one trainer in each step, added
-trainers when only the sum of the nodes had room, and waited until no pod was pending.
+Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults. The autoscaler of 2017 moved one trainer
+in each step, added trainers when only the sum of the nodes had room, and waited until no pod was pending.
 """
 
 from __future__ import annotations

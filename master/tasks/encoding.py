@@ -8,8 +8,8 @@
     number/UID                         the number of a member, also after it has left
     save                               the member that may save the model, and the pass
 
-Values are JSON; those of tasks are lists, so that a million of them load in seconds. A key without a head that refers
-to it, such as a file list whose writer ended early, is ignored.
+Values are JSON; the values of tasks are lists, so that a million tasks load in seconds. A key without a head that
+refers to it, such as a file list whose writer ended early, is ignored.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _load_files(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
     for _, tasks in _parse(one for one in pairs if one[0].startswith(mine)):
         files += map(tuple, tasks)
     if len(files) != head.tasks:
-        raise ValueError(f"it has the files of {len(files)} tasks, and should have those of {head.tasks}")
+        raise ValueError(f"it has the files of {len(files)} tasks instead of {head.tasks}")
 
 
 def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]], now: float) -> None:

@@ -72,7 +72,7 @@ class MasterState:
         self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
-        self.waiting: dict[Ticket, TaskWanted] = {}  # in the order of the requests
+        self.waiting: dict[Ticket, TaskWanted] = {}  # requests that wait for a task, in the order of their arrival
         self._parts: list[tuple[str, ...]] = []  # parts of a file list; the head that refers to them is not stored yet
 
     @property

@@ -33,7 +33,7 @@ class Turn:
         self.outcome.effects.append(TicketRefusal(ticket, code, reason))
 
     def join_answers(self, ticket: Ticket) -> None:
-        """Combine the answers to a report and to the request for the next task into one, if there are both."""
+        """Combine the answers to a report and to the request for the next task into one answer, if there are two."""
         effects = self.outcome.effects
         places = [
             at

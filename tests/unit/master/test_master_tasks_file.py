@@ -166,8 +166,8 @@ def test_a_master_that_writes_no_more_is_taken_for_dead(tmp_path: Path) -> None:
     found, age, is_late = read_settled(tmp_path / NAME, lambda: record["written"] + 60.0)
     assert (age, is_late) == (60.0, True)
     assert lines(found, age, is_late=is_late)[1:3] == [
-        "the master has not written for 1.0 min: it was killed, is frozen or cannot write here; what follows is how it "
-        "was then",
+        "the master has not written for 1.0 min: it was killed, is frozen or cannot write here; the lines below "
+        "show the state then",
         "a standby, or `paddle master` with the same store, goes on from there",
     ]
     assert not read_settled(tmp_path / NAME, lambda: record["written"] + LATE_S - 1)[2]
