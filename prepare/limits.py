@@ -38,7 +38,7 @@ class Meter:
         if self.taken > self.limit:
             raise InputError(
                 f"{name}: the input has more than {self.limit} bytes {self.manner}; set {self.variable} to a larger "
-                "number if that is right"
+                "number if you expect so much"
             )
 
     def give_back(self, count: int) -> None:

@@ -299,7 +299,7 @@ class _Reading:
         if settings.data_sha256 and not re.fullmatch(r"[0-9a-f]{64}", settings.data_sha256):
             self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
-            self.problems.append("DATA_URL and DATA_PATH are both set; set the one that is meant")
+            self.problems.append("DATA_URL and DATA_PATH are both set; set only one of them")
         if settings.data_source == "synthetic":
             unread = [name for name in ("DATA_URL", "DATA_PATH") if self.given[name.lower()]]
             self.problems += [

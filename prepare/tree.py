@@ -115,7 +115,7 @@ def copy_config(example: Path, target: Path) -> None:
 def same_files(one: Path, other: Path) -> bool:
     """Return whether two config directories hold the same files with the same contents.
 
-    A directory that `copy_config` would reject never equals another one.
+    A directory that `copy_config` would reject never equals another directory.
     """
     try:
         with Folder(one) as first, Folder(other) as second:

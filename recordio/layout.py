@@ -37,7 +37,7 @@ _KINDS = {int(one): one for one in Compression}  # ten times as fast as Compress
 class ChunkIndex(NamedTuple):
     """The fields of a chunk's header, and the position of the chunk in its file."""
 
-    number: int  # of the chunk in the file, from 0
+    number: int  # number of the chunk in the file, from 0
     offset: int  # bytes before the header
     first: int  # records of the file before this chunk
     records: int

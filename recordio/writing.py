@@ -59,7 +59,7 @@ class RecordIOWriter:
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        # in one operation, so that an argument that is not bytes leaves no length behind
+        # one operation: an argument that is not bytes raises before its length is stored
         self._raw += LENGTH.pack(size) + record
         self._records += 1
 

@@ -26,7 +26,7 @@ FIRST_S = 15.0  # seconds for the first answer of any endpoint when a program st
 PAUSE_S = 0.3  # seconds between two attempts
 WATCH_S = 1.0  # seconds of one watch; the read before each watch finds the changes between two watches
 PAGE = 10_000  # maximum keys of one request
-LEAST_TTL_S = 2  # seconds of a lease; etcd lengthens shorter ones
+LEAST_TTL_S = 2  # seconds of a lease; etcd lengthens shorter leases
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
 _Result = TypeVar("_Result")

@@ -96,7 +96,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """The base of all addresses, such as https://127.0.0.1:40123."""
+        """The address of the server, such as https://127.0.0.1:40123."""
         return f"https://{self.host}:{self.port}"
 
     @property

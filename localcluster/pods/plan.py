@@ -168,7 +168,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
         elif variable.source:
             value = _reference(variable, job, identity)
         else:
-            value = expand(mapped(variable.value), env)  # in this order: expanded values are already mapped
+            value = expand(mapped(variable.value), env)  # expand last: the values that are inserted are already mapped
         if value is not None:
             env[variable.name] = value
     return env

@@ -165,7 +165,7 @@ def find_roles(environ: Mapping[str, str]) -> list[str]:
 
 
 def needed_rights(role: str, environ: Mapping[str, str]) -> tuple[Right, ...]:
-    """Return the rights of a role, with those for the objects of SCALE_TO_ZERO."""
+    """Return the rights of a role, including the rights for the objects of SCALE_TO_ZERO."""
     rights = RIGHTS[role]
     if role in ("master", "driver"):
         targets = [target.partition("/") for target in environ.get("SCALE_TO_ZERO", "").split()]

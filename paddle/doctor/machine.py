@@ -113,7 +113,7 @@ def _try_memory() -> Diagnosis:
             is_open = SharedMemory.open(made.offer) is not None
         finally:
             made.close()
-    except (OSError, AttributeError) as error:  # a system without memfd_create has no such name
+    except (OSError, AttributeError) as error:  # a system without memfd_create raises AttributeError
         is_open, reason = False, f": {error}"
     else:
         reason = ": another program cannot open it through /proc"

@@ -59,7 +59,7 @@ class DoctorProbe:
                     self.subject,
                     f"the check itself failed: {type(error).__name__}: {error}",
                     "what it would have found is not known",
-                    "report it with this line",
+                    "report this bug with this line",
                     BugError.exit_code,
                 )
             ]

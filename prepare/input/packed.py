@@ -59,7 +59,7 @@ class _Gzip:
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
-    """Return the constructor of the unpacker for a stream that begins with these bytes; None if none is needed."""
+    """Return the constructor of the unpacker for a stream that begins with these bytes; None: not packed."""
     if start.startswith(b"\x1f\x8b"):
         return _Gzip
     if start.startswith(b"BZh"):

@@ -176,7 +176,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
             rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
         except csv.Error:
             continue
-        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last may continue after the sample
+        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last row may go on after the sample
         if len(counts) == 1 and max(counts) > 1:
             return delimiter
         if rows and len(rows[0]) > most:
