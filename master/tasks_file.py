@@ -133,8 +133,8 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
             yield "start `paddle master` again with the same store: the job goes on from there"
     elif is_late:
         yield (
-            f"the master has not written for {age}: it was killed, is frozen or cannot write here; what follows is how "
-            "it was then"
+            f"the master has not written for {age}: it was killed, is frozen or cannot write here; the lines below "
+            "show the state then"
         )
         if phase not in (Phase.DONE, Phase.FAILED):
             yield "a standby, or `paddle master` with the same store, goes on from there"

@@ -93,7 +93,7 @@ def test_the_status_of_a_job_that_has_failed(tmp_path: Path) -> None:
     reason = "all 1 tasks of pass 0 have failed; see the log for the reasons"
     found = show(output)
     assert found.startswith(f"job job: failed in pass 0 of 1: {reason}\nthe master ended ")
-    assert f" ago, status 65: {reason}; what follows" in found
+    assert f" ago, status 65: {reason}; the lines below" in found
     assert "discarded for this pass:\n  0 (part-00)\n" in found
     assert end_of(store) == {"phase": "failed", "reason": reason}
 
