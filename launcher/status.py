@@ -201,9 +201,9 @@ def describe_progress(progress: JsonObject) -> str:
 
 
 def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
-    """Return a table of trainers:
+    """Return a table of trainers.
 
-    id, pod, node, state and progress; without pods, the trainers in the output directory.
+    It shows id, pod, node, state and progress; without pods, the trainers in the output directory.
     """
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
     record = read_record(output)
@@ -232,9 +232,9 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 
 
 def read_trainers(output: Path) -> dict[str, JsonObject]:
-    """Return each trainer's last progress report, by its id:
+    """Return each trainer's last progress report, by its id.
 
-    from its node directory, otherwise from that of trainer 0.
+    A report is read from the trainer's node directory, otherwise from that of trainer 0.
     """
     paths = []
     with contextlib.suppress(OSError):  # the volume is not reachable

@@ -31,10 +31,7 @@ END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 
 
 class Secrets:
-    """Texts that no log and no file may contain:
-
-    tokens of the service account. Kubernetes replaces a token every hour.
-    """
+    """Texts that no log and no file may contain: the tokens of the service account, which change every hour."""
 
     def __init__(self) -> None:
         self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)

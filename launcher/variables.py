@@ -12,7 +12,7 @@ MOST_TRAINERS = 100_000  # maximum trainers of a job: the maximum pods of an Ind
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentVariable:
-    """An environment variable:
+    """An environment variable.
 
     `default` None means that the variable is required; `parse` raises a ValueError that says which value is expected.
     """

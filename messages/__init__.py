@@ -1,1 +1,1 @@
-"""Control messages between programs over pyzmq: membership, requests and pushes. Gradients never use them."""
+"""Control messages between programs over pyzmq: membership, requests and pushes, but never gradients."""

@@ -31,7 +31,7 @@ class ClientHandlers(typing.Protocol):
     """The application's handlers for messages of the server. None of them may block; one thread calls all of them."""
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Handle the welcome message, which contains the current state: this member has joined, or has joined again."""
+        """Handle the welcome message, which a member receives when it joins or rejoins, with the current state."""
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a pushed message of the server."""
@@ -48,7 +48,7 @@ class ControlCalling(typing.Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has."""
+        """Why this member has not joined; empty if it has joined."""
 
 
 class Caller:

@@ -1,8 +1,8 @@
 """A member of a protocol: a DEALER socket, and a thread that keeps it connected.
 
-Each connection has its own socket, and libzmq's reconnection is off. Only `client_core` decides what is repeated after
-a disconnection and when, so that no old message waits in a queue. libzmq's monitor reports when the handshake of both
-sides has succeeded, or why it has failed.
+Each connection has its own socket, and libzmq's reconnection is off. Only `client_core` decides which messages are
+repeated after a disconnection, and when, so that no old message waits in a queue. libzmq's monitor reports when the
+handshake has succeeded, or why it has failed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
 
-CONNECT_S = 5.0  # seconds for a TCP connection, and again for the handshake
-QUEUED = 256  # maximum queued messages on either side
-CLOSING_S = 1.0  # seconds to send the last messages
+CONNECT_S = 5.0  # seconds for the TCP connection; the handshake has as many again
+QUEUED = 256  # maximum queued messages in each direction
+CLOSING_S = 1.0  # seconds to send the last messages after `close`
 TURN = 256  # maximum messages received before queued messages are sent
 
 _EVENT = struct.Struct("=HI")
@@ -43,8 +43,8 @@ _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be 
 class ControlClient:
     """A member that joins, and reconnects when necessary, until it is closed.
 
-    Args: host, port: of the server.  keys: from the job's secret, or None if it has no secret.  note: writes a line to
-        the log.  source: the local address of the connection; empty: the system chooses it.
+    Args: host, port: address of the server. keys: derived from the job's secret; None if the job has no secret.  note:
+        writes a line to the log.  source: the local address of the connection; empty: the system chooses it.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class ControlClient:
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has."""
+        """Why this member has not joined; empty if it has joined."""
         return self._caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
         """Send a request to the server, after this member has joined.
 
-        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
+        Raises: SchemaError: the protocol has no request of this kind. ClosedError: this member is closed.
         """
         return self._caller.submit(kind, body, timeout, time.monotonic())
 
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
         """Send a request to the server, and wait for the answer. A handler must not call it.
 
-        Raises: RequestRefusedError: the server refuses.  NoAnswerError: no answer in time.  SchemaError, ClosedError:
-            see `submit`.
+        Raises: RequestRefusedError: the server refuses the request. NoAnswerError: no answer arrives in time.
+            SchemaError, ClosedError: see `submit`.
         """
         return self.submit(kind, body, timeout).result()
 

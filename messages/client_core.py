@@ -51,7 +51,7 @@ class Welcomed:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """This member has lost the server, for this reason, and reconnects."""
+    """This member has lost the server for the given reason, and reconnects."""
 
     reason: str
 
@@ -66,7 +66,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class RequestDone:
-    """A request has ended: with the answer, or with an error."""
+    """A request has ended with an answer or with an error."""
 
     id: int
     answer: Mapping[str, Any] | None = None
@@ -79,11 +79,11 @@ ClientEffect = OpenConnection | CloseConnection | ClientSend | Welcomed | Discon
 class ClientState(enum.Enum):
     """The state of a member's connection to its server."""
 
-    WAITING = "waiting"  # until the next attempt to connect
-    CONNECTING = "connecting"  # the connection and its handshake are in progress
+    WAITING = "waiting"  # this member waits until its next attempt to connect
+    CONNECTING = "connecting"  # connection and handshake are in progress
     JOINING = "joining"  # connected; the server has not answered the join yet
     JOINED = "joined"  # accepted by the server
-    CLOSED = "closed"  # it never connects again
+    CLOSED = "closed"  # this member never connects again
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class _OpenRequest:
 
 @dataclass
 class _Times:
-    """The times of past events and of the next ones."""
+    """The times of past events and of the next due actions."""
 
-    until: float = float("-inf")  # the deadline of the present state, except JOINED
+    until: float = float("-inf")  # the deadline of the present state; JOINED has none
     heard: float = 0.0  # time of the server's last message
-    said: float = 0.0  # when this member sent its last message
+    said: float = 0.0  # time of the last message that this member sent
 
 
 def default_delays() -> Iterator[float]:
@@ -112,10 +112,9 @@ def default_delays() -> Iterator[float]:
 class ClientPace:
     """The time limits of a member.
 
-    beat: seconds without an own message, after which a heartbeat is sent.
-    silence: seconds without a message of the server, after which it counts as lost; also the limit for connecting and
-        for joining.
-    delays: returns the seconds before each further attempt to connect.
+    beat: seconds after the member's last message, after which it sends a heartbeat. silence: seconds without a message
+    of the server, after which the server counts as lost; also the limit for connecting and for joining. delays: returns
+    the seconds before each further attempt to connect.
     """
 
     beat: float = 2.0
@@ -126,7 +125,7 @@ class ClientPace:
 class ClientCore:
     """One member.
 
-    Args: name: of the server, for messages.  hello: returns the content of each join message.
+    Args: name: name of the server in messages. hello: returns the content of each join message.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class ClientCore:
         self.trouble = "it has not been tried yet"  # why this member is not joined
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._hello, self._pace = hello, pace or ClientPace()
-        self._delays = self._pace.delays()  # the delays of the present series of attempts
+        self._delays = self._pace.delays()  # the delays of the present series of attempts to connect
         self._times = _Times()
         self._requests: dict[int, _OpenRequest] = {}
         self._newest = 0
@@ -155,7 +154,7 @@ class ClientCore:
         """Send a request to the server, after this member has joined; return the id of the request.
 
         At its deadline a request ends with an error on this side; the server may or may not have executed it.
-        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
+        Raises: SchemaError: the protocol has no request of this kind. ClosedError: this member is closed.
         """
         if self.state is ClientState.CLOSED:
             raise ClosedError(f"{self.name}: {self.trouble}")
@@ -172,7 +171,7 @@ class ClientCore:
         return self._newest, [self._request(self._newest, now)] if joined else []
 
     def leave(self, reason: str = "it was closed") -> list[ClientEffect]:
-        """Close this member for ever; the server is informed, and open requests fail."""
+        """Close this member for ever: the server receives a message, and open requests fail."""
         if self.state is ClientState.CLOSED:
             return []
         goodbye = [ClientSend(envelope.encode(Envelope(LEAVE)))] if self.state is ClientState.JOINED else []

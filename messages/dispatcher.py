@@ -20,14 +20,14 @@ class ServerHandlers(typing.Protocol):
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Accept a member that joins or rejoins; return the welcome message with the current state.
 
-        None: the application calls the server's `welcome` or `refuse_join` later.
-        Raises: RequestRefusedError: to refuse the member.
+        After None the application calls the server's `welcome` or `refuse_join` later.
+        Raises: RequestRefusedError: the application refuses the member.
         """
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Return the answer to a request, or None to answer later by the server's `answer`.
+        """Return the answer to a request; after None the application answers later by the server's `answer`.
 
-        Raises: RequestRefusedError: to refuse it.
+        Raises: RequestRefusedError: the application refuses the request.
         """
 
     def lost(self, member: MemberId, reason: str) -> None:
@@ -103,7 +103,7 @@ class Dispatcher:
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
         """See `ControlServing`; does nothing if the member has gone.
 
-        Raises: SchemaError: it is not a welcome of the protocol.
+        Raises: SchemaError: the message is not a welcome of the protocol.
         """
         with self._lock:
             self._collect(self.core.welcome(member, body))
@@ -118,7 +118,7 @@ class Dispatcher:
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """See `ControlServing`.
 
-        Raises: SchemaError: the protocol has no such push.
+        Raises: SchemaError: the protocol has no pushed message of this kind.
         """
         with self._lock:
             self._collect(self.core.push(kind, body, to))
@@ -127,7 +127,7 @@ class Dispatcher:
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
         """See `ControlServing`.
 
-        Raises: SchemaError: it is not an answer of the protocol; the request stays open.
+        Raises: SchemaError: the message is not an answer of the protocol; the request stays open.
         """
         with self._lock:
             self._collect(self.core.answer(asked, body))

@@ -29,8 +29,8 @@ JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "re
 
 _BODY = "the message"
 IDENTITY = Fields(uid=Text(200, least=1), incarnation=Integer(0))
-JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # in addition to the protocol's hello
-JOINED_FIELDS = Fields(server=IDENTITY)  # in addition to the protocol's welcome
+JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # join message, besides the protocol's hello
+JOINED_FIELDS = Fields(server=IDENTITY)  # welcome message, besides the protocol's welcome
 ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
@@ -44,7 +44,7 @@ class MemberId(NamedTuple):
         return f"{self.uid}.{self.incarnation}"
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form that messages use."""
+        """Return the identity as JSON for messages."""
         return {"uid": self.uid, "incarnation": self.incarnation}
 
 
@@ -60,7 +60,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class PreparedMessage:
-    """A message without its numbers: it may be sent several times with different numbers."""
+    """A message without `id` and `ack`, which may be sent several times with different values of these two."""
 
     before: bytes
     after: bytes
@@ -71,7 +71,7 @@ class PreparedMessage:
 
 
 def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
-    """Return a message that can be sent with any numbers.
+    """Return a message that can be sent with any values of `id` and `ack`.
 
     Raises: SchemaError: the other side would refuse its form or size.
     """
@@ -104,7 +104,7 @@ def _dump(kind: str, value: object) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Return the message in some bytes; its body is not checked yet.
+    """Parse bytes as a message, and return it; its body is not checked yet.
 
     Raises: SchemaError: with code `size`, `form` or `version`.
     """
@@ -130,5 +130,5 @@ def error(code: str, reason: str, answers: int = 0) -> bytes:
 
 
 _NUMBERS = len(f'"id":{MOST_EXACT},"ack":{MOST_EXACT},"body":' + "}")  # maximum bytes of the fields around the body
-_BODY_VALUES = MAX_VALUES - 5  # an envelope has five values
+_BODY_VALUES = MAX_VALUES - 5  # an envelope has five values: v, kind, id, ack and body
 _ENVELOPE = Fields(kind=Text(60, least=1), id=Integer(0, MOST_EXACT), ack=Integer(0, MOST_EXACT))

@@ -30,7 +30,7 @@ class SchemaError(ControlError):
 class RequestRefusedError(ControlError):
     """The other side refuses a request. `code` is one word for programs, the text is for people.
 
-    A handler raises it to refuse what a member asks for; the member's request then ends with the same error.
+    A handler raises this error to refuse a member's request; at the member the request then ends with the same error.
     """
 
     def __init__(self, code: str, reason: str) -> None:

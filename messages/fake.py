@@ -7,8 +7,8 @@ network.run()               # until no message is in transit
 network.advance(3.0)        # advance the clock
 network.cut(client)         # break the connection until network.mend(client)
 
-Server and client have the interface of the real ones and share all code except the sockets. Events occur only in
-`run` and `advance`, in a reproducible order.
+The fake server and client have the interface of the real server and client, and share all their code except the
+sockets. Events occur only in `run` and `advance`, in a reproducible order.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FakeServer:
         self.dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop, as if the process had ended."""
+        """Stop this member, as if its process had ended."""
         self.is_open = False
 
 
@@ -75,13 +75,13 @@ class FakeClient:
         self._network = network
         self.caller = Caller(core, handlers, network.notes.append, _nothing)
         self.address = address
-        self.route = b""  # route of its connection, or empty
+        self.route = b""  # route of the member's connection, or empty
         self.is_cut = False
         self.is_frozen = False
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has."""
+        """Why this member has not joined; empty if it has joined."""
         return self.caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
@@ -162,7 +162,7 @@ class FakeNetwork:
     # -----
 
     def _run_client(self, client: FakeClient) -> bool:
-        """Execute a member's due actions and commands; return whether there were any."""
+        """Execute a member's due actions and commands; return whether it had any."""
         client.caller.step(lambda core: core.tick(self.now))
         commands = client.caller.take_commands()
         for command in commands:
@@ -185,7 +185,7 @@ class FakeNetwork:
         client.caller.step(lambda core: core.opened(self.now))
 
     def _run_server(self, server: FakeServer) -> bool:
-        """Deliver a server's messages; return whether there were any."""
+        """Deliver a server's messages; return whether it had any."""
         sends = list(iter(server.dispatcher.next_send, None))
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)

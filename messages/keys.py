@@ -62,7 +62,7 @@ def derive_private(secret: str, info: bytes) -> bytes:
 
 
 def answer_zap(frames: Sequence[bytes], client_public: bytes) -> list[bytes]:
-    """Return the answer to libzmq's question whether to accept a peer: only with the client's key of the job.
+    """Return the answer to libzmq's request to authenticate a peer: a peer with the job's client key is accepted.
 
     Args: frames: version, request id, domain, address, identity, mechanism and credentials.
     """

@@ -1,9 +1,9 @@
 """The server of a protocol: a ROUTER socket behind a gate, one thread for messages and one for connections.
 
 ROUTER and DEALER also carry messages to all members, instead of PUB and SUB. Members must join, authenticate and send
-heartbeats in any case, so a push to all of them is a loop. Pushes arrive in order with answers, at members known by
-name, through one port, one handshake and one heartbeat. A SUB socket would lose messages that are sent while it
-connects, and no program would notice.
+heartbeats in any case, so a push to all of them is a loop. A member receives pushes and answers in the order in which
+they were sent, through one port, one handshake and one heartbeat. A SUB socket would lose messages that are sent while
+it connects, and no program would notice.
 
 With a secret the server accepts peers that prove it (CURVE, see `keys`); without one, it accepts addresses for which
 `admits` returns True. The gate (see `gate`) checks addresses instead of ZAP, because libzmq sees only the gate's own
@@ -32,17 +32,18 @@ from messages.wakeup import WakeUp
 
 TICK_S = 0.25  # seconds between two checks for silent members
 RECEIVED = 64  # maximum queued messages of a member, each up to 1 MiB; the server then stops reading from it
-SENT = 1024  # maximum queued messages to a member: all open answers, and pushes; one more, and the member is lost
-CLOSING_S = 1.0  # seconds to send the last messages
+# maximum queued messages to a member: all open answers, and pushes; with a further message the member is lost
+SENT = 1024
+CLOSING_S = 1.0  # seconds to send the last messages after `close`
 TURN = 256  # maximum messages received before queued messages are sent
-_INNER_BACKLOG = 1024  # more than the gate's limit of unauthenticated connections
+_INNER_BACKLOG = 1024  # of libzmq's socket; more than the gate's limit of unauthenticated connections
 # computed once, because operations on enums are slow
 _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
 
 @dataclass(frozen=True)
 class ControlAccess:
-    """The access rules: the job's keys, or None without a secret; and whether a peer at an address may connect."""
+    """The access rules: the job's keys (None without a secret), and whether a peer at an address may connect."""
 
     keys: CurveKeys | None
     admits: Callable[[str], bool]
@@ -51,7 +52,7 @@ class ControlAccess:
 class ControlServer:
     """Serve a protocol to its members until `close`.
 
-    Args: host, port: the listening address; port 0 chooses a free one, see `port`.  limits: see `GateLimits`.  note:
+    Args: host, port: the listening address; port 0 chooses a free port, see `port`.  limits: see `GateLimits`.  note:
         writes a line to the log.
     Raises: OSError: the port is in use, or the address does not belong to this machine.
     """
@@ -107,14 +108,14 @@ class ControlServer:
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
         """Send a pushed message to some members, or to all connected ones.
 
-        Raises: SchemaError: the protocol has no such push.
+        Raises: SchemaError: the protocol has no pushed message of this kind.
         """
         self._dispatcher.push(kind, body, to)
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:
         """Answer a request whose handler returned None.
 
-        Raises: SchemaError: it is not an answer of the protocol; the request stays open.
+        Raises: SchemaError: the message is not an answer of the protocol; the request stays open.
         """
         self._dispatcher.answer(asked, body)
 

@@ -5,7 +5,7 @@ of a message as a list of effects.
 
 A request is handled once. A member that reconnects repeats its requests without an answer; the server then sends the
 stored answer, or the handler that is still running answers. The server stores an answer until the member acknowledges
-it (`ack`). A new server does not know the requests of the old one.
+it (`ack`). A new server does not know the requests that the old server has received.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MemberAsked:
 
 @dataclass(frozen=True)
 class MemberLost:
-    """A member is lost, for this reason."""
+    """A member is lost for the given reason."""
 
     member: MemberId
     reason: str
@@ -67,12 +67,12 @@ class _Session:
     """The state of a member."""
 
     member: MemberId
-    route: bytes = b""  # empty: it is not connected
-    heard: float = 0.0  # time of its last message
-    joining: bool = True  # the application has not answered its hello yet
+    route: bytes = b""  # route of the connection; empty: the member is not connected
+    heard: float = 0.0  # time of the member's last message
+    joining: bool = True  # the application has not answered the member's hello yet
     newest: int = 0  # number of the newest request
     open: dict[int, str] = field(default_factory=dict)  # requests without an answer, and their kinds
-    answers: dict[int, bytes] = field(default_factory=dict)  # kept until the member acknowledges them
+    answers: dict[int, bytes] = field(default_factory=dict)  # answers that are kept until the member acknowledges them
 
 
 class ServerCore:
@@ -99,7 +99,7 @@ class ServerCore:
         self.protocol, self.realm, self.member = protocol, realm, member
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._silence, self._most_members, self._probe = silence, most_members, probe
-        self._sessions: dict[str, _Session] = {}  # by UID; one incarnation of each
+        self._sessions: dict[str, _Session] = {}  # the members by UID; one incarnation of each
         self._routes: dict[bytes, _Session] = {}
 
     @property
@@ -205,7 +205,7 @@ class ServerCore:
         return [ServerSend(session.route, envelope.encode(Envelope(JOINED, said)))]
 
     def refuse_join(self, member: MemberId, code: str, reason: str) -> list[ServerEffect]:
-        """Refuse a member; it may try again."""
+        """Refuse a member, which may try again."""
         session = self._find(member)
         if session is None or not session.route:
             return []
@@ -215,7 +215,7 @@ class ServerCore:
         return [self._error(route, code, reason)]
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> list[ServerEffect]:
-        """Answer a request; do nothing if it is answered already, or its member is gone for ever.
+        """Answer a request; do nothing if the request is answered already, or if its member is gone for ever.
 
         Raises: SchemaError: the answer does not match the protocol; the request stays open.
         """

@@ -1,4 +1,4 @@
-"""Wake a thread that waits in a poller; several calls before it wakes cost one byte."""
+"""Wake a thread that waits in a poller; several calls before the thread wakes send one byte in all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WakeUp:
     def clear(self) -> None:
         """Reset the descriptor; the thread must look for work afterwards.
 
-        A call before the last line sends no byte; its work is already there when the thread looks.
+        A call before the last line of this function sends no byte, because the thread looks for work after that line.
         """
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)

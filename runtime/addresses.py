@@ -1,4 +1,4 @@
-"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each. Pure."""
+"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each server. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAST_PORT = 65535
 def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
     """Return each host with its first port, which is `port` if the text has none.
 
-    Args: ports: number of ports of each host, from the first one on.
+    Args: ports: number of consecutive ports of each host.
     Raises: UsageError: the text contains a malformed or repeated host or port.
     """
     hosts = [_read_host(one.strip(), port, text) for one in text.split(",")]

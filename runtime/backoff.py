@@ -16,8 +16,8 @@ def exponential_backoff(
                 break
             wait(delay)
 
-    The delays grow by `factor` up to `longest`. Each is a random part of that, between `1 - spread` and 1, so that
-    programs that lost the same server do not reconnect at the same moment.
+    The delays grow by `factor` up to `longest`. Each delay is multiplied by a random number between `1 - spread` and 1,
+    so that programs that lost the same server do not reconnect at the same moment.
 
     Args: first, longest: seconds, 0 < first <= longest.  factor: at least 1.  spread: in [0, 1].
         draw: returns a number in [0, 1); a test passes its own.

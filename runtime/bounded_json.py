@@ -35,7 +35,7 @@ class BoundedJsonError(ValueError):
 def _make_dump() -> Callable[[object], str]:
     """Return json.JSONEncoder.encode without its overhead: it creates an encoder at each call."""
     plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)  # plain.encode uses it if json has its C part
+    make = getattr(json.encoder, "c_make_encoder", None)  # plain.encode uses this encoder if json has its C part
     if make is None:
         return plain.encode
     escape, no_sort, no_skip, no_nan = json.encoder.encode_basestring_ascii, False, False, False
@@ -46,7 +46,7 @@ def _make_dump() -> Callable[[object], str]:
 dump_compact = _make_dump()
 """Return a value as JSON.
 
-Raises: TypeError, ValueError, RecursionError: it cannot be written, or contains infinite numbers.
+Raises: TypeError, ValueError, RecursionError: the value cannot be written as JSON, or contains infinite numbers.
 """
 
 
@@ -86,9 +86,9 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
 
 
 def check_structure(data: bytes, *, depth: int, values: int) -> None:
-    """Check that a text has neither too many values nor too many levels, without parsing it.
+    """Check, without parsing a text, that it has neither too many values nor too many levels.
 
-    Raises: BoundedJsonError: it has too many.
+    Raises: BoundedJsonError: the text has too many values or levels.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= depth and len(data) <= values:
@@ -130,7 +130,7 @@ def _check_text(value: object) -> None:
 
 
 def _decode(text: str) -> Any:
-    """Return the result of JSONDecoder.decode, faster if there is no white space around the value."""
+    """Return the result of JSONDecoder.decode; this function is faster if no white space surrounds the value."""
     try:
         value, end = _DECODER.raw_decode(text)
     except json.JSONDecodeError:

@@ -16,7 +16,7 @@ HELP = {"-h", "--help", "-help"}
 
 @dataclass(frozen=True)
 class FlagValues:
-    """The values of all flags of a program, and the given flags that have no effect in it."""
+    """The values of all flags of a program, and the given flags that have no effect in this program."""
 
     values: dict[str, Value]
     ignored: list[str] = field(default_factory=list)
@@ -32,12 +32,12 @@ class FlagValues:
     def seconds(self, name: str) -> float:
         """Return the value of a time flag in seconds.
 
-        Raises: UsageError: it is not a time.
+        Raises: UsageError: the value is not a time.
         """
         return read_seconds(name, self.text(name))
 
     def items(self, *names: str) -> list[str]:
-        """Return the items of a comma-separated list: of the first of these flags that has a value."""
+        """Return the items of the comma-separated list in the first of these flags that has a value."""
         text = next((self.text(name) for name in names if self.text(name)), "")
         return [one.strip() for one in text.split(",") if one.strip()]
 
@@ -55,7 +55,8 @@ def format_flags(flags: Mapping[str, Flag]) -> list[str]:
 def run_program(argv: Sequence[str] | None, manual: Callable[[], str], run: Callable[[list[str]], int]) -> int:
     """Run a program and return its exit status; print an expected error as one log line.
 
-    Args: argv: the arguments; None: those of this process.  manual: returns the text for --help.  run: the program.
+    Args: argv: the arguments; None: the arguments of this process.  manual: returns the text for --help.  run: the
+        program.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if HELP & set(arguments):

@@ -1,4 +1,4 @@
-"""Durable writes: after a power failure a file or directory is either complete or absent, by sync and rename."""
+"""Durable writes by sync and rename: after a power failure a file or directory is either complete or absent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from runtime.regular_files import open_regular, require_regular
 
 STALE_ATTEMPTS = 3  # an NFS directory handle may become stale when the server restarts; the next attempt opens it again
 
-# errors of a path where no file can exist even on a working volume: absent, a directory, a pipe, a loop
+# errors of a path that is no file even though the volume works: absent, a directory, a pipe, a loop of links
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
-# what a user can do about a directory that takes no file
+# what a user can do if no file can be written into a directory
 REMEDY = "make room, mount it read-write, or give it to the uid that writes"
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
-Content = Iterable[bytes | memoryview]  # of a file, in parts, so that large arrays are written without a copy
+# the content of a file, in parts, so that large arrays are written without a copy
+Content = Iterable[bytes | memoryview]
 
 
 def sync_directory(path: Path) -> None:
@@ -33,7 +34,8 @@ def sync_directory(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems do not support it; their renames are durable anyway
+        # some network file systems do not support fsync of a directory; their renames are durable without it
+        if error.errno != errno.EINVAL:
             raise
     finally:
         os.close(handle)
@@ -57,7 +59,7 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
 def warn_if_removed(save_dir: Path) -> None:
     """Warn if the directory of all saves has been removed since training began.
 
-    The next save creates it again, because the following training is worth saving.
+    The next save creates the directory again, because the training from now on is worth saving.
     """
     if not save_dir.is_dir():
         glog.warning(f"{save_dir} has been removed since training began: it is made again, what was in it is lost")
@@ -80,7 +82,7 @@ def write_file(path: Path, content: Content) -> int:
 def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
     """Return the bytes of a regular file about a job.
 
-    Raises: OSError: it cannot be read, is not a regular file, or has more than `most` bytes (EFBIG).
+    Raises: OSError: the file cannot be read, is not a regular file, or has more than `most` bytes (EFBIG).
     """
     with open_regular(path) as file:
         found = file.read(most + 1)
@@ -90,7 +92,7 @@ def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
 
 
 def write_mark(path: Path, content: Content) -> None:
-    """Write and sync a small file whose existence marks something as complete: it must never exist half-written.
+    """Write and sync a small file whose existence marks a directory as complete: it must never exist half-written.
 
     Raises: OSError.
     """
@@ -105,7 +107,7 @@ def write_mark(path: Path, content: Content) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a small file atomically for readers; it need not survive a power failure.
+    """Replace a small file atomically for readers; the new content need not survive a power failure.
 
     Raises: OSError.
     """
@@ -117,8 +119,8 @@ def replace_file(path: Path, text: str) -> None:
 def find_output(path: Path) -> Path:
     """Return the path that a rename may replace in order to write the file that a user named.
 
-    A rename replaces any existing object of that name. For a link the result is its target, so that the link stays; a
-    device or a pipe cannot be replaced.
+    A rename would replace any existing object of that name. For a link the function therefore returns the link's
+    target; for a device or a pipe it raises an error.
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device, ELOOP for a loop of links.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -137,7 +139,7 @@ def old_of(directory: Path) -> Path:
 
 
 def replace_directory(staging: Path, directory: Path) -> Path:
-    """Rename a directory to its final name; first move an old one away, because a rename needs an empty target.
+    """Rename a directory to its final name; first move an old directory away, because a rename needs an empty target.
 
     Returns: the new path of the old directory, or None.
     """
@@ -155,7 +157,7 @@ def replace_directory(staging: Path, directory: Path) -> Path:
 
 
 def remove_if_possible(path: Path) -> None:
-    """Remove a directory with its content, or a file; of a link only the link itself."""
+    """Remove a directory with its content, or a file, or a link but not its target."""
     if path.is_symlink() or path.is_file():
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Environment variables by which the launcher configures both programs; the command lines stay the tutorial's."""
+"""Environment variables by which the launcher configures its programs; their command lines stay the tutorial's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JobEnvironment:
 
 
 def read_environment(environ: Mapping[str, str]) -> JobEnvironment:
-    """Return the job of this program: PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
+    """Return the job of this program, from PADDLE_JOB_NAME, PADDLE_ATTEMPT, PADDLE_SECRET(_FILE) and the two timeouts.
 
     Raises: ConfigError: a timeout is not a number of seconds of at least 0.1, or the secret's file is unusable.
     """

@@ -12,15 +12,16 @@
      +- LostPeerError         75  a connected program of the job is lost
      +- PortInUseError        75  another process holds the port
      +- DirectoryInUseError   75  another run writes into the directory
-     +- LeadershipLostError   75  another master leads, or this one was frozen for too long; a standby continues
-     +- LeaseLostError        75  another process may hold this one's claim; a restart claims again
+     +- LeadershipLostError   75  another master leads, or this master was frozen for too long; a standby continues
+     +- LeaseLostError        75  another process may hold this process's claim; a restart claims again
      +- SetAsideError         75  a save that the launcher chose was damaged; the next attempt uses an older one
      +- ApiForbiddenError     77  the Kubernetes API server refuses this service account
      +- ConfigError           78  a bad environment or config, or something not supported yet
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
-64, 65, 66, 77 and 78 recur at every retry, so they are not retried; the others may be temporary.
+Errors with 64, 65, 66, 77 and 78 recur at every retry, so programs are not restarted after them; other errors may be
+temporary.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class DataError(PaddleError):
 
 
 class DamagedError(DataError):
-    """A checkpoint or a pass is damaged, so another one is needed. It is never raised for a temporary read error."""
+    """A checkpoint or a pass is damaged, so another save is needed. A temporary read error never raises this error."""
 
 
 class MissingInputError(PaddleError):
@@ -68,13 +69,13 @@ class LostFileError(MissingInputError):
 
 
 class PeerUnreachableError(PaddleError):
-    """A program did not answer until the deadline, or not as a member of this job and attempt."""
+    """A program did not answer within the deadline, or its answer showed that it belongs to another job or attempt."""
 
     exit_code = 69
 
 
 class BugError(PaddleError):
-    """A module of this project has broken the contract of another one."""
+    """A module of this project has broken the contract of another module."""
 
     exit_code = 70
 
@@ -97,27 +98,30 @@ HELD_PORT = "another process holds this port"
 class PortInUseError(PaddleError):
     """The address and port that the program should listen on are in use.
 
-    Its text contains HELD_PORT. Launcher and report use that to distinguish it from a lost peer, which has the same
-    status.
+    Its text contains HELD_PORT. By HELD_PORT launcher and report distinguish this error from a lost peer, which has the
+    same exit status.
     """
 
     exit_code = 75
 
 
 class DirectoryInUseError(PaddleError):
-    """Another run writes into the save directory of this one."""
+    """Another run writes into the save directory of this run."""
 
     exit_code = 75
 
 
 class LeadershipLostError(PaddleError):
-    """Another master leads, or this one could not renew its leadership. It ends, and a standby or restart continues."""
+    """Another master leads, or this master could not renew its leadership.
+
+    This master ends, and a standby or restart continues.
+    """
 
     exit_code = 75
 
 
 class LeaseLostError(PaddleError):
-    """Another process may hold this one's claim in the registry. This process ends, and a restart claims again."""
+    """Another process may hold this process's claim in the registry. This process ends, and a restart claims again."""
 
     exit_code = 75
 

@@ -1,8 +1,8 @@
 """The syntax of gflags, for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
 
-A program with a table of flags reads its command line by `read_arguments`. The launcher reads its own by `read_pairs`,
-because it passes most flags on to programs whose tables it does not know. Both raise the same messages. One dash is
-equivalent to two. If a flag is given twice, the last value counts.
+A program with a table of flags reads its command line by `read_arguments`. The launcher reads its command line by
+`read_pairs`, because it passes most flags on to programs whose tables it does not know. Both functions raise the same
+messages. One dash is equivalent to two. If a flag is given twice, the last value counts.
 
 Source: gflags 2.2, gflags.cc (CommandLineFlagParser); spec/trainer.md 1.1.
 """
@@ -21,8 +21,8 @@ from runtime.errors import UsageError
 
 Value = bool | int | float | str
 
-_INT32 = 1 << 31  # integers of gflags have 32 bits and a sign
-# the words of gflags, in upper or lower case
+_INT32 = 1 << 31  # gflags' integers have 32 bits with a sign
+# gflags' words for true and false, in upper or lower case
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
 _GO_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
@@ -61,7 +61,7 @@ def index_flags(*flags: Flag) -> dict[str, Flag]:
 
 
 def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """Return the values of the given flags, in the order in which each is given first.
+    """Return the values of the given flags, in the order of their first occurrence.
 
     Raises: UsageError: an argument is not a flag, a flag is unknown (with the closest name), or its value is invalid.
     """
@@ -104,7 +104,7 @@ def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def split_argument(argument: str) -> tuple[str, str | None]:
-    """Return the name and the text after the equals sign, or None if there is no such sign.
+    """Return the name, and the text after the equals sign, or None instead of the text if there is no equals sign.
 
     Raises: UsageError: the argument is not a flag.
     """
@@ -115,9 +115,9 @@ def split_argument(argument: str) -> tuple[str, str | None]:
 
 
 def convert(flag: Flag, text: str) -> Value:
-    """Return the value of a text.
+    """Return the value of a flag that a text stands for.
 
-    Raises: UsageError: it is of another type, out of bounds, or not one of the choices.
+    Raises: UsageError: the value has another type, is out of bounds, or is not one of the choices.
     """
     converters: Mapping[type, Callable[[str], Value]] = {bool: _truth, int: int, float: _finite}
     try:
@@ -134,7 +134,7 @@ def convert(flag: Flag, text: str) -> Value:
 def read_seconds(name: str, text: str) -> float:
     """Return the seconds of a time: a number, or hours, minutes and seconds in Go's notation.
 
-    Raises: UsageError: it is neither, or above 30 days.
+    Raises: UsageError: the text is neither, or the time is above 30 days.
     """
     try:
         seconds = float(text)

@@ -1,7 +1,7 @@
 """Log lines in the format of glog: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
 
-Lines that the legacy program printed have the legacy's file and line (`at=`), because users search for them; other
-lines have the file and line of the caller. Every line is one unbuffered write to stderr.
+A line that the legacy program printed, too, has the legacy's file and line (`at=`), because users search for it. Any
+other line has the file and line of the caller. Every line is one unbuffered write to stderr.
 
 On a terminal, warnings and errors are coloured, and a line that changes may stay at the bottom (runtime/terminal/).
 
@@ -25,9 +25,9 @@ from runtime.errors import VolumeError
 from runtime.terminal import bar, colours
 
 _lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is writing a line
-# a process that is forked must not wait for a thread that it does not have
+# a forked process gets a new lock: it must not wait for a thread that it does not have
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-# the JSON log; unbuffered, because a buffer refuses a signal handler's line during another write
+# the JSON log; unbuffered, because a buffer refuses the line of a signal handler that interrupts a write
 _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message
 _bottom_line = ""  # on a terminal
@@ -51,15 +51,18 @@ def error(message: str, at: str | None = None) -> None:
 
 
 def fatal(message: str, at: str | None = None) -> None:
-    """Write an `F` line. Unlike the legacy's LOG(FATAL) it does not end the process; the caller returns a status."""
+    """Write an `F` line.
+
+    Unlike the legacy's LOG(FATAL) this function does not end the process; the caller returns an exit status.
+    """
     _write("F", message, at)
 
 
 def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` sets it later.
-        attempt: the attempt's name, or "".
+    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` sets the number
+        later. attempt: the attempt's name, or "".
     Raises: VolumeError: the file cannot be written.
     """
     global _json
@@ -108,7 +111,7 @@ def set_bottom_line(text: str) -> None:
 
 
 def _draw_bottom() -> str:
-    """Return the bottom line, cut to one line; the cursor is then at its beginning, so that other text replaces it."""
+    """Return the bottom line, cut to one line; the cursor is then at its beginning, so that later text replaces it."""
     return f"{_bottom_line[: bar.count_columns(sys.stderr) - 1]}\r"
 
 

@@ -19,7 +19,7 @@ _ROOM = 40 * 1024  # bytes, enough for a thousand names
 def resolve_nics(nics: str) -> list[str]:
     """Return the address to bind for each name of a comma-separated list; an empty list means every address.
 
-    Raises: ConfigError: a name does not exist; the text lists the existing ones.
+    Raises: ConfigError: a name does not exist; the text lists the existing names.
     """
     return [resolve_nic(name) for name in split_names(nics)] or [ANY_ADDRESS]
 
@@ -30,12 +30,12 @@ def split_names(nics: str) -> list[str]:
 
 
 def find_own_addresses(nics: str) -> list[str]:
-    """Return the addresses at which other programs reach this host: those of `nics`, or all if it is empty or wrong."""
+    """Return the addresses at which other programs reach this host: of `nics`, or all if `nics` is empty or wrong."""
     return list(find_own_nics(nics).values())
 
 
 def find_own_nics(nics: str) -> dict[str, str]:
-    """Return the same addresses by the name of the interface."""
+    """Return the addresses of `find_own_addresses` by the name of the interface."""
     try:
         return {name: resolve_nic(name) for name in split_names(nics)} or list_nics()
     except ConfigError:
@@ -50,7 +50,7 @@ def find_address(nics: dict[str, str]) -> str:
 def resolve_nic(name: str) -> str:
     """Return the IPv4 address of one interface, label or address.
 
-    Raises: ConfigError: there is no such interface. An address is not checked here, because binding checks it.
+    Raises: ConfigError: the interface does not exist. An address is not checked here, because binding checks it.
     """
     try:
         return str(ipaddress.IPv4Address(name))

@@ -14,7 +14,8 @@ def open_regular(path: Path) -> BinaryIO:
 
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """
-    require_regular(path, path.stat().st_mode)  # checked before opening, because opening may activate a device
+    # the mode is checked before the file is opened, because opening may activate a device
+    require_regular(path, path.stat().st_mode)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         require_regular(path, os.fstat(handle).st_mode)

@@ -20,8 +20,8 @@ def read_settled(
 ) -> tuple[dict[str, Any], float, bool]:
     """Return the newest record, its age in seconds, and whether the program should have written another one by now.
 
-    The program's clock may differ from the clock of this machine. So a record that seems to be old, or from the future,
-    is observed for some seconds: if it changes, the program is alive.
+    The program's clock may differ from the clock of this machine. A record that seems to be old or from the future is
+    therefore observed for some seconds: if it changes, the program is alive.
     Raises: errors of `read`, which returns the current record.
     """
     record = read()

@@ -1,7 +1,4 @@
-"""The records of trainer 0's launcher:
-
-connected launchers, their reports, and the first failure of an attempt. Pure.
-"""
+"""The connected launchers and their reports, as trainer 0's launcher records them, and the first failure. Pure."""
 
 from __future__ import annotations
 

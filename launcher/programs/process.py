@@ -133,10 +133,7 @@ def describe_status(status: int) -> str:
 
 
 def exit_code_of(status: int) -> int:
-    """Return the pod's exit status for a program's exit status:
-
-    75 if a signal killed the program, otherwise the same.
-    """
+    """Return the pod's exit status: 75 if a signal killed the program, otherwise the program's exit status."""
     return status if status >= 0 else LostPeerError.exit_code
 
 

@@ -158,10 +158,7 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:
-    """Return the endpoints of etcd:
-
-    from ETCD_ENDPOINTS, from ETCD_IP (the variable of 2017), or from the master's address.
-    """
+    """Return the endpoints of etcd, from ETCD_ENDPOINTS, ETCD_IP (the variable of 2017) or the master's address."""
     address = environ.get("ETCD_IP") or environ.get("MASTER_IP")
     return environ.get("ETCD_ENDPOINTS") or (f"http://{address}:{ETCD_PORT}" if address else "")
 

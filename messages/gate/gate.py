@@ -26,8 +26,8 @@ from dataclasses import dataclass
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 
-READ_BYTES = 1 << 16  # bytes of one read; also the maximum that is buffered for a side that does not read
-ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing ones are served
+READ_BYTES = 1 << 16  # bytes of one read; also the maximum of buffered bytes for a side that does not read
+ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting, after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
@@ -40,8 +40,8 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a closed connection leaves nothing
 class GateLimits:
     """The limits of the gate.
 
-    unauthenticated: maximum connections before authentication; one more closes the oldest.
-    peers: maximum authenticated connections; one more is refused.
+    unauthenticated: maximum connections before authentication; a further connection closes the oldest.
+    peers: maximum authenticated connections; a further connection is refused.
     handshake: seconds for the authentication of a connection.
     """
 
@@ -55,12 +55,12 @@ class _Passage:
 
     def __init__(self, outer: socket.socket, address: str, mechanism: bytes, deadline: float) -> None:
         self.outer, self.address, self.deadline = outer, address, deadline
-        self.inner: socket.socket | None = None  # exists after the peer's signature has arrived
+        self.inner: socket.socket | None = None  # local socket to libzmq, after the peer's signature has arrived
         self.to_inner, self.to_outer = b"", b""
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
         self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
         self.is_answered = False  # libzmq has sent bytes, so it has accepted the connection
-        self.is_ending = False  # libzmq has closed; the rest of its bytes is sent to the peer
+        self.is_ending = False  # libzmq has closed the connection; the rest of its bytes is sent to the peer
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Gate:
         self._unauthenticated: dict[_Passage, None] = {}  # the oldest first
         self._peers: set[_Passage] = set()
         self._selector = selectors.DefaultSelector()
-        self._resume = 0.0  # when to accept again; 0: it accepts now
+        self._resume = 0.0  # time of the next accept; 0: the gate accepts now
         self._is_closing = False
         self._wakeup = os.pipe()  # the read end and the write end of a pipe
         listener.setblocking(False)
@@ -154,7 +154,7 @@ class Gate:
                 self._accept()
             elif key.fileobj == self._wakeup[0]:
                 self._stop_listening()
-            elif key.data.outer.fileno() >= 0:  # an earlier event of this turn may have closed the connection
+            elif key.data.outer.fileno() >= 0:  # an earlier event of this loop turn may have closed the connection
                 self._serve(key.data, key.fileobj is key.data.outer, mask)
         now = time.monotonic()
         if self._resume and now >= self._resume and self._listener.fileno() >= 0:
@@ -191,7 +191,7 @@ class Gate:
             self._begin(outer, str(address[0]).removeprefix("::ffff:"))
 
     def _pause(self, reason: str) -> None:
-        """Accept nothing for a moment, and close the oldest unauthenticated connection."""
+        """Stop accepting for PAUSE_S, and close the oldest unauthenticated connection."""
         self._refusals.add("descriptors", f"no connection can be taken: {reason}")
         if self._unauthenticated:
             self._close(next(iter(self._unauthenticated)))
@@ -199,7 +199,7 @@ class Gate:
         self._resume = time.monotonic() + PAUSE_S
 
     def _begin(self, outer: socket.socket, address: str) -> None:
-        """Start a connection, unless its address or the number of connections forbids it."""
+        """Start a connection if its address and the number of connections permit it."""
         outer.setblocking(False)
         passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
         if not self._admits(address):
@@ -248,14 +248,14 @@ class Gate:
         self._let_in(passage)
 
     def _connect(self) -> socket.socket:
-        """Return a connection to libzmq."""
+        """Open a local connection to libzmq, and return it."""
         inner = socket.socket(socket.AF_UNIX)
         inner.setblocking(False)
         try:
             if not self._has_room(inner):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
-        except OSError as exc:  # also EAGAIN: its queue of connections is full
+        except OSError as exc:  # EAGAIN, too: the queue of connections to libzmq is full
             inner.close()
             raise ConnectionError(f"libzmq takes no connection: {exc.strerror}") from exc
         return inner
@@ -316,7 +316,7 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection and send the reason: `last` is the message that the peer's libzmq understands."""
+        """Refuse a connection and send the reason in `last`, which the peer's libzmq understands."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True

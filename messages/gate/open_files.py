@@ -6,7 +6,7 @@ import resource
 
 
 def make_room(files: int) -> None:
-    """Raise the limit of open files of this process to a number, as far as it is permitted."""
+    """Raise the limit of open files of this process to a number, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < files:
         wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)

@@ -34,7 +34,7 @@ class ZmtpError(ValueError):
 
 
 class FrameHeads:
-    """Find the headers of frames in a stream; of the bodies only the name of a command is kept."""
+    """Find the headers of frames in a stream, and keep nothing of the bodies but the name of a command."""
 
     def __init__(self) -> None:
         self._head = b""  # the beginning of an incomplete header
@@ -83,13 +83,13 @@ class FrameHeads:
 class PeerBytes:
     """Check the bytes of a peer.
 
-    Args: mechanism: NULL or CURVE; a peer with another one is refused.
+    Args: mechanism: NULL or CURVE; a peer with another mechanism is refused.
     """
 
     def __init__(self, mechanism: bytes) -> None:
         self.is_ready = False  # the peer has sent READY or INITIATE: its part of the handshake
         self.said_hello = False  # the peer has sent HELLO, which only a server with the same secret can decrypt
-        self.has_agreed = False  # the gate sets it when libzmq has sent READY
+        self.has_agreed = False  # libzmq has sent READY; set by the gate
         self._mechanism = mechanism.ljust(20, b"\0")
         self._greeting = b""
         self._taken = GREETING_BYTES

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from runtime import VERSION
 
-# trainers with their own series; trainers with higher ids share one, so that a large job does not flood a database
+# trainers with their own series; trainers with higher ids share one series, so that a large job does not flood a
+# database
 MOST_TRAINERS = 128
 OTHERS = "others"
 
@@ -57,7 +58,7 @@ def label_of(trainer: int) -> str:
 
 
 def add_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the samples; samples of one metric with equal labels, of trainers that share a label, are added up."""
+    """Yield the samples; add up samples of one metric that have equal labels, because trainers may share a label."""
     sums: dict[tuple[Metric, tuple[str, ...]], float] = {}
     for metric, value, labels in samples:
         sums[metric, labels] = sums.get((metric, labels), 0.0) + value
@@ -75,13 +76,14 @@ class Exposition:
         self._read = read
         self._library: Any = None
         self._registry: Any = None
-        # imported now, before the user's config can provide modules of the same names; in a thread, to save time
+        # the library is imported now, before the user's config can provide modules of the same names; in a thread, to
+        # save time
         self._loading = threading.Thread(target=self._load, name="metrics", daemon=True)
         self._loading.start()
 
     @property
     def is_there(self) -> bool:
-        """Whether the library is installed; waits until its import has finished."""
+        """Whether the library is installed; the property waits until the import has finished."""
         self._loading.join()
         return self._library is not None
 
@@ -108,6 +110,6 @@ class Exposition:
             registry = library.CollectorRegistry(auto_describe=False)
             registry.register(self)
             library.ProcessCollector(registry=registry)
-        except (ImportError, AttributeError):  # not installed, or another module has this name
+        except (ImportError, AttributeError):  # the library is not installed, or another module has its name
             return
         self._library, self._registry = library, registry

@@ -1,9 +1,9 @@
 """/healthz, /readyz and /metrics of a program, for the probes of its pod and for Prometheus (`--metrics_port`).
 
 A separate thread answers, from values that the program's loop stores; the loop does no work for requests. A client may
-be hostile. A request is therefore limited to MOST_HEAD_BYTES and PATIENCE_S; if there are MOST_CALLERS, a new one
-replaces the oldest; and at most ANSWERS_PER_SECOND are sent, so that the program keeps the interpreter. No error here
-ends the program: if its port is in use, it runs without these pages.
+be hostile. A request is therefore limited to MOST_HEAD_BYTES and PATIENCE_S. If there are MOST_CALLERS clients, a new
+client replaces the oldest. At most ANSWERS_PER_SECOND answers are sent, so that the clients do not take the interpreter
+from the program. No error here ends the program: if its port is in use, it runs without these pages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     kind: str = TEXT
 
     def encode(self, *, is_head: bool = False) -> bytes:
-        """Return the bytes of the whole answer; for HEAD without the text."""
+        """Return the bytes of the whole answer; for a HEAD request, omit the text."""
         body = self.text.encode()
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
@@ -249,7 +249,7 @@ class Health(threading.Thread):
         self._selector.close()
 
     def _close_pipe(self) -> None:
-        """Close the pipe. The thread never does it, because `stop` may be about to write to it."""
+        """Close the pipe. The thread itself never closes it, because `stop` may be about to write to it."""
         while self._open_ends:
             os.close(self._open_ends.pop())
 

@@ -16,10 +16,11 @@ import requests
 from runtime.kubernetes.text import one_line, shorten
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again for the TLS handshake, and again for the whole answer
+REQUEST_TIMEOUT_S = 10.0  # seconds to connect; the TLS handshake and the whole answer have as many each
 RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
-UNTRANSLATED: type[Exception] = vars(requests.exceptions)["BaseHTTPError"]  # errors of urllib3 while a body is read
+# errors that urllib3 raises while a body is read
+UNTRANSLATED: type[Exception] = vars(requests.exceptions)["BaseHTTPError"]
 
 
 class ApiSession(requests.Session):
@@ -41,14 +42,14 @@ class ApiSession(requests.Session):
         self.mount("https://", adapter)
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None. Otherwise requests would read the body of a redirect without a limit."""
+        """Return None. Without this override, requests would read the body of a redirect without a limit."""
 
 
 def read_answer(raw: Any, packing: str, limit: int) -> bytes:
     """Return the body of an answer, decompressed.
 
-    Args: raw: its unread urllib3 response. packing: its Content-Encoding.
-    Raises: ValueError: it has more than `limit` bytes, is damaged, or has an encoding that was not requested.
+    Args: raw: the unread urllib3 response. packing: the response's Content-Encoding.
+    Raises: ValueError: the body has more than `limit` bytes, is damaged, or has an encoding that was not requested.
     """
     if packing.strip().lower() not in ("", "identity", "gzip"):
         raise ValueError(f"Content-Encoding is {shorten(packing)}, expected gzip")
@@ -102,6 +103,6 @@ def parse_retry_after(value: str | None) -> float:
             asked = float(value)
         else:
             asked = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError, IndexError):  # errors of the date parser
+    except (TypeError, ValueError, OverflowError, IndexError):  # errors that the date parser raises
         return 0.0
     return min(max(0.0, asked), RETRY_AFTER_LIMIT_S)

@@ -25,18 +25,18 @@ from runtime.kubernetes.answers import (
 )
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PAGE = 500  # objects in a page of a list
+PAGE = 500  # maximum number of objects in a page of a list
 PAGES = 2000
 ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
 EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5 MiB for an object
 DEPTH, VALUES = 64, 4_000_000
 WATCH_S = 30  # seconds of one watch; a lost connection is detected after this time at the latest
-OPENED = "OPENED"  # marks the start of a watch; not an event type of Kubernetes
+OPENED = "OPENED"  # the type of an event that marks the start of a watch; Kubernetes has no such type
 TOKEN_LIMIT = 64 << 10  # maximum bytes of a token, which has about 1,000
 
 
 class ApiProblem(Exception):
-    """A request that failed or had an unusable answer. `status`: of HTTP, or 0 without an answer."""
+    """A request that failed or had an unusable answer. `status`: the HTTP status, or 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -98,12 +98,15 @@ class ApiClient:
 
     def __init__(self, place: ApiPlace) -> None:
         self._place, self._session = place, ApiSession()
-        self.answer_date = ""  # Date header of the last answer
+        self.answer_date = ""  # content of the Date header of the last answer
 
     def list_all(
         self, path: str, take: Callable[[dict[str, Any]], None], options: Mapping[str, str] | None = None
     ) -> str:
-        """Pass every object of a list to `take`; return the version from which to watch. `options`: of the query."""
+        """Pass every object of a list to `take`; return the version from which to watch.
+
+        `options`: query parameters of the URL.
+        """
         token, version = "", ""
         for _ in range(PAGES):
             query = {"limit": str(PAGE), **(options or {})} | ({"continue": token} if token else {})
@@ -139,7 +142,10 @@ class ApiClient:
     def ask(
         self, method: str, path: str, body: object = None, *, query: Mapping[str, str] | None = None, kind: str = "json"
     ) -> dict[str, Any]:
-        """Return the object in the answer. `kind`: of the request body, `json` or `json-patch+json`."""
+        """Send a request, and return the object in the answer.
+
+        `kind`: type of the request body, `json` or `json-patch+json`.
+        """
         with self._open(method, path, query or {}, body, REQUEST_TIMEOUT_S, kind=kind) as response:
             answer = self._read(response)
         self.answer_date = answer.headers.get("Date", "")
@@ -158,7 +164,7 @@ class ApiClient:
         kind: str = "json",
         packing: str = "gzip",
     ) -> Any:
-        token = _read(self._place.account / "token").strip()  # Kubernetes replaces it every hour
+        token = _read(self._place.account / "token").strip()  # Kubernetes replaces the token every hour
         authority = self._place.account / "ca.crt"
         headers = {"Accept": "application/json", "Accept-Encoding": packing}
         headers |= {"Content-Type": f"application/{kind}"} if body is not None else {}
@@ -222,7 +228,7 @@ class ApiClient:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file of the service account, or "" if it does not exist."""
+    """Return the text of a file of the service account, or "" if the file does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(TOKEN_LIMIT).decode("ascii", "replace")

@@ -20,7 +20,7 @@ class TimedReader(io.RawIOBase):
         self._deadline = time.monotonic() + (connection.gettimeout() or NO_TIMEOUT_S)
 
     def readable(self) -> bool:
-        """Return True: io.BufferedReader asks for it."""
+        """Return True, which io.BufferedReader requires."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:

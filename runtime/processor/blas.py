@@ -1,4 +1,4 @@
-"""The number of threads of numpy's matrix products. It must be set before numpy is imported.
+"""The number of threads of numpy's matrix products. The number must be set before numpy is imported.
 
 A program with several computing threads, each of which calls multi-threaded products, has more threads than
 processors: a batch then takes twice as long.
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from runtime.errors import ConfigError
 
-NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # different builds of numpy read different ones
+# builds of numpy differ in the variable that they read
+NAMES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 OWN = "PADDLE_BLAS_THREADS"
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -48,13 +49,16 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
 
 
 def _read(text: str) -> int:
-    """Return the number of threads in a variable, or 1 if it has none. OMP_NUM_THREADS may be a list, by level."""
+    """Return the number of threads in a variable, or 1 if it contains none.
+
+    OMP_NUM_THREADS may be a list of numbers by level.
+    """
     first = text.partition(",")[0].strip()
     return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1
 
 
 def count_cores() -> float:
-    """Return how many processors this process may use: its affinity, or less by the quota of its cgroup."""
+    """Return how many processors this process may use by its affinity, or fewer by the quota of its cgroup."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return min([cores, *_quotas(_CGROUPS, _OWN_CGROUP)])
 
@@ -66,7 +70,7 @@ def _quotas(root: Path, own: Path) -> list[float]:
     except OSError:
         lines = []
     found = []
-    for line in ["0::/", "1:cpu:/", *lines]:  # inside a container its own cgroup is mounted at the root, under any name
+    for line in ["0::/", "1:cpu:/", *lines]:  # in a container its own cgroup is mounted at the root
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         kind = next((one for one in ("cpu,cpuacct", "cpu") if (root / one).is_dir()), "cpu")

@@ -16,7 +16,7 @@ Task = Callable[[], object]
 Result = SimpleQueue[BaseException | None]
 Piece = TypeVar("Piece")
 
-LEAVE_TIMEOUT_S = 2.0  # seconds for a running task when its thread is to end
+LEAVE_TIMEOUT_S = 2.0  # seconds that `close` waits for a running task
 
 
 class Worker:
@@ -45,7 +45,7 @@ class Worker:
     def _work(self) -> None:
         if self._begin is not None:
             self._begin()
-        with np.errstate(all="ignore"):  # like the computing threads; the setting is per thread
+        with np.errstate(all="ignore"):  # set here as in the computing threads, because the setting is per thread
             while (given := self._tasks.get()) is not None:
                 task, result = given
                 try:
@@ -108,7 +108,7 @@ SINGLE_THREAD = ThreadPool()
 
 
 def start_thread_pool(count: int) -> ThreadPool:
-    """Return a pool of the calling thread and `count` - 1 more, which live as long as the process."""
+    """Return a pool of the calling thread and `count` - 1 more threads, which live as long as the process."""
     if count < 2:
         return SINGLE_THREAD
     return ThreadPool(count, partial(run_together, [Worker(f"pool {number}") for number in range(1, count)]))

@@ -8,18 +8,18 @@ from typing import TextIO
 
 from runtime.terminal.colours import has_colour, is_terminal, paint_states
 
-COLUMNS = 24  # of a bar between its brackets
+COLUMNS = 24  # characters of a bar between its brackets
 MOST_COLUMNS = 400  # of a terminal
 
 
 def draw_bar(fraction: float, columns: int = COLUMNS) -> str:
-    """Return a bar such as `[######------]`. A fraction outside of [0, 1] is taken for the nearest one inside."""
+    """Return a bar such as `[######------]`. A fraction below 0 counts as 0, a fraction above 1 as 1."""
     full = int(min(max(fraction, 0.0), 1.0) * columns)
     return f"[{'#' * full}{'-' * (columns - full)}]"
 
 
 def count_columns(stream: TextIO) -> int:
-    """Return the width of a terminal, 80 if it does not say."""
+    """Return the width of a terminal in characters, or 80 if it is unknown."""
     try:
         return min(os.get_terminal_size(stream.fileno()).columns or 80, MOST_COLUMNS)
     except (OSError, ValueError):
@@ -27,7 +27,7 @@ def count_columns(stream: TextIO) -> int:
 
 
 def format_lines(lines: Sequence[str], fraction: float | None, stream: TextIO, environ: Mapping[str, str]) -> str:
-    """Return lines about a job as the stream shows them: on a terminal with colours, and a bar as the last line.
+    """Return lines about a job as the stream shows them; on a terminal they have colours, and a bar is the last line.
 
     Args: fraction: of the job that is done, or None if it is not known.
     """

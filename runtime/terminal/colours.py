@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 RED, GREEN, YELLOW, BOLD = "31", "32", "33", "1"  # parameters of SGR, ECMA-48 8.3.117
-# words of a state, by colour; "0 failed" is good news
+# the words for a state, by colour; "0 failed" is not red, because nothing has failed
 STATES = re.compile(
     r"(?P<red>(?<!\b0 )\b(?:failed|Failed|killed|given up|discarded for this pass|Error|OOMKilled)\b)"
     r"|(?P<yellow>\b(?:Pending|Terminating|Unknown|restarting|has not written|was killed|waits for)\b)"
@@ -29,7 +29,7 @@ def is_terminal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 def has_colour(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
-    """Return whether the stream shows colours, and nobody objects."""
+    """Return whether the stream shows colours and the environment does not disable them."""
     return not environ.get("NO_COLOR") and is_terminal(stream, environ)
 
 
