@@ -1,6 +1,6 @@
 """The command line of `paddle pserver`: the table of its flags; runtime/gflags.py reads them.
 
-Every flag of the legacy's pserver is accepted; the given ones without effect are listed in one warning. The flags of an
+Every flag of the legacy's pserver is accepted; one warning lists the given flags that have no effect. The flags of an
 elastic job, which need a store, have the names of the Go pserver of 2017, except that '-' may also be written as '_'.
 """
 
@@ -94,7 +94,7 @@ FLAGS = index_flags(
 
 
 ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # defaults of a server with a store
-STATIC_ONLY = ("num_gradient_servers",)  # without effect if trainers join and leave
+STATIC_ONLY = ("num_gradient_servers",)  # flags without effect if trainers join and leave
 ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_interval", "etcd_ttl")
 MOST_PORTS = 4096  # maximum ports of a server with a store, because the registry lists them
 
@@ -121,7 +121,7 @@ class PserverFlags(FlagValues):
 def parse(argv: Sequence[str]) -> PserverFlags:
     """Return the values of the flags; if a flag is given twice, the last value counts, as in gflags.
 
-    Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
+    Raises: UsageError: a flag is unknown (the message names the closest known flag), malformed or out of bounds.
     """
     given = read_arguments([_plain(argument) for argument in argv], FLAGS)
     line = PserverFlags({flag.name: flag.default for flag in FLAGS.values()} | given)
@@ -194,7 +194,7 @@ def _check_elastic(line: PserverFlags) -> None:
 
 
 def _plain(argument: str) -> str:
-    """Return a flag with underscores in place of 2017's hyphens."""
+    """Return an argument with underscores in place of the hyphens that the flags of 2017 had."""
     name, equals, text = argument.lstrip("-").partition("=")
     plain = name.replace("-", "_")
     return f"--{plain}{equals}{text}" if argument.startswith("-") and plain in FLAGS else argument

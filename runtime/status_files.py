@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 INTERVAL_S = 1.0  # between two records
-LATE_S = 5.0  # without a new record a program is killed, frozen, or cannot write
+LATE_S = 5.0  # age in seconds after which a program is taken for killed, frozen, or unable to write
 MOST_ROWS = 5  # rows of a table of `paddle status`, so that a long job has one screen
 WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and between two reads
 

@@ -26,12 +26,12 @@ from runtime.errors import BugError
 class AsynchronousSteps:
     """The incomplete gradients of one dense service, by trainer.
 
-    Args: trainers: their number; 0: trainers join and leave.  limits: limits of the age of gradients.
+    Args: trainers: number of trainers; 0: trainers join and leave. limits: limits of the age of gradients.
     """
 
     answers_with_values = True
     is_asynchronous: Literal[True] = True
-    counts_passes = False  # as in v0.10, pass-based schedules and deferred decay ignore the end of a pass
+    counts_passes = False  # pass-based schedules and deferred decay ignore the end of a pass, as in v0.10
 
     def __init__(self, shard: DenseShard, trainers: int, limits: StalenessLimits) -> None:
         self.shard = shard
@@ -56,7 +56,7 @@ class AsynchronousSteps:
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent everything that others wait for: False until it ends the pass."""
+        """Return whether a trainer has sent everything that other trainers wait for: False until it ends the pass."""
         return False
 
     def piece_bytes(self, piece: int) -> int:
@@ -66,7 +66,7 @@ class AsynchronousSteps:
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Store a piece of a trainer's gradient without copying it.
 
-        Raises: BugError: it has the wrong length, or is sent twice.
+        Raises: BugError: the piece has the wrong length, or is sent twice.
         """
         sent = self._sent.setdefault(trainer, {})
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, piece in sent)

@@ -1,7 +1,8 @@
 """Take a step for every trainer's gradients of rows, or discard those of a slow trainer (asynchronous sparse services).
 
 Only the rows of the batch are updated. Decay is applied once for each step of a row. Gradients that are too old are
-discarded as on a dense service. Their trainer is not informed, because it fetches rows before every batch.
+discarded as on a dense service. The trainer of a discarded gradient is not informed, because it fetches rows before
+every batch.
 
 Source: spec/distributed.md 3.8; ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -18,7 +19,7 @@ from pserver.store.sparse_shard import SparseShard
 class SparseSteps(SparseInbox):
     """The gradients of rows of one sparse service, by trainer.
 
-    Args: trainers: their number; 0: trainers join and leave.  limits: limits of the age of gradients.
+    Args: trainers: number of trainers; 0: trainers join and leave. limits: limits of the age of gradients.
     """
 
     is_asynchronous: Literal[True] = True
@@ -34,7 +35,7 @@ class SparseSteps(SparseInbox):
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent everything that others wait for: False until it ends the pass."""
+        """Return whether a trainer has sent everything that other trainers wait for: False until it ends the pass."""
         return False
 
     def apply(self, trainer: int) -> memoryview | None:

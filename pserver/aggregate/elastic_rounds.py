@@ -1,7 +1,8 @@
 """Synchronous rounds in two phases, for trainers that join and leave: see `round_agreement`. Pure.
 
-The gradients of a round are stored until COMMIT. Then they are added in the order of the trainers' numbers, by the same
-code as in a job with fixed trainers, so that the result is bit-equal. A dropped round has changed no value.
+The gradients of a round are stored until COMMIT. At COMMIT they are added in the order of the trainers' numbers, by the
+code that also serves jobs with fixed trainers, so that the results of both are bit-equal. A dropped round has changed
+no value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ MAX_OWN = 1 << 16  # maximum trainers whose last round is stored; beyond that th
 
 
 class GradientPiece(NamedTuple):
-    """A piece of a trainer's gradient, or of its gradients of rows. `length`: bytes of all pieces of rows."""
+    """A piece of a trainer's gradient, or of its gradients of rows.
+
+    `length`: for rows, the bytes of all pieces together.
+    """
 
     piece: int
     payload: Buffer
@@ -31,11 +35,12 @@ class GradientPiece(NamedTuple):
 class TwoPhaseRounds:
     """The rounds of one service.
 
-    Args: rounds: adds gradients and takes steps.  done, own: from a snapshot, if the service resumes from one.
+    Args: rounds: adds gradients and takes steps. done, own: values of these attributes in the snapshot that the service
+        resumes from, if any.
 
-    Attributes: epoch: last entered; 0: none.  members: of that view; None: unknown since the snapshot.
-        done: the last completed round.  prepared: the round with complete gradients of all members.
-        own: by trainer, the last completed round that contains its gradient.
+    Attributes: epoch: epoch of the view that was entered last; 0: none. members: the members of that view; None:
+    unknown since the snapshot. done: the last completed round. prepared: the round with complete gradients of all
+    members. own: by trainer, the last completed round that contains its gradient.
     """
 
     def __init__(
@@ -50,15 +55,15 @@ class TwoPhaseRounds:
         self.done = done
         self.prepared: RoundKey | None = None
         self.own = dict(own or {})
-        self._open: RoundKey | None = None  # the round with some, but not all gradients
+        self._open: RoundKey | None = None  # the round that has some, but not all of its gradients
         self._pass = 0  # the largest pass number of the stored gradients
         self._pieces: dict[int, int] = {}  # by trainer, the number of stored pieces of its gradient
         self._complete: set[int] = set()  # the trainers with complete gradients
-        self._order: list[int] = []  # the trainers of the prepared round, ascending
+        self._order: list[int] = []  # ids of the trainers of the prepared round, ascending
 
     @property
     def open(self) -> RoundKey | None:
-        """The round with some, but not all gradients."""
+        """The round that has some, but not all of its gradients."""
         return self._open
 
     def list_missing(self) -> list[int]:
@@ -97,7 +102,7 @@ class TwoPhaseRounds:
         """Store a piece of a trainer's gradient without copying it. Return whether the round is prepared now.
 
         Args: pass_number: the pass of the gradient.
-        Raises: EpochChangedError: the round cannot be open here; its trainer must enter again.
+        Raises: EpochChangedError: the round cannot be open on this service; its trainer must enter the view again.
             BugError: the trainer is not a member of the view; the piece is invalid, see `SynchronousRounds.add`.
         """
         if key.epoch != self.epoch:
@@ -127,8 +132,9 @@ class TwoPhaseRounds:
     def skip(self, trainer: int, key: RoundKey) -> bool:
         """Drop the open round if a member pushes for a later round of the epoch; return whether it was dropped.
 
-        The gradients of the open round have counted on another service. This service was restarted since and does not
-        know that, but the member with the later round does. The other members must enter again to learn it.
+        A push for a later round shows that the gradients of the open round have counted on another service. This
+        service does not know it, because it was restarted since. The other members must enter the view again to learn
+        it.
         """
         is_member = trainer in (self.members or ())
         if self._open is None or not is_member or key.epoch != self.epoch or key <= self._open:
@@ -137,14 +143,14 @@ class TwoPhaseRounds:
         return True
 
     def drop(self, trainer: int) -> None:
-        """Drop a trainer's gradients of an unprepared round: it has left, or sends them again."""
+        """Drop a trainer's gradients of an unprepared round: the trainer has left, or sends them again."""
         if trainer in self._pieces:
             self._drop([trainer])
         if not self._pieces:
             self._open = None
 
     def commit(self, key: RoundKey, view: int) -> bool:
-        """Take the step of the prepared round; return whether this call did it, and not an earlier one.
+        """Take the step of the prepared round; return whether this call, and not an earlier call, has taken it.
 
         Args: view: the epoch that the trainer has entered.
         Raises: EpochChangedError: a later view was entered here, or the round is neither prepared nor the last
@@ -181,9 +187,10 @@ class TwoPhaseRounds:
 
 
 def advance_pass(shard: Shard, number: int) -> None:
-    """Finish the passes of a shard before this one.
+    """Finish all passes of a shard before the pass with this number.
 
-    A service may finish several passes at once, because a pass may have no gradient for it. They then count as one end.
+    A service may finish several passes at once, because it may receive no gradient in a pass. Several passes then count
+    as one end of a pass.
     """
     if number > shard.passes:
         shard.finish_pass()

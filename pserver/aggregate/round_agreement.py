@@ -9,7 +9,7 @@ an earlier view. From the answers every trainer makes the same decision:
 - A round that is prepared on all services and completed on none is completed on all.
 - Any other round is dropped, and its gradients are pushed again in the new view.
 
-A trainer pushes after all COMMITs are answered, because its push drops the prepared round of a service.
+A trainer pushes only after all COMMITs are answered, because its push drops a round that is prepared on the service.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class RoundAgreement(NamedTuple):
 def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = None) -> RoundAgreement:
     """Return the decision of a trainer that has entered an epoch.
 
-    Args: answers: of all services, dense and sparse, always in the same order.
-        own: the round of its last push, if the trainer does not know whether that has counted.
+    Args: answers: the answers of all services, dense and sparse, always in the same order. own: the round of the
+        trainer's last push, if the trainer does not know whether this push has counted.
     """
     newest = max((one.done for one in answers), default=NO_ROUND)
     prepared = {one.prepared for one in answers}

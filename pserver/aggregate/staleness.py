@@ -1,7 +1,7 @@
 """Decide which gradients of slow trainers are discarded in asynchronous training, by their age. Pure.
 
-The age of a gradient is the number of gradients, itself included, since its trainer's previous one. It is the maximum
-number of steps that have changed the values since the gradient was computed from them.
+The age of a gradient is the number of gradients since the previous gradient of its trainer, itself included. The age is
+the maximum number of steps that have changed the values since the gradient was computed from them.
 
 Source: ParameterServer2.cpp of v0.10 (asyncGradientCommitCheckAndStat).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_KNOWN = 1 << 16  # maximum trainers with stored counts; beyond that, trainers that have left are deleted
-LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and then discarded every gradient
+LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and therefore discarded every gradient
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class StalenessLimits:
 class Staleness:
     """Count the gradients of all trainers and decide which are too old.
 
-    Attributes: gradients, discarded: their numbers by trainer, since the start.  age: the sum of all ages.
+    Attributes: gradients, discarded: numbers of received and of discarded gradients by trainer, since the start. age:
+    the sum of all ages.
 
-    Args: trainers: their number.  threshold: the smallest age at which a gradient is discarded.
+    Args: trainers: number of trainers. threshold: the smallest age at which a gradient is discarded.
     """
 
     def __init__(self, trainers: int, threshold: int) -> None:
@@ -59,7 +60,7 @@ class Staleness:
     def is_kept(self, trainer: int) -> bool:
         """Count a gradient of a trainer and return whether it is kept.
 
-        Discarded gradients count in the others' ages too.
+        A discarded gradient also counts in the ages of other gradients.
         """
         self._steps += 1
         age = self._steps - self._marks[trainer]
@@ -88,11 +89,11 @@ class Staleness:
 
 
 class ElasticStaleness(Staleness):
-    """The same for trainers that join and leave: the threshold depends on their number.
+    """`Staleness` for trainers that join and leave: the threshold depends on the number of present trainers.
 
     A trainer that has left still counts until as many steps as the threshold have passed. Until then its steps are
-    included in the ages of the others' gradients, which would otherwise be discarded. A trainer that returns keeps its
-    previous position, because its gradient is based on values from then.
+    included in the ages of other trainers' gradients, which would otherwise be discarded. A trainer that returns keeps
+    its previous position, because its gradient was computed from the values of that time.
 
     Args: limits, ratio: see `StalenessLimits.threshold`.
     """
@@ -100,7 +101,7 @@ class ElasticStaleness(Staleness):
     def __init__(self, limits: StalenessLimits, ratio: float) -> None:
         self._limits, self._ratio = limits, ratio
         self._present: set[int] = set()
-        self._gone: dict[int, int] = {}  # by trainer that has left: the step until which it counts
+        self._gone: dict[int, int] = {}  # for each trainer that has left: the step until which it counts
         super().__init__(0, limits.threshold(0, ratio))
 
     def reset(self) -> None:
@@ -142,7 +143,7 @@ class ElasticStaleness(Staleness):
 def make_staleness(trainers: int, limits: StalenessLimits, ratio: float) -> Staleness:
     """Return the counter of gradients.
 
-    Args: trainers: their number; 0: trainers join and leave, and the result is an `ElasticStaleness`.
+    Args: trainers: number of trainers; 0: trainers join and leave, and the result is an `ElasticStaleness`.
         ratio: async_lagged_grad_discard_ratio of the config.
     """
     if not trainers:

@@ -43,7 +43,7 @@ class SynchronousRounds:
 
     @property
     def is_open(self) -> bool:
-        """Whether any piece of the round has come."""
+        """Whether any piece of the round has arrived."""
         return bool(self._samples)
 
     def has_all_of(self, trainer: int) -> bool:
@@ -53,7 +53,7 @@ class SynchronousRounds:
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
         """Store a piece of a trainer's gradient without copying it. `length` is the length of the values.
 
-        Raises: BugError: it has the wrong length, or is sent twice.
+        Raises: BugError: the piece has the wrong length, or is sent twice.
         """
         has_come = piece < self.pieces and trainer in self._sent[piece]
         check_piece(self.pieces, self.piece_bytes(piece), piece, gradient, has_come)
@@ -91,7 +91,7 @@ class SynchronousRounds:
         self._samples.pop(trainer, None)
 
     def free(self, trainer: int) -> None:
-        """Release the memory of a trainer that has left; it uses none here."""
+        """Do nothing: a trainer that has left uses no memory in a synchronous dense service."""
 
     def look_up(self, trainer: int, piece: int, payload: Buffer, length: int) -> memoryview | None:
         """Raise an error: only sparse services have rows.

@@ -1,7 +1,7 @@
 """Add the gradients of rows of all trainers in trainer-id order, then take one step (synchronous sparse services).
 
-Trainers request the rows of a batch before it and push the gradients of these rows after it. A round waits for the
-gradients of every trainer and discards none.
+Trainers request the rows of a batch before the batch, and push the gradients of these rows after it. A round waits for
+the gradients of every trainer and discards none.
 
 An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
@@ -32,15 +32,16 @@ class SparseInbox:
     """The received gradients of rows and requests for rows of each trainer."""
 
     answers_with_values = False
-    counts_passes = True  # also in asynchronous training, as in v0.10
+    counts_passes = True  # passes count also in asynchronous training, as in v0.10
     pieces = 1  # number of pieces of the answer to a push
 
     def __init__(self, shard: SparseShard) -> None:
         self.shard = shard
         self._arriving: dict[int, Joined] = {}
         self._asking: dict[int, Joined] = {}
-        self._answers: dict[int, Array] = {}  # by trainer; reused when the trainer sends its next request
-        self._gradients: dict[int, list[SparseGradient]] = {}  # by trainer: its complete gradients
+        # memory for the answer to each trainer; reused when the trainer sends its next request
+        self._answers: dict[int, Array] = {}
+        self._gradients: dict[int, list[SparseGradient]] = {}  # the complete gradients of each trainer
         self._samples: dict[int, int] = {}
 
     @property
@@ -52,7 +53,7 @@ class SparseInbox:
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Store a piece of a trainer's gradients, which have `length` bytes in all.
 
-        Raises: BugError: the piece does not exist, or is sent twice; the rows are not rows of these tables.
+        Raises: BugError: the piece does not exist or is sent twice, or the rows are not rows of these tables.
         """
         if trainer in self._gradients:
             raise BugError(f"trainer {trainer} pushes rows twice")
@@ -108,7 +109,7 @@ class SparseInbox:
         """Return the rows of each table, and the floats that follow them.
 
         The row numbers are copied before they are checked: the trainer can change an array in shared memory.
-        Raises: BugError: they are not rows of these tables.
+        Raises: BugError: the array does not name rows of these tables.
         """
         numbers = whole.view(np.uint32)
         groups = self.shard.groups
@@ -137,7 +138,7 @@ class SparseRounds(SparseInbox):
 
     @property
     def is_open(self) -> bool:
-        """Whether any piece of the round has come."""
+        """Whether any piece of the round has arrived."""
         return bool(self._arriving or self._gradients)
 
     def has_all_of(self, trainer: int) -> bool:
@@ -150,7 +151,7 @@ class SparseRounds(SparseInbox):
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step if the gradients of all of the round's trainers (ascending) are complete; return [0] then."""
+        """Take the step and return [0] if the gradients of all trainers of the round (ids ascending) are complete."""
         if not trainers or any(trainer not in self._gradients for trainer in trainers):
             return []
         self.shard.step_sparse([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
@@ -170,7 +171,7 @@ class SparseRounds(SparseInbox):
 class Joined:
     """The pieces of one array, joined.
 
-    Args: length: of the array, in bytes.
+    Args: length: bytes of the array.
     """
 
     def __init__(self, length: int) -> None:

@@ -23,9 +23,10 @@ MAX_STATE_PER_ELEMENT = 64
 
 
 class SendInitialValues(SendVector):
-    """Send trainer 0's values to every service, with the setup, and the description of the service's checkpoint state.
+    """Send every service trainer 0's values, the setup, and the description of the service's state in a checkpoint.
 
-    Args: parts: the state of each service, if there is a checkpoint.  trainers: the trainers' parts of it.
+    Args: parts: the state of each service, if trainer 0 resumes from a checkpoint. trainers: the trainers' parts of the
+        checkpoint.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class SendInitialValues(SendVector):
         self._setup, self._parts, self._trainers = setup, parts, trainers
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the setup, with the first piece."""
+        """Return the note of a piece: the setup, with the first piece only."""
         if piece:
             return {}
         part = self._parts.get(channel)
@@ -62,18 +63,18 @@ class GatherCheckpoint(ServiceRequest):
 
 
 class LeaveBlob(SendArrays):
-    """Store a trainer's binary data for the next checkpoint on one service; the others receive an empty array."""
+    """Store a trainer's binary data for the next checkpoint on one service; all others receive an empty array."""
 
     def __init__(self, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__(Op.CHECKPOINT_BLOB, "leave its state", arrays)
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the length of the whole array, with the first piece."""
+        """Return the note of a piece: the length of the whole array, with the first piece only."""
         return {} if piece else {"bytes": len(self._arrays[channel])}
 
 
 class FetchBlob(FetchArrays):
-    """Fetch a trainer's stored binary data from one service; the answers of the others are ignored."""
+    """Fetch a trainer's stored binary data from one service; the answers of all other services are ignored."""
 
     def __init__(self, own: ServerChannel, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__("fetch what it had left", Fetch.CHECKPOINT_BLOB, arrays)
@@ -88,7 +89,8 @@ class FetchBlob(FetchArrays):
 class CheckpointRequests:
     """The checkpoint requests of one trainer.
 
-    Args: channels: one for each service, in order.  elements: of the model; they limit the size of a service's state.
+    Args: channels: one for each service, in order. elements: number of elements of the model, which limits the size of
+        a service's state.
     """
 
     def __init__(self, fan_out: FanOut, channels: Sequence[ServerChannel], trainer: int, elements: int) -> None:
@@ -96,7 +98,7 @@ class CheckpointRequests:
         self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
 
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
-        """Send this trainer's part; return the parts of all, and the state of every service, to trainer 0."""
+        """Send this trainer's part; in trainer 0, return the parts of all trainers and the state of every service."""
         request = GatherCheckpoint(self._channels[0], own)
         self._fan_out.request(request)
         if self._trainer != 0:
@@ -109,7 +111,7 @@ class CheckpointRequests:
         return CheckpointState(parts, list(notes.get_list(said[0], "trainers")))
 
     def restore(self, setup: Mapping[str, Any], values: Array, restored: CheckpointState | None) -> None:
-        """Send the initial values to every service, and its state if there is a checkpoint.
+        """Send the initial values to every service, and the service's state if trainer 0 resumes from a checkpoint.
 
         Args: setup: the note of INITIALISE.
         """
@@ -123,7 +125,7 @@ class CheckpointRequests:
             self._fan_out.request(SendArrays(Op.RESTORE, "send the state of the checkpoint", arrays, number))
 
     def leave_blob(self, data: memoryview) -> None:
-        """Store binary data for the next checkpoints."""
+        """Store this trainer's binary data for the next checkpoints."""
         self._fan_out.request(LeaveBlob({channel: data[:0] for channel in self._channels} | {self._own: data}))
 
     def fetch_blob(self, size: int) -> memoryview:

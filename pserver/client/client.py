@@ -51,10 +51,10 @@ class Client(JobMember):
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
         """Send trainer 0's values to the servers; the other trainers wait for them and receive them in place.
 
-        Args: restored: trainer 0's checkpoint, if it resumes from one: its values and state replace `values`.
-        Returns: this trainer's own part of that checkpoint; None without one.
-        Raises: ConfigError: the optimization is not supported; the checkpoint does not fit the model.  DamagedError: a
-            checkpoint of another number of services cannot be divided among these.
+        Args: restored: the checkpoint that trainer 0 resumes from, or None; its values and state replace `values`.
+        Returns: this trainer's own part of that checkpoint; None without a checkpoint.
+        Raises: ConfigError: the optimization is not supported, or the checkpoint does not fit the model.  DamagedError:
+            a checkpoint of another number of services cannot be divided among the present services.
         """
         self._check_vector(values)
         if self._options.trainer_id != 0:
@@ -76,14 +76,14 @@ class Client(JobMember):
         return self.finish_push(checkpoint=checkpoint)
 
     def begin_push(self, gradient: Array, values: Array, samples: int) -> None:
-        """Begin a `push_pull` whose gradient is still being computed."""
+        """Begin a `push_pull` while its gradient is still being computed."""
         self._check_vector(gradient)
         self._check_vector(values)
         self._batch += 1
         self._require_fan_out().begin(PushVector(self._describe_push(), gradient, values, samples))
 
     def push_from(self, start: int) -> None:
-        """Push the elements of the gradient from this one on, which are complete; never blocks.
+        """Push the complete elements of the gradient, which begin at the given element; never blocks.
 
         Some new values may already have been received when this returns.
         """
@@ -116,7 +116,7 @@ class Client(JobMember):
     def finish_pass(self, values: Array, own: Any = None) -> None:
         """Wait for the trainers that still have batches, then receive the values after the pass in place.
 
-        Args: own: this trainer's part of checkpoints that the others may make before they finish the pass.
+        Args: own: this trainer's part of checkpoints that other trainers may make before they finish the pass.
         """
         self._check_vector(values)
         note = {} if own is None else {"own": own}

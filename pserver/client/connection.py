@@ -18,7 +18,7 @@ from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place,
 from pserver.wire.protocol import Buffer, Message
 
 RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
-# seconds from the first packet of a connection to the end of its handshake, before a new connection is made
+# seconds from a connection's first packet to the end of its handshake; after them a new connection is made
 HANDSHAKE_TIMEOUT = 10.0
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
 
@@ -30,7 +30,7 @@ def new_memory(frames: Sequence[Buffer], size: int) -> list[memoryview]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a service, and what this side sends in the handshake; see `ServerConnection`."""
+    """The address of a service, and the values that this side sends in the handshake; see `ServerConnection`."""
 
     host: str
     port: int
@@ -42,26 +42,26 @@ class Endpoint:
 
 @dataclass
 class ConnectAttempt:
-    """A connection that is being made."""
+    """A connection whose handshake is not complete."""
 
     stream: socket.socket | None = None
     handshake: ClientHandshake | None = None  # set when the stream is connected
     began: float = 0.0  # start of the last attempt, in seconds of the monotonic clock
-    due: float = 0.0  # when to try again, or to give up the handshake
+    due: float = 0.0  # time of the next attempt, or of the end of a handshake that takes too long
 
 
 class ServerConnection:
     """A connection to one service, which reconnects after a break.
 
-    Messages wait until the service has proven that it knows the secret. A message that has not arrived when the
-    connection breaks is lost.
+    Messages wait until the service has proven that it knows the secret. If the connection breaks before a message
+    arrives, the message is lost.
 
-    Args: name: of the connection, chosen by this side; the service repeats it in answers.  secret: of the job, or
-        empty.
-        place: see `Connection`.  max_payload: maximum length of a received payload.  source: the local address, which
-        the service sees and names in its messages; empty: the system's choice, 127.0.0.1 for all of 127.0.0.0/8.
+    Args: name: name of the connection, chosen by this side; the service repeats it in answers. secret: the secret of
+        the job, or empty. place: see `Connection`.  max_payload: maximum length of a received payload.  source: the
+        local address, which the service sees and names in its messages; empty: the system's choice, 127.0.0.1 for all
+        of 127.0.0.0/8.
 
-    Attributes: closed: time of the break; None: it is connected, or the first connection is being made.
+    Attributes: closed: time of the break; None: the connection exists, or is being made for the first time.
         breaks: number of breaks.  fault: why the last handshake failed.  key: signs the messages of the connection.
     """
 
@@ -83,7 +83,7 @@ class ServerConnection:
         self.key = b""
         self.place = place
         self._endpoint = Endpoint(host, port, name, secret, max_payload, source)
-        self._unknown = ""  # why the host name cannot be resolved
+        self._unknown = ""  # reason why the host name cannot be resolved
         self._waiting: list[Message] = []
         self._attempt = ConnectAttempt()
 
@@ -112,7 +112,7 @@ class ServerConnection:
 
     @property
     def silence(self) -> str:
-        """Describe a service that sends nothing."""
+        """Describe why the service sends nothing."""
         return f"cannot be found: {self._unknown}" if self._unknown else "does not answer"
 
     @property
@@ -131,7 +131,7 @@ class ServerConnection:
     # ----- Called by `wait` -----
 
     def begin(self, now: float) -> float:
-        """Try to connect if an attempt is due; return the seconds until the next one."""
+        """Try to connect if an attempt is due; return the seconds until the next attempt."""
         if self.established is not None:
             return float("inf")
         if now < self._attempt.due:
@@ -145,7 +145,8 @@ class ServerConnection:
             self._attempt.stream = socket.socket(family, kind, number)
             self._attempt.stream.setblocking(False)
             if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
-                with contextlib.suppress(OSError):  # the address does not exist on this machine any more; use any other
+                # the address does not exist on this machine any more; let the system choose one
+                with contextlib.suppress(OSError):
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
             if code not in (0, *_UNDER_WAY):
@@ -195,7 +196,7 @@ class ServerConnection:
             self._attempt.handshake = ClientHandshake(
                 self._endpoint.secret, self._endpoint.name, secrets.token_bytes(NONCE_BYTES)
             )
-            stream.sendall(self._attempt.handshake.greeting)  # a new stream has room for these bytes
+            stream.sendall(self._attempt.handshake.greeting)  # the send buffer of a new stream has room for these bytes
             self.closed = None
             return
         data = stream.recv(self._attempt.handshake.wanted)
@@ -238,7 +239,7 @@ def _is_loopback(address: str) -> bool:
 class Poller:
     """Wait for several connections, and reconnect them when necessary.
 
-    The set of awaited events is updated only on changes: otherwise the update would take as long as a small round.
+    The set of awaited events is updated only when it changes: an update takes as long as a small round.
 
     Args: wake: a file descriptor that ends the wait when it becomes readable.
     """
@@ -252,7 +253,7 @@ class Poller:
             self._poller.register(wake, select.POLLIN)
 
     def wait(self, timeout: float) -> list[tuple[ServerConnection, list[Frames]]]:
-        """Return the received messages; wait at most `timeout` seconds for some."""
+        """Return the received messages; wait for the first of them at most `timeout` seconds."""
         now = time.monotonic()
         for number, connection in enumerate(self._connections):
             timeout = min(timeout, connection.begin(now))

@@ -1,7 +1,7 @@
 """Send one request to every service and collect the answers: pieces, repetitions and deadlines.
 
 An array is sent and received in pieces, each of which is a message. To detect messages that were lost with a
-connection, a PING follows the request on the same connection; its answer follows the request's answers.
+connection, a PING follows the request on its connection; the answer to the PING follows the answers to the request.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ FIRST_REPORT = 2.0  # seconds to the first log line before training begins, when
 class FanOut:
     """Sends the requests of one trainer to every service and collects the answers.
 
-    Args: channels: one for each service, in order.  trainer: its number in messages.  first: the first service called.
-        peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns an error that ends the job, or None.
+    Args: channels: one for each service, in order. trainer: number of this trainer in messages. first: the service to
+        which requests are sent first. peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns an error
+        that ends the job, or None.
     """
 
     def __init__(
@@ -59,8 +60,8 @@ class FanOut:
     def request(self, request: ServiceRequest, timeout: float | None = None) -> int:
         """Send a request to every service, wait for all answers, and return their flags.
 
-        Raises: LostPeerError, PeerUnreachableError: a service does not answer.  PaddleError: a service answered with
-            it.
+        Raises: LostPeerError, PeerUnreachableError: a service does not answer. PaddleError: a service answered with
+            this error.
         """
         self.begin(request)
         self.send_rest()
@@ -82,7 +83,7 @@ class FanOut:
         self._read(0)
 
     def send_rest(self, flags: int = MessageFlag.NONE) -> None:
-        """Send the remaining pieces to all services in turn, and receive meanwhile; `flags` are added to them."""
+        """Send the remaining pieces to all services in turn, with `flags` added, and receive answers meanwhile."""
         self._request.flags |= flags
         waiting = [(channel, sorted(channel.unsent)) for channel in self._channels]
         for turn in range(max(len(pieces) for _, pieces in waiting)):
@@ -156,7 +157,7 @@ class FanOut:
                 self._receive(self._of_connection[connection], frames)
 
     def _place(self, channel: ServerChannel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
-        """Return the memory for the payload of an answer: its final place, if known and the answer is signed."""
+        """Return the memory for the payload of an answer: its final place, if known, and if the answer is signed."""
         op, flags, sequence, piece = protocol.peek(frames[0])
         request = self._request
         if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, channel.sequence):
@@ -206,9 +207,9 @@ class FanOut:
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
         """Send a PING on the data connection, after the request, to learn how far a server is.
 
-        While some servers have not answered the hello, the others are asked, because there are no heartbeats yet. A
-        hello that was lost with its connection is sent again: a server does not answer pings of peers that have not
-        joined.
+        While some servers have not answered the hello, the servers that have answered are asked: heartbeats begin
+        later. A hello that was lost with its connection is sent again: a server does not answer pings of peers that
+        have not joined.
         """
         if self._request.op == Op.HELLO:
             for channel in pending:
@@ -224,8 +225,8 @@ class FanOut:
     def _repeat_if_lost(self, channel: ServerChannel, pong: Message) -> None:
         """Send pieces again that the server never received, or whose answer was lost with a connection.
 
-        The PING was sent after the request and its answer arrives after the request's, on one connection: pieces
-        without an answer by now were lost. The server counts a repeated piece once.
+        On one connection the PING was sent after the request, and its answer arrives after the answers to the request:
+        pieces without an answer at that time were lost. The server counts a repeated piece once.
         """
         note, request = pong.note, self._request
         channel.waits_for = glog.clean(note.get("waits_for", ""))

@@ -1,4 +1,4 @@
-"""The client's background thread: it checks that every server is alive, and detects the failure of a job first."""
+"""The client's background thread: it checks that every server is alive, and is the first to detect a job's failure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MAX_WAITING = 10  # maximum unanswered pings of one connection
 
 @dataclass
 class ServerLiveness:
-    """The thread's knowledge of one server. `session`: signs the messages to it."""
+    """The thread's knowledge of one server. `session`: signs the messages to the server."""
 
     connection: ServerConnection
     session: bytes
-    asked: float | None = None  # when the oldest unanswered ping was sent
+    asked: float | None = None  # time at which the oldest unanswered ping was sent
     heard: float = 0.0
 
     @property
@@ -75,7 +75,7 @@ class Heartbeat(threading.Thread):
         os.close(self._woken)
 
     def hurry(self) -> None:
-        """Ping every server now, because the note of a ping has changed; any thread may call it at any time."""
+        """Ping every server now, because the note of a ping has changed; any thread may call this method."""
         with self._ending:
             if not self._is_over:
                 os.write(self._wake, _HURRY)
@@ -135,7 +135,7 @@ class Heartbeat(threading.Thread):
 
 
 def error_of(answer: Message, name: str) -> PaddleError:
-    """Return the error that a server sent, as the class with its exit code, or as an `EpochChangedError`."""
+    """Return the error that a server sent: of the class with its exit code, or an `EpochChangedError`."""
     text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
     epoch = views.read_epoch(answer.note)
     if epoch is not None:

@@ -41,12 +41,11 @@ MOST_SHARED_ROWS = 16 << 20  # bytes of the rows of a batch that pass through sh
 class ClientOptions:
     """The settings of a client; times in seconds.
 
-    job, attempt, secret: the same as on the servers.
-    own_addresses: addresses of this trainer; it shares memory with services on the same host.
-    source: the local address of connections; empty: the system's choice.
-    peer_timeout: maximum seconds without a message before a server is lost.
-    connect_timeout: for the answers of all servers to the first hello.
-    wait_timeout: for any other answer; it is long, because a server answers after the slowest trainer has pushed.
+    job, attempt, secret: must equal those of the servers. own_addresses: addresses of this trainer; it shares memory
+    with services on the same host. source: the local address of connections; empty: the system chooses it.
+    peer_timeout: maximum seconds without a message before a server is lost. connect_timeout: limit for the answers of
+    all servers to the first hello. wait_timeout: limit for any other answer; it is long, because a server answers after
+    the slowest trainer has pushed.
     """
 
     trainer_id: int
@@ -83,7 +82,7 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """The description of the model for the services. `note` is the note of INITIALISE."""
+    """The description of the model for the services. `note` is the description as the note of INITIALISE."""
 
     parameters: Sequence[ParameterSpec]
     note: Mapping[str, Any]
@@ -168,7 +167,7 @@ class JoinRequest(ServiceRequest):
 class JobMember:
     """A trainer's connection to some services of a job; the common part of dense and sparse clients.
 
-    Args: services: host and port of each, in the order that all trainers share.
+    Args: services: host and port of each service, in an order that is the same in all trainers.
         options: the fields of `ClientOptions`.
     """
 
@@ -194,7 +193,7 @@ class JobMember:
     def _join(self, model: ModelSetup, optimization: Optimization, layouts: Sequence[Sequence[StridedRun]]) -> None:
         """Connect to every service and register as this trainer.
 
-        Args: layouts: for each service its elements of the flat vector.
+        Args: layouts: for each service, the elements of the flat vector that it has.
         """
         one = self._options
         self._model, self._optimization, self._elements = model, optimization, model.elements
@@ -224,7 +223,7 @@ class JobMember:
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send trainer 0's values, or the state of a checkpoint, which is divided again if its numbers differ.
+        """Send trainer 0's values, or a checkpoint's state, which is divided again if the number of services differs.
 
         Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.
         """
@@ -246,13 +245,13 @@ class JobMember:
         return dataclasses.replace(restored, services=parts)
 
     def count_services(self) -> int:
-        """Return the number of services."""
+        """Return the number of services of this client."""
         return len(self._services)
 
     # ----- Training -----
 
     def check(self) -> None:
-        """Check that no failure of the job is known; for a caller that computes or waits elsewhere for long.
+        """Raise an error if the job is known to have failed; for a caller that computes or waits elsewhere for long.
 
         Raises: LostPeerError: the job cannot continue.
         """
@@ -271,7 +270,8 @@ class JobMember:
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
         """Send this trainer's part of a checkpoint (JSON); trainer 0 receives all parts and the servers' state.
 
-        All trainers call it after the same batch, or after the pass. Only trainer 0 waits for the others.
+        All trainers call this method after the same batch, or after the pass. Only trainer 0 waits for the other
+        trainers.
         """
         return self._require_checkpoints().gather_checkpoint(own)
 
@@ -286,7 +286,7 @@ class JobMember:
     # ----- Leaving -----
 
     def goodbye(self) -> None:
-        """Tell every server that this trainer is done, and close; a server that does not receive it is only logged."""
+        """Tell every server that this trainer is done, and close; a goodbye that does not arrive is only logged."""
         try:
             self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), GOODBYE_TIMEOUT)
         except PaddleError as exc:
@@ -328,7 +328,7 @@ class JobMember:
     def _check_vector(self, array: Array) -> None:
         """Check that an array is a flat vector of the model.
 
-        Raises: BugError: the array is not.
+        Raises: BugError: the array has another type or size.
         """
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
             raise BugError(

@@ -30,8 +30,8 @@ class ProbedService:
     """One probed service."""
 
     connection: ServerConnection
-    fault: str | None = None  # its last invalid answer
-    due: float = 0.0  # when to ask again
+    fault: str | None = None  # the last invalid answer of the server
+    due: float = 0.0  # time of the next hello
     is_ready: bool = False
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def _ask_all(targets: Sequence[ProbedService], job: JobEnvironment, deadline: fl
 
 
 def _ask(target: ProbedService, job: JobEnvironment) -> None:
-    target.due = _NEVER  # until it answers, or the connection breaks
+    target.due = _NEVER  # no further hello until the server answers or the connection breaks
     note = {"job": job.job, "attempt": job.attempt}
     target.connection.send(Message(Op.HELLO, protocol.session_of(job.job, job.attempt), -1, 1, note=note))
 

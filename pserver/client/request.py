@@ -1,4 +1,4 @@
-"""The requests to services: what is sent, and where the answers are stored.
+"""The requests to services: their notes and payloads, and the memory that the answers are stored in.
 
 A request goes to every service. Its array is sent in pieces, each of which is a message, and the answer arrives in
 pieces. `FanOut` reads the notes and payloads of the pieces from a request, and passes it the pieces of the answers.
@@ -19,7 +19,8 @@ from runtime.errors import PaddleError
 class ServiceRequest:
     """A request without an array, whose answers have no array either.
 
-    Args: doing: its description, for messages.  argument, samples, flags: of its messages.  note: of its first pieces.
+    Args: doing: description of the request, for log messages. argument, samples, flags: these fields of its messages.
+        note: the note of its first pieces.
 
     Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers, combined.
     """
@@ -66,7 +67,7 @@ class ServiceRequest:
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
         """Store a piece of the answer, unless it was received in place.
 
-        Raises: PaddleError: the answer reports an error of the job.  Any other error: it is not a valid answer.
+        Raises: PaddleError: the answer reports an error of the job.  Any other error: the answer is not valid.
         """
         if answer.note:
             self.notes[channel] = answer.note

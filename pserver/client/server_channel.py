@@ -15,15 +15,14 @@ from pserver.wire.shared_memory import SharedMemory
 class ServerChannel:
     """The data connection to one service, and its elements of the flat vector.
 
-    Args: session: signs the messages to it.
+    Args: session: signs the messages to the service.
 
-    Attributes: sequence: of the current request; an unsent request reuses its number, because a service accepts only
-        consecutive numbers.
-        memory: shared with the service, if both run on one host and the service has accepted it.
-        last: the service's last action, for messages.  waits_for: what the service waits for, as it reported.
-        breaks: number of breaks of the connection that the client has handled.
-        unsent: pieces of the current request.  pending: pieces of its answer that have not arrived.
-        placed: pieces of the answer that were received in place.
+    Attributes: sequence: number of the current request; if a request is not sent, the next request has its number,
+        because a service accepts only consecutive numbers. memory: the memory shared with the service, if service and
+        trainer run on one host and the service has accepted the memory. last: the service's last action, for messages.
+        waits_for: what the service waits for, as it reported. breaks: number of breaks of the connection that the
+        client has handled. unsent: pieces of the current request that have not been sent. pending: pieces of its answer
+        that have not arrived. placed: pieces of the answer that were received in place.
     """
 
     def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
@@ -48,7 +47,7 @@ class ServerChannel:
     def begin(self, pieces: int, answers: int) -> None:
         """Begin a request.
 
-        Args: pieces, answers: the numbers of pieces to send and to receive.
+        Args: pieces: number of pieces to send. answers: number of pieces to receive.
         """
         self.sequence += self._has_sent
         self._has_sent = False
@@ -84,13 +83,13 @@ class ServerChannel:
         return (target,)
 
     def measure_local(self, payload: Sequence[Buffer]) -> int:
-        """Return the length in bytes of a payload in shared memory; 0: it is not there, or it is empty."""
+        """Return the length in bytes of a payload in shared memory; 0: it is in no shared memory, or is empty."""
         if self.memory is None or len(payload) != 1 or not self.memory.holds(payload[0]):
             return 0
         return len(payload[0])
 
     def payload_of(self, answer: Message) -> memoryview:
-        """Return the array of a message, empty if it has none."""
+        """Return the array of a message, which is empty if the message has none."""
         if answer.flags & MessageFlag.LOCAL and self.memory is not None:
             return protocol.cut_local(self.memory.inbox, answer)
         return memoryview(answer.payload[0]) if answer.payload else memoryview(b"")

@@ -52,7 +52,7 @@ class SparseClient(JobMember):
         self._join(model, optimization, self._rows.lay_out())
 
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
-        """Send trainer 0's rows to the servers; the other trainers wait for that, and receive no rows.
+        """Send trainer 0's rows to the servers; the other trainers wait until they are sent, and receive no rows.
 
         Rows are fetched when they are used: fetching all of them now would update them twice.
         Args, Returns, Raises: see `Client.initialise`.
@@ -68,8 +68,8 @@ class SparseClient(JobMember):
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
         """Fetch rows after the last step.
 
-        Args: rows: of each table, ascending.  tables: the target: row r is stored in tables[k][r] or, if not
-            `in_place`, rows[k][i] is stored in tables[k][i].
+        Args: rows: the row numbers of each table, ascending. tables: the target arrays. If `in_place`, row r of table k
+            is stored in tables[k][r]; otherwise row rows[k][i] is stored in tables[k][i].
         """
         self._rows.forget()
         dealt = self._rows.deal(rows)
@@ -96,7 +96,7 @@ class SparseClient(JobMember):
         self._begin(SendRows(Op.PUSH, f"push batch {self._batch} of pass {self._passes}", bodies, samples=samples))
 
     def finish_push_rows(self) -> None:
-        """Wait until the step is done."""
+        """Wait until the step of all trainers is done."""
         self._require_fan_out().collect()
 
     def fetch(self, values: Array) -> None:
@@ -123,11 +123,11 @@ class SparseClient(JobMember):
         self._request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
 
     def begin_end_of_pass(self) -> None:
-        """Report that this trainer has no more batches; the others' steps continue without it."""
+        """Report that this trainer has no more batches; the steps of other trainers continue without it."""
         self._begin(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
 
     def finish_end_of_pass(self) -> None:
-        """Wait for the trainers that still have batches; no row is transferred."""
+        """Wait for the trainers that still have batches; the call transfers no row."""
         self._require_fan_out().collect()
         self._passes += 1
 

@@ -33,10 +33,11 @@ class SparseRows:
         self._tables = [SparseTable.of(one, services) for one in parameters]
         self._services = services
         self._last_dealt: tuple[Sequence[RowIds], list[Dealt]] = ((), [])
-        self._outboxes: dict[int, Array] = {}  # by service; the memory is reused after the service has answered
+        # memory for the arrays of each service, which is reused after the service has answered
+        self._outboxes: dict[int, Array] = {}
 
     def lay_out(self) -> list[list[StridedRun]]:
-        """Return for each service its elements of the tables, one after the other."""
+        """Return for each service the elements that it has of the tables, one table after the other."""
         found = []
         for service in range(self._services):
             runs, start, local = [], 0, 0
@@ -50,13 +51,13 @@ class SparseRows:
         return found
 
     def forget(self) -> None:
-        """Forget the last division: the same array may contain other rows now."""
+        """Forget the last division: an array may contain other rows now than at the last call."""
         self._last_dealt = ((), [])
 
     def deal(self, rows: Sequence[RowIds]) -> list[Dealt]:
-        """Return the rows of each table by service; the last division is reused for the same rows.
+        """Return the rows of each table by service; if the rows are those of the last call, reuse the last division.
 
-        Raises: BugError: they are not rows of these tables.
+        Raises: BugError: the arrays do not name rows of these tables.
         """
         known, dealt = self._last_dealt
         if len(known) == len(rows) and all(one is other for one, other in zip(known, rows, strict=True)):
@@ -166,7 +167,7 @@ class SendRows(ServiceRequest):
 class RowTargets:
     """The targets of a batch's rows: the rows of each table, and the arrays that receive them.
 
-    Args: see `SparseClient.pull`.  dealt: these rows by service.
+    Args: rows, tables, in_place: see `SparseClient.pull`. dealt: these rows by service.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class RowTargets:
 class PullRows(SendRows):
     """A request for rows; the rows are copied to their targets when all rows of a service have arrived.
 
-    Args: bodies: the array of each service's row numbers.  lengths: in bytes, of each service's rows.
+    Args: bodies: for each service, the array of row numbers. lengths: for each service, the bytes of its rows.
     """
 
     def __init__(
@@ -201,16 +202,16 @@ class PullRows(SendRows):
         super().__init__(Op.FETCH, doing, bodies, Fetch.ROWS)
         self._services = {channel: service for service, channel in enumerate(bodies)}
         self._lengths, self._targets = lengths, targets
-        self._inboxes: dict[ServerChannel, Array] = {}  # by service: memory for answers of several pieces
+        self._inboxes: dict[ServerChannel, Array] = {}  # for each service: memory for an answer of several pieces
 
     def count_answers(self, channel: ServerChannel) -> int:
         """Return the number of pieces of the service's rows."""
         return protocol.count_pieces(self._lengths[channel])
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Store a piece of the rows; the last one completes them.
+        """Store a piece of the rows; the last piece completes them.
 
-        Raises: BugError: it has the wrong length.
+        Raises: BugError: the piece has the wrong length.
         """
         service, length = self._services[channel], self._lengths[channel]
         if payload.nbytes == length:

@@ -12,13 +12,14 @@ from pserver.wire import protocol
 
 MAX_ARRAYS = 8  # maximum arrays with stored views; a trainer uses few arrays, the same in every batch
 MAX_PARTS = 48  # maximum separate memory areas of a piece that is sent or received without a copy
-MIN_PART_ELEMENTS = 4096  # minimum average elements of such an area; copying shorter ones is faster than listing them
+# minimum average number of elements of a memory area; copying shorter areas is faster than listing them
+MIN_PART_ELEMENTS = 4096
 
 
 class VectorLayout:
     """The elements of one service, in the order of transfer.
 
-    Attributes: size: number of elements.  pieces: number of messages for them.
+    Attributes: size: number of elements. pieces: number of messages for these elements.
     """
 
     def __init__(self, runs: Sequence[StridedRun]) -> None:
@@ -27,13 +28,14 @@ class VectorLayout:
         self._runs = runs
         self._buffer: Array | None = None
         self._lowest: list[int] = []
-        self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}  # by id of the array
+        # views of recently used arrays, by id of the array
+        self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}
         self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}  # by id of the array
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
-        """Return the vector's own memory areas of a piece of this service's elements; None if there are too many.
+        """Return the vector's memory areas that form a piece of this service's elements; None if they are too many.
 
-        Shapes: each list item: bytes; together they are the piece.
+        Shapes: each item of the list: bytes; together the items are the piece.
         """
         known = self._parts.get(id(flat))
         if known is None or known[0] is not flat:

@@ -2,8 +2,8 @@
 
     paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379
 
-It releases the claim at its end, so that another server can claim the index at once. After losing the claim it changes
-nothing in the registry.
+The server releases the claim at its end, so that another server can claim the index at once. After it has lost the
+claim, it changes nothing in the registry.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
 
 
 def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
-    """Restore the state of the index's last server into the services; return the store of their snapshots."""
+    """Restore into the services the state of the last server with this index; return the store of their snapshots."""
     services = [cast(ElasticService, service) for service in server.services]
     directory = name_directory(line.text("checkpoint_path"), line.store_dir, server.options.job)
     snapshots = Snapshots(services, SnapshotStore(keeper.claim, index, directory))
@@ -178,7 +178,7 @@ def _watched(health: ElasticHealth, line: PserverFlags, host: str) -> Iterator[N
 
 
 class _JobOverError(Exception):
-    """The job is over; this exception only ends a wait."""
+    """The job is over; this exception only ends a wait inside this module."""
 
     def __init__(self, end: JobEnd) -> None:
         super().__init__()

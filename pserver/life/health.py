@@ -1,4 +1,4 @@
-"""The health pages of a server of an elastic job, which exist before it has an index; their thread reads it."""
+"""The health pages of a server of an elastic job, which exist before the server has an index."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ElasticHealth:
         self._job, self._name, self._liveness = job, name, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned recently, or waits for an index."""
+        """Return "" if the server is not stuck: its loop has turned recently, or it waits for an index."""
         server = self.server
         return ServerMetrics(server, self._job.stuck_timeout, self._liveness).why_stuck() if server else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if trainers can join; it does not matter whether they have, or whether the server has values.
+        """Return "" if trainers can join, whether or not any has joined and whether or not the server has values.
 
         A server without values must be ready, because the trainer that sends the values waits for all servers.
         """

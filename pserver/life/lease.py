@@ -12,7 +12,7 @@ from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
 
 RENEWALS = 3  # renewals in one time to live
-# seconds that a server with its state waits for an unreachable registry, without answering any request
+# seconds for which a server waits for an unreachable registry; it keeps its state and answers no request meanwhile
 SUSPENDED_S = 600.0
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 

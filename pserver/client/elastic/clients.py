@@ -34,7 +34,7 @@ from pserver.wire.views import EnterAnswer, MembershipView, RoundKey, write_comm
 class ElasticMember(JobMember):
     """The common part of dense and sparse clients of an elastic job.
 
-    Args: services: host and port of each, grouped by server.  options: the fields of `ElasticOptions`.
+    Args: services: host and port of each service, grouped by server.  options: the fields of `ElasticOptions`.
     """
 
     def _read_options(self, options: Mapping[str, Any]) -> ClientOptions:
@@ -55,7 +55,7 @@ class ElasticMember(JobMember):
         return [request.answers[channel] for channel in self._channels]
 
     def tell_view(self) -> None:
-        """Send the current view to every service with the next heartbeat, at once; any thread may call it."""
+        """Send every service a heartbeat with the current view now; any thread may call this method."""
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.hurry()
@@ -85,7 +85,7 @@ class ElasticClient(ElasticMember, Client):
     """The dense services. Raises, thread safety: see `Client`."""
 
     def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
-        """Begin to push a gradient that is a separate step; the values are received in place."""
+        """Begin to push a gradient for a step of its own; the values are received in place."""
         request = CountedPush(f"push gradient {note['push']}", gradient, values, samples, note)
         self._require_fan_out().begin(request)
 
@@ -99,7 +99,7 @@ class ElasticClient(ElasticMember, Client):
     def begin_commit(self, key: RoundKey, view: int, services: Collection[int], values: Array) -> None:
         """Commit a round on some services, and begin to receive their values in place.
 
-        Args: view: the last entered epoch.  services: their numbers.
+        Args: view: the epoch entered last. services: numbers of the services.
         """
         note = write_commit(key, view)
         self._begin(CommitValues(f"commit {key}", note, self._choose(services), values))
@@ -107,7 +107,7 @@ class ElasticClient(ElasticMember, Client):
     def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
         """Receive the current values, or their averages, in place.
 
-        Args: pass_number: all earlier passes are complete, for all trainers.
+        Args: pass_number: the present pass; all trainers have completed all earlier passes.
         """
         self._check_vector(values)
         kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
@@ -121,7 +121,7 @@ class ElasticSparseClient(ElasticMember, SparseClient):
     def begin_counted_rows(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]
     ) -> None:
-        """Begin to push gradients of rows that are a separate step."""
+        """Begin to push gradients of rows for a step of their own."""
         bodies = self._gather(rows, gradients, in_place=True)
         self._begin(CountedRows(f"push gradient {note['push']}", bodies, samples, note))
 

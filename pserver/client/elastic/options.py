@@ -1,4 +1,4 @@
-"""The identity and settings of a trainer of an elastic job, and what interrupts its waits for servers."""
+"""The identity and settings of a trainer of an elastic job, and the function that interrupts its waits for servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _know_nothing() -> None:
 class ElasticOptions(ClientOptions):
     """The settings of a client of an elastic job; its `trainer_id` is the number that the master assigned.
 
-    attempts: of each service; a restarted server has another one.
+    attempts: the attempt of each service; a restarted server has a new attempt.
     uid, incarnation: identity of this process: the UID of its pod, and a number that grows with each start.
     view: returns the members of synchronous rounds, for heartbeats; None: there are no rounds.
     refuse: returns an error that ends the wait for these services, or None; called during the wait.
@@ -37,16 +37,16 @@ class ElasticOptions(ClientOptions):
         return self.attempts[service]
 
     def introduce(self) -> dict[str, Any]:
-        """Return the part of a hello by which a server recognizes this process."""
+        """Return the fields of a hello by which a server recognizes this process."""
         return {"num_trainers": 0, "elastic": True, "uid": self.uid, "incarnation": self.incarnation}
 
     def describe_view(self) -> Mapping[str, Any]:
-        """Return the view, as the note of a ping."""
+        """Return the current view as the note of a ping."""
         view = self.view()
         return NOTHING if view is None or view.epoch == 0 else write_view(view)
 
     def first_service(self, services: int) -> int:
-        """Return the service to which requests are sent first."""
+        """Return the number of the service to which requests are sent first."""
         return self.trainer_id % services
 
     def refuse_to_join(self) -> PaddleError | None:

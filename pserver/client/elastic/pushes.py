@@ -1,7 +1,7 @@
 """Push the gradient of a batch so that it counts once on every service, even if services or trainers are lost.
 
-Asynchronous training: every push of a trainer has a number. A service that knows the number answers with values and
-takes no step. The trainer can therefore repeat a push to all services when one of them was lost.
+Asynchronous training: every push of a trainer has a number. A service that has already received the number answers with
+values and takes no step. The trainer can therefore repeat a push to all services when one of them was lost.
 
 Synchronous training: a round has two phases. The gradients of all members of the view go to all services, and each
 service reports that it has all of them. Then every member sends COMMIT to all services; the first COMMIT takes the
@@ -23,7 +23,7 @@ from runtime import glog
 class Pushes(Protocol):
     """Push gradients to the services. The methods raise the errors of the clients, and may then be called again.
 
-    Attributes: pass_number: of the next batches.
+    Attributes: pass_number: the pass of the next batches.
     """
 
     pass_number: int
@@ -32,13 +32,16 @@ class Pushes(Protocol):
         """Begin another batch: the result of the previous push is final."""
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
-        """Prepare a push; return whether the previous push has counted after all. The values are received in place."""
+        """Prepare a push; return whether the previous, interrupted push has counted.
+
+        The values are received in place.
+        """
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
         """Begin to push a gradient that is still being computed."""
 
     def finish(self, services: JoinedServices, batch: BatchGradient, *, has_begun: bool) -> None:
-        """Push the rest of the gradient; return when it has counted and the values are in place."""
+        """Push the rest of the gradient; return when the gradient has counted and the new values are in place."""
 
 
 class CountedPushes:
@@ -73,32 +76,32 @@ class CountedPushes:
 
 
 class MemberViews(Protocol):
-    """The views of the members of rounds, as a trainer knows them."""
+    """The views (sets of members of rounds) that a trainer knows."""
 
     @property
     def newest(self) -> MembershipView:
-        """The newest view; never waits."""
+        """The newest view; the property never waits."""
 
     def wait(self, epoch: int) -> MembershipView:
         """Wait for a view of at least this epoch that contains this trainer, and return it.
 
-        Raises: PaddleError: no such view will come.
+        Raises: PaddleError: this trainer will not be in any later view.
         """
 
 
 class AgreedPushes:
     """Synchronous training.
 
-    An interrupted push sets `_own`: the round of a gradient of which this trainer does not know whether it has counted.
+    An interrupted push sets `_own` to its round: this trainer does not know whether the gradient of `_own` has counted.
     """
 
     def __init__(self, views: MemberViews) -> None:
         self.pass_number = 0
         self._views = views
         self._entered: tuple[JoinedServices, MembershipView] | None = None
-        self._next = RoundKey(0, 1)  # the round of the next push
+        self._next = RoundKey(0, 1)  # the round that the next push belongs to
         self._own: RoundKey | None = None
-        self._held: RoundKey | None = None  # the round after which the services had all values that are here
+        self._held: RoundKey | None = None  # the round that the values in this trainer come from
         self._least = 0  # the newest epoch that a service has reported
 
     def open(self) -> None:
@@ -175,7 +178,7 @@ class AgreedPushes:
         return settled.is_own_done
 
     def _update(self, services: JoinedServices, settled: RoundAgreement, values: Array) -> None:
-        """Fetch the values in place, unless the current ones are here."""
+        """Fetch the values in place, unless this trainer already has the current values."""
         rounds = set(settled.values)
         if rounds != {self._held}:
             self._held = None
@@ -189,6 +192,6 @@ class AgreedPushes:
         return epoch >= self._least and epoch == self._views.newest.epoch
 
     def _note(self, error: EpochChangedError) -> None:
-        """Enter again before the next push: a service may also be in another round of the same epoch."""
+        """Enter the view again before the next push, because a service may be in another round of the same epoch."""
         self._entered = None
         self._least = max(self._least, error.epoch)

@@ -19,7 +19,7 @@ Check = Callable[[], bool]
 class Goodbye(ServiceRequest):
     """The goodbye of a trainer. It waits only for connected services, because a server that has ended does not matter.
 
-    Args: channels: to all services.
+    Args: channels: the channels of all services.
     """
 
     def __init__(self, channels: Collection[ServerChannel]) -> None:
@@ -36,7 +36,7 @@ class Goodbye(ServiceRequest):
 
 
 class EnterRequest(ServiceRequest):
-    """Enter a view; its services then complete no earlier round.
+    """Enter a view; the services then complete no round of an earlier view.
 
     Attributes: answers: the state of the rounds of each service.
     """
@@ -48,7 +48,7 @@ class EnterRequest(ServiceRequest):
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
         """Store the answer of a service.
 
-        Raises: BugError: it is not an answer to ENTER.
+        Raises: BugError: the message is not an answer to ENTER.
         """
         self.answers[channel] = read_answer(answer.note)
 
@@ -56,7 +56,7 @@ class EnterRequest(ServiceRequest):
 class CommitRound(ServiceRequest):
     """Commit a round on some of the services; their answers confirm it.
 
-    Args: channels: to these services.
+    Args: channels: the channels of these services.
     """
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel]) -> None:
@@ -64,11 +64,11 @@ class CommitRound(ServiceRequest):
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return 1 for these services, 0 for others."""
+        """Return the number of pieces for a service: 1 for these services, 0 for others."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return 1 for these services, 0 for others."""
+        """Return the number of pieces of a service's answer: 1 for these services, 0 for others."""
         return self.count_pieces(channel)
 
 
@@ -80,7 +80,7 @@ class CommitValues(FetchVector):
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return 1 for these services, 0 for others."""
+        """Return the number of pieces for a service: 1 for these services, 0 for others."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
@@ -93,7 +93,7 @@ class CommitValues(FetchVector):
 
 
 class CountedPush(PushVector):
-    """A gradient that is a separate step; its note contains the number of the push."""
+    """A gradient for a step of its own; its note contains the number of the push."""
 
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         super().__init__(doing, gradient, values, samples)
@@ -105,7 +105,7 @@ class CountedPush(PushVector):
 
 
 class CountedRows(SendRows):
-    """Gradients of rows that are a separate step; their note contains the number of the push."""
+    """Gradients of rows for a step of their own; their note contains the number of the push."""
 
     def __init__(
         self, doing: str, bodies: Mapping[ServerChannel, memoryview], samples: int, note: Mapping[str, Any]
@@ -119,7 +119,7 @@ class CountedRows(SendRows):
 
 
 class RoundPush(SendVector):
-    """A gradient of a round. A piece is answered, without values, when the service has the pieces of all members.
+    """A gradient of a round. The service answers a piece, without values, when it has the pieces of all members.
 
     Args: is_current: whether the round's view is still the newest one that this trainer knows.
     """

@@ -1,4 +1,7 @@
-"""All services of an elastic job, dense and sparse, that one trainer has joined. They are usable until one is lost."""
+"""All services of an elastic job, dense and sparse, that one trainer has joined.
+
+The trainer can use them until one is lost.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,8 @@ class ElasticModel:
 class BatchGradient:
     """The gradient of a batch, and the memory for the new values.
 
-    Shapes: gradient, values: all dense parameters.  rows: of each table, ascending.  row_gradients: of each table; the
-    gradient of row r is row_gradients[k][r].
+    Shapes: gradient, values: the elements of all dense parameters. rows: the row numbers of each table, ascending.
+        row_gradients: one array for each table; the gradient of row r of table k is row_gradients[k][r].
     """
 
     gradient: Array
@@ -108,7 +111,7 @@ class JoinedServices:
     # ----- Pushes -----
 
     def push_from(self, start: int) -> None:
-        """Push the elements of the begun dense gradient from this one on."""
+        """Push the complete elements of the dense gradient, which begin at the given element."""
         self.dense.push_from(start)
 
     def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
@@ -137,7 +140,7 @@ class JoinedServices:
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
         """Commit a round on some services, and receive their values in place.
 
-        Args: view: the last entered epoch.  services: their numbers in the order of `enter`; None: all.
+        Args: view: the epoch entered last. services: numbers of the services, in the order of `enter`; None: all.
         """
         chosen = range(self._count) if services is None else services
         if self.sparse is not None:
