@@ -72,7 +72,7 @@ class ServerChannel:
         self.connection.send(message)
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
-        """Return a piece of this service's elements as bytes, in shared memory if there is enough.
+        """Return a piece of this service's elements as bytes, in shared memory if its size suffices.
 
         Otherwise see `VectorLayout.gather`.
         """

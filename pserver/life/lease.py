@@ -18,7 +18,7 @@ NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 class LeaseKeeper:
-    """Renew a claim inside a `with` block.
+    """The renewal of a claim inside a `with` block.
 
     Attributes: error: why the claim is lost, or must be considered lost.  end: how the job has ended, if it has. The
         thread sets both, and any thread may read them.
@@ -67,7 +67,7 @@ class LeaseKeeper:
             self._note(f"the claim of {self.claim.key} is not renewed yet: {exc}")
         except PaddleError as exc:
             self.error = exc
-        except Exception as exc:  # after any error, a server whose claim is not renewed must end
+        except Exception as exc:  # whatever the error is, a server whose claim is not renewed must end
             self.error = LeaseLostError(f"the claim of {self.claim.key} cannot be renewed: {type(exc).__name__}: {exc}")
 
     def _note(self, line: str) -> None:

@@ -13,7 +13,7 @@ from runtime.environment import JobEnvironment
 def make_options(line: PserverFlags, job: JobEnvironment, name: str, attempt: str) -> Options:
     """Return the options of a server.
 
-    Args: name, attempt: of the job.
+    Args: name, attempt: name and attempt of the job.
     """
     return Options(
         num_trainers=line.number("num_gradient_servers"),

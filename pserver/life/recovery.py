@@ -14,7 +14,7 @@ from registry.records import CheckpointRecord, find_checkpoint
 from registry.servers import CHECKPOINTS, INIT_DONE
 from runtime.errors import ConfigError, DamagedError
 
-DEFAULT_PATH = Path("/checkpoints")  # the same as in the Go pserver of 2017
+DEFAULT_PATH = Path("/checkpoints")  # the default directory of the Go pserver of 2017
 BESIDE_REGISTRY = "checkpoints"  # name of the directory below the job's directory in --store_dir
 
 
@@ -28,12 +28,12 @@ def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
 def recover(
     services: Sequence[ElasticService], registry: Registry, index: int, directory: Path
 ) -> tuple[CheckpointRecord, Path] | None:
-    """Restore the state that the index's last server has stored; return its record and its path.
+    """Restore the state that the last server with this index has stored; return the snapshot's record and path.
 
     It returns None if there is no snapshot.
 
-    Raises: DamagedError: the snapshot is damaged, or is missing although the job has begun.
-        LostFileError, VolumeError: its file cannot be read.  ConfigError: it belongs to a server with other ports.
+    Raises: DamagedError: the snapshot is damaged, or is missing although the job has begun. LostFileError, VolumeError:
+        the snapshot's file cannot be read. ConfigError: the snapshot belongs to a server with other numbers of ports.
     """
     record = find_checkpoint(registry, index)
     if record is None:
@@ -44,7 +44,7 @@ def recover(
             )
         return None
     path = directory / Path(record.path).name
-    if not path.exists():  # --checkpoint_path may have changed
+    if not path.exists():  # --checkpoint_path may have changed since the snapshot was stored
         path = Path(record.path)
     for content in read_snapshot(path, record.crc32):
         try:

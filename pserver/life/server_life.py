@@ -1,4 +1,4 @@
-"""How the claim, snapshots and the end of the job control the loop of a server."""
+"""The control of a server's loop by its claim, its snapshots and the end of the job."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ElasticLife:
         self._services: Sequence[Service] = ()
         self._snapshots: Snapshots | None = None
         self._is_suspended = False
-        self._over_at = 0.0  # when this server detected the end of the job
+        self._over_at = 0.0  # time at which this server detected the end of the job
 
     def begin(self, services: Sequence[Service], snapshots: Snapshots) -> None:
-        """Set what the server has; called before its loop runs."""
+        """Set the server's parts; called before its loop runs."""
         self._services, self._snapshots = services, snapshots
 
     def begin_turn(self) -> bool:

@@ -1,8 +1,8 @@
-"""When a server of an elastic job takes a snapshot, and how that becomes the current one in the registry.
+"""The times at which a server of an elastic job takes snapshots, and their registration in the registry.
 
-The loop's thread copies the state between two messages, and another thread writes it: a temporary file is synced and
-renamed, then the key in the registry is written through the claim, then older files are removed. A server that ends
-before that resumes from the older snapshot.
+The loop's thread copies the state between two messages, and another thread writes it in three steps. A temporary file
+is synced and renamed. Then the key in the registry is written through the claim. Then older files are removed. If a
+server ends before the key is written, its successor resumes from the older snapshot.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ PART, CAPTURE = "service", "capture"
 
 
 class SnapshotStore:
-    """Write the snapshots of a server, one after the other, and register each as the current one.
+    """Write the snapshots of a server, one after the other, and register each as the current snapshot.
 
-    Args: claim: of the server's index; all writes to the registry go through it.  directory: of the snapshots.
+    Args: claim: the claim of the server's index; all writes to the registry go through it. directory: directory of the
+        snapshots.
     """
 
     def __init__(self, claim: Claim, index: int, directory: Path) -> None:
         self.directory, self.index = directory, index
         self._claim = claim
-        self._files: list[Path] = []  # files of this server, one of which is registered
+        self._files: list[Path] = []  # snapshot files of this server; one of them is registered
 
     def resume(self, path: Path) -> None:
         """Set which file is registered; other files of this server are removed."""
@@ -47,8 +48,8 @@ class SnapshotStore:
     def store(self, contents: list[Content], step: int) -> None:
         """Write a snapshot and register it.
 
-        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry refuses it; then all files stay,
-            because any of them may be the registered one.
+        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry refuses the key; then all files
+            stay, because any of them may be registered.
         """
         began = time.monotonic()
         name, path = path_of_new(self.directory, self.index)
@@ -63,7 +64,7 @@ class SnapshotStore:
 
 
 class FirstSnapshot:
-    """A snapshot that a service waits for; it is repeated until it is stored, or the server ends."""
+    """A snapshot that a service waits for; the attempt to store it is repeated until it succeeds or the server ends."""
 
     error: PaddleError | None = None
 
@@ -79,8 +80,8 @@ class FirstSnapshot:
 class Snapshots:
     """The snapshots of the services of a server.
 
-    Attributes: stored: number of snapshots that this process has stored.  failed: number of failed ones.
-        stored_at: when the last one was stored or recovered, in seconds of `time.monotonic`.
+    Attributes: stored: number of snapshots that this process has stored.  failed: number of failed snapshots.
+    stored_at: time at which the last snapshot was stored or recovered, in seconds of `time.monotonic`.
 
     Thread safety: only the loop's thread may use it.
     """
@@ -90,10 +91,10 @@ class Snapshots:
         self.stored_at = time.monotonic()
         self._services, self._store = services, store
         self._taken = self._wanted = 0
-        self._steps = 0  # number of steps in the last snapshot; -1: it failed
+        self._steps = 0  # number of steps in the last snapshot; -1: the last snapshot failed
         self._retry_at = 0.0
         self._task: BackgroundTask | None = None
-        self._files: list[Path] = []  # files of this server, one of which is registered
+        self._files: list[Path] = []  # snapshot files of this server; one of them is registered
 
     def ask(self, service: ElasticService) -> FirstSnapshot:
         """Request a snapshot of the current state of the services."""
@@ -118,7 +119,7 @@ class Snapshots:
     def store_last(self) -> None:
         """Store a snapshot now, and return after it is stored.
 
-        Raises: VolumeError, LeaseLostError: it was not stored.
+        Raises: VolumeError, LeaseLostError: the snapshot was not stored.
         """
         if self._task is not None:
             self._task.wait()
@@ -143,7 +144,7 @@ class Snapshots:
             self.stored, self.stored_at = self._taken, now
             return True
         self.failed += 1
-        self._taken -= 1  # requests for the failed snapshot wait for the next one
+        self._taken -= 1  # requests for the failed snapshot wait for the next snapshot
         self._steps, self._retry_at = -1, now + RETRY_S
         glog.error(f"no snapshot is stored; the next trial is in {RETRY_S:g} s: {task.error}")
         return False

@@ -1,6 +1,6 @@
 """AdaGrad and related methods: every element has its own rate r.
 
-All of them end in the same step: m = mu*m - rate*r*(g + decay*w); w = w + m. Without momentum there is no m, and
+All these methods end in one step: m = mu*m - rate*r*(g + decay*w); w = w + m. Without momentum there is no m, and
 w = w - rate*r*(g + decay*w).
 
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
@@ -15,13 +15,13 @@ import numpy as np
 from pserver.optim.method import Hyperparameters, Method, Numbers, State
 from pserver.optim.settings import Array, Optimization, Steps
 
-FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into the old ones; source: v0.10
+FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into its old sums; source: v0.10
 
 Number = np.float32 | Array  # one number for all elements, or a column with one number for each row
 
 
 class _Adaptive(Method):
-    """The common part of the methods: epsilon under the root, and the first numbers of every rule."""
+    """The common part of the methods: epsilon under the root, and the numbers that every rule needs."""
 
     has_rates = True
 
@@ -56,7 +56,7 @@ def adagrad_rates(total: Array, recent: Array, epsilon: np.float32, out: Array) 
 
 
 class AdaGrad(_Adaptive):
-    """Steps divided by the root of the sum of all squared gradients."""
+    """AdaGrad: steps are divided by the root of the sum of all squared gradients."""
 
     rule = staticmethod(adagrad)
     kernel = "adagrad"
@@ -65,7 +65,7 @@ class AdaGrad(_Adaptive):
     allows_lazy_rows = True
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Periodically move the recent sums into the old ones: adding to a large sum would lose precision."""
+        """Periodically move the recent sums into the old sums: adding to a large sum would lose precision."""
         if self.number % FOLD_PERIOD == 0:
             state["squares_before"][...] += state["squares"]
             state["squares"][...] = 0
@@ -119,7 +119,7 @@ def decayed_adagrad_rates(q: Array, epsilon: np.float32, out: Array) -> None:
 
 
 class DecayedAdaGrad(DecayingAverages):
-    """AdaGrad with a decaying mean instead of the sum."""
+    """RMSProp: AdaGrad with a decaying mean of squared gradients instead of their sum."""
 
     rule = staticmethod(decayed_adagrad)
     kernel = "decayed_adagrad"
@@ -158,7 +158,7 @@ def rmsprop_rates(q: Array, f: Array, epsilon: np.float32, out: Array) -> None:
 
 
 class RMSProp(DecayingAverages):
-    """The centered form: the square of the mean gradient is subtracted."""
+    """The centered form of RMSProp: the square of the mean gradient is subtracted from the mean square."""
 
     rule = staticmethod(rmsprop)
     kernel = "rmsprop"
@@ -178,7 +178,7 @@ class RMSProp(DecayingAverages):
 
 def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: a = rho*a + (1-rho)*g^2; r = sqrt((d + epsilon) / (a + epsilon)) with the old d;
-    d = rho*d + (1-rho)*(g*r)^2, where g is without L2. `r` is part of the state.
+    d = rho*d + (1-rho)*(g*r)^2, where g is without L2. The rates r are part of the state.
     """
     a, d, r, m = state
     rate, mu, decay, epsilon, rho = numbers
@@ -198,7 +198,7 @@ def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequen
 
 
 class AdaDelta(_Adaptive):
-    """Steps of the size of a decaying mean of earlier steps."""
+    """AdaDelta: steps of the size of a decaying mean of earlier steps."""
 
     rule = staticmethod(adadelta)
     arrays = ("mean_square", "mean_square_step", "rates")  # the rates cannot be computed from the other arrays

@@ -41,8 +41,8 @@ def adam(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[A
 def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
     """Return Adam's step size with both bias corrections; `step` is 1 for the first batch.
 
-    The powers are computed in double and rounded before the subtraction; the rest is float32. In double throughout, the
-    step would differ by a factor of 1e-5.
+    The powers are computed in double and rounded before the subtraction; the rest is float32. If everything were
+    computed in double, the step would differ by a factor of 1e-5.
     """
     one = np.float32(1)
     power1 = np.float32(math.pow(np.float32(optimization.adam_beta1), step))
@@ -87,7 +87,7 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
     np.abs(g, out=part)
     u *= beta2
     np.maximum(u, part, out=u)
-    # where u is 0 there was no gradient, so m is 0 too
+    # an element with u = 0 has had no gradient, so m is 0, too
     np.maximum(u, np.finfo(np.float32).tiny, out=part)
     np.divide(m, part, out=part)
     part *= rate

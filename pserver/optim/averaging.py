@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pserver.optim.settings import Optimization
 
-FOLD_PERIOD = 16384  # steps after which the recent sum is added to the older one; source: v0.10
+FOLD_PERIOD = 16384  # steps after which the recent sum is added to the older sum; source: v0.10
 LEAST_WINDOW = 10000  # steps, unless max_average_window is smaller; source: v0.10
 NO_LIMIT = (1 << 63) - 1  # steps: no limit of the window
 
@@ -23,10 +23,10 @@ SUMS = ("sum_recent", "sum_older", "sum_previous")
 class Averaging:
     """The counters of a run."""
 
-    window: float  # the share of all steps that the average covers
+    window: float  # fraction of all steps that the average covers
     longest: int
     shortest: int
-    follows_passes: bool  # whether the maximum window is the length of the last pass
+    follows_passes: bool  # whether the maximum window is set to the length of each pass
     updates: int = 0
     accumulated: int = 0
     accumulated_before: int = 0
@@ -48,7 +48,7 @@ class Averaging:
 
     @property
     def is_fold_due(self) -> bool:
-        """Whether the recent sum must be added to the older one, for precision."""
+        """Whether the recent sum must be added to the older sum, for precision."""
         return self.updates % FOLD_PERIOD == 0
 
     @property

@@ -11,13 +11,13 @@ from pserver.optim.method import Method, Numbers
 from pserver.optim.settings import Steps
 from pserver.optim.sgd import momentum
 
-DELTA = "delta"  # not a name for configs: trainers choose it for their servers
+DELTA = "delta"  # not a name for configs: trainers choose this method for their servers
 
 
 class Delta(Method):
     """Add `delta_add_rate` times the sum of the trainers' changes.
 
-    The scheduled rate applies only to separate decay.
+    The scheduled rate applies only to weight decay that is separate from the step.
     """
 
     rule = staticmethod(momentum)
@@ -27,5 +27,5 @@ class Delta(Method):
     separates_decay = True
 
     def numbers(self, last: Steps | None = None) -> Numbers:
-        """Return rate, mu and decay of a plain step that adds."""
+        """Return rate, mu and decay of an SGD step that adds g."""
         return np.float32(-self.optimization.delta_add_rate), self.mu, np.float32(0)

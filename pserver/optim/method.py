@@ -9,8 +9,9 @@
     numbers  the result of `Method.numbers`: float32, or columns with one number for each row
     scratch  at least two arrays that the rule may overwrite
 
-All arrays have one shape. A rule that also exists in `kernels/rules.c` has the same arguments in the same order there:
-`name(w, g, *state, *numbers, rows, width)`. Both round every operation in the same way, so that they are bit-equal.
+All arrays have one shape. If a rule also exists in `kernels/rules.c`, the function in C has these arguments in this
+order: `name(w, g, *state, *numbers, rows, width)`. Rule and C function round every operation in the same way, so that
+their results are bit-equal.
 
 **Rounding** follows the legacy: rates and decay constants are float32; powers are computed in double and rounded once.
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
@@ -29,7 +30,7 @@ from pserver.optim.settings import Array, Optimization, Rows, Steps
 
 VELOCITY = "velocity"
 
-State = Sequence[Any]  # arrays; the last one may be None
+State = Sequence[Any]  # arrays; the last of them, the velocity, may be None
 Numbers = Sequence[Any]
 Rule = Callable[[Array, Array, State, Numbers, Sequence[Array]], None]
 
@@ -52,7 +53,7 @@ class Method:
     """One learning method for parameters with the same hyperparameters: a rule, its state and its constants.
 
     Class attributes of the rule (sparse_momentum sets them in each instance):
-        rule: the update rule.  kernel: its name in `kernels/rules.c`; "" if it is not compiled.
+        rule: the update rule.  kernel: name of the rule in `kernels/rules.c`; "" if there is no compiled rule.
         arrays: the names of the state's arrays, in the rule's order.
         takes_velocity: whether the velocity follows them.
     Class attributes of the settings:
@@ -89,14 +90,15 @@ class Method:
     def numbers(self, last: Steps | None = None) -> Numbers:
         """Return the numbers of the rule for this step.
 
-        Args: last: for rows, the number of each row's last step; 0: none.  None: all rows took part in every step.
+        Args: last: for rows, the number of each row's last step (0: the row has had no step); None: all rows took part
+            in every step.
         """
         raise NotImplementedError
 
     def start_step(self, rate: float, number: int) -> None:
         """Compute the constants of a step.
 
-        Args: rate: the scheduled rate.  number: of the batch since the start of the run, 1 for the first.
+        Args: rate: the scheduled rate. number: number of the batch since the start of the run, 1 for the first batch.
         """
         self.rate = np.float32(rate * self.hyperparameters.learning_rate)
         self.number = number
@@ -105,7 +107,7 @@ class Method:
         """Perform work that is due for all elements after a step; most methods have none."""
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the elements' rates of their last step, without the common rate; only if `has_rates`."""
+        """Write each element's own rate in its last step, without the common rate; only if `has_rates`."""
         raise NotImplementedError
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
@@ -124,14 +126,14 @@ class Method:
         """Take one step in place.
 
         Args: last: see `numbers`; a column.
-        Shapes: w, g and every array of state and scratch: the same, flat or (rows, width).
+        Shapes: w, g and every array of state and scratch: equal shapes, flat or (rows, width).
         """
         arrays, numbers = self._arrange(state), self.numbers(last)
         if not rules.step(self.kernel, (w, g, *arrays), numbers):
             self.rule(w, g, arrays, numbers, scratch)
 
     def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
-        """Take one step of some rows in place if there is a compiled loop for it; return whether there is one.
+        """Take one step of some rows in place if the rule has a compiled loop; return whether it has one.
 
         Args: last: see `numbers`.
         Shapes: w, g and every array of state: all rows, (rows, width); rows, last: (rows,).

@@ -33,7 +33,8 @@ METHODS: dict[str, type[Method]] = {
     "sparse_momentum": SparseMomentum,
     "torch_momentum": TorchMomentum,
 }
-ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # including the method that no config can choose
+# the methods by name, including the method that no config can choose
+ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}
 
 
 # ----- Checks -----
@@ -42,7 +43,7 @@ ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}  # including th
 def check_supported(optimization: Optimization) -> None:
     """Check that the method and the schedule exist.
 
-    Raises: ConfigError: the text contains the unknown name and the known ones.
+    Raises: ConfigError: the text contains the unknown name and the known names.
     """
     if optimization.learning_method not in ALL_METHODS:
         raise unknown(optimization.learning_method)

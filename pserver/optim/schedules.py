@@ -51,7 +51,7 @@ def is_constant(optimization: Optimization) -> bool:
 def parse_manual_rates(text: str) -> list[tuple[float, float]]:
     """Return the pairs (last position, factor) of `learning_rate_args='n1:r1,n2:r2'`.
 
-    Raises: ConfigError: the text is not such a list with ascending positions.
+    Raises: ConfigError: the text is not a list of pairs with ascending positions.
     """
     try:
         pairs = [(float(position), float(factor)) for position, factor in (part.split(":") for part in text.split(","))]
@@ -121,7 +121,7 @@ class Schedule:
 
     @property
     def reported(self) -> tuple[int, bool]:
-        """What has been logged: the segment of a manual schedule, and whether caffe_poly has ended."""
+        """What is logged already: the segment of a manual schedule, and whether caffe_poly has ended."""
         return self._segment, self._warned_of_zero
 
     @reported.setter

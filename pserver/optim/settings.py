@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Rows = NDArray[np.integer[Any]]  # row numbers, ascending
-Steps = NDArray[np.int64]  # step numbers, one for each of some rows
+Steps = NDArray[np.int64]  # step numbers, one for each row of a selection
 
 
 @dataclass(frozen=True)
 class Optimization:
     """The settings common to all parameters; field names are those of the OptimizationConfig message.
 
-    `max_average_window` is None if the config does not set it. Only servers use the fields from `algorithm` on. There
-    `delta_add_rate` is the config's value divided by the number of trainers.
+    `max_average_window` is None if the config does not set it. Only servers use the fields from `algorithm` on. On a
+    server `delta_add_rate` is the config's value divided by the number of trainers.
     """
 
     learning_method: str = "momentum"

@@ -50,7 +50,7 @@ class Momentum(Method):
 
 
 class TorchMomentum(Momentum):
-    """Momentum whose rate is multiplied by 1 - mu, except in the very first batch."""
+    """SGD with momentum; the rate is multiplied by 1 - mu, except in the very first batch."""
 
     def start_step(self, rate: float, number: int) -> None:
         """Compute the constants of a step."""
@@ -61,8 +61,8 @@ class TorchMomentum(Momentum):
 def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step of rows in place: u -= a*g; v += t*a*g; w = u*p + v*q.
 
-    A row that takes its first step begins with v = w. Here a is alpha*rate, t is tau, p is tau/beta + 1/alpha and q is
-    1/beta.
+    A row that takes its first step begins with v = w. The factor a is alpha*rate, t is tau, p is tau/beta + 1/alpha and
+    q is 1/beta.
     """
     u, v = state
     is_first, step, tau_step, of_u, of_v = numbers
@@ -79,7 +79,7 @@ def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch:
 
 
 class SparseMomentum(Momentum):
-    """Momentum for rows that most batches do not touch; dense parameters use the plain rule.
+    """Momentum for rows that most batches do not touch; dense parameters use the rule `momentum`.
 
     Two running sums u and v represent the velocity that a row would have if it had taken part in every step.
     """

@@ -18,7 +18,7 @@ class Decay:
     """How a parameter's values decay towards zero.
 
     `l1` and `l2` are rates for one step. `period` is the number of batches between two applications. `by_row`: a row
-    decays when a batch touches it, for all steps since its last one.
+    decays when a batch touches it, for all steps since its last step.
     """
 
     l1: float = 0.0
@@ -28,7 +28,7 @@ class Decay:
 
 
 def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay | None:
-    """Return the decay that is applied separately from the step; None if there is none or L2 is part of the step.
+    """Return the decay that is applied separately from the step; None without decay, or if L2 is part of the step.
 
     Args: always: whether L2 is never part of the step.
     Raises: ConfigError: the parameter also has momentum.

@@ -17,14 +17,14 @@ from runtime.errors import BugError, ConfigError, PaddleError, PeerUnreachableEr
 
 @dataclass(frozen=True)
 class Identity:
-    """The job that a server belongs to, and the number of trainers that may join it."""
+    """The job that a server belongs to, and the number of trainers that may join the server."""
 
     name: str  # address:port, for messages
     num_trainers: int  # 0 in an elastic job
     job: str = ""
     attempt: str = ""
     secret: str = ""
-    is_elastic: bool = False  # trainers join and leave
+    is_elastic: bool = False  # whether trainers join and leave
 
     def __str__(self) -> str:
         return f"pserver {self.name} (job {self.job!r}, attempt {self.attempt!r})"
@@ -57,7 +57,7 @@ def refuse_trainer(
 ) -> PaddleError | None:
     """Return why a member of the job cannot join as a trainer, or None.
 
-    Args: connection: its name.
+    Args: connection: name of the member's connection.
     """
     hello = message.note
     if hello.get("num_trainers") != one.num_trainers:
@@ -78,7 +78,7 @@ def refuse_trainer(
 
 
 def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a hello is invalid, independent of other trainers, or None."""
+    """Return why a hello is invalid by itself, without regard to other trainers, or None."""
     if connection[TOKEN_BYTES:] != DATA:
         return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("dtype") != protocol.DTYPE:

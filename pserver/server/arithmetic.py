@@ -1,4 +1,4 @@
-"""The only module through which the service uses numpy: it connects the wire and the shard.
+"""The connection between the wire and the shard; this is the only module through which the service uses numpy.
 
 The service imports this module when it computes for the first time: without numpy a server answers its first hello
 0.15 s earlier.
@@ -34,7 +34,7 @@ Mode = Rounds | Steps  # the object that receives the gradients
 def make_rounds(shard: DenseShard | SparseShard, trainers: int, limits: StalenessLimits) -> Mode:
     """Return the object that receives the gradients of a shard.
 
-    Args: trainers: number of trainers; 0: they join and leave.
+    Args: trainers: number of trainers; 0: trainers join and leave.
         limits: limits of the age of gradients in asynchronous training.
     """
     is_asynchronous = shard.optimization.is_asynchronous
@@ -50,7 +50,7 @@ def make_rounds(shard: DenseShard | SparseShard, trainers: int, limits: Stalenes
 def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:
     """Return the state of a shard for the wire: its counters, and name, dtype and bytes of each array.
 
-    Args: copies: needed if the shard changes before the arrays are read.
+    Args: copies: copy the arrays, because the shard changes before they are read.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
@@ -60,7 +60,7 @@ def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], l
 def values_to_save(rounds: Mode, *, copies: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return the averages of recent values if the settings request them, otherwise the values.
 
-    Args: copies: needed if the shard changes before the values are written.
+    Args: copies: copy the values, because the shard changes before they are written.
     """
     if rounds.shard.is_averaged:
         return rounds.shard.averages()

@@ -22,10 +22,10 @@ class Complaints:
     def __init__(self, identity: Identity) -> None:
         self.malformed = self.failed = 0
         self._identity = identity
-        self._logged: dict[str, float] = {}  # kinds that were logged recently, and when
+        self._logged: dict[str, float] = {}  # time of the last log line of each kind
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a problem, unless its kind or too many kinds were logged recently: a bad peer may repeat itself."""
+        """Log a problem, unless its kind or too many kinds were logged recently: a bad peer may cause it very often."""
         logged = {one: when for one, when in self._logged.items() if now - when < QUIET_PERIOD}
         if kind not in logged and len(logged) < MAX_KINDS:
             logged[kind] = now

@@ -1,9 +1,10 @@
 """The event loop of a server process: it binds, reads and sends; a `Service` makes every decision.
 
 One thread with one poller serves all ports of a process. Arithmetic on a shard is limited by memory bandwidth, and a
-shard's step follows its last push at once. More threads would mostly wait for each other and for the interpreter's
-lock, while the kernel transfers the bytes. (A single step may use more threads: --pserver_num_threads.) One thread also
-needs no locks: the process ends when a service fails or when all services are done.
+shard's step follows its last push at once. More threads would therefore mostly wait for each other and for the
+interpreter's lock, while the kernel transfers the bytes. (The arithmetic of one step may use more threads:
+--pserver_num_threads.) One thread also needs no locks. The process ends when a service fails or when all services are
+done.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LINGER = 1.0  # seconds for the last messages to be sent
 
 @dataclass(frozen=True)
 class Options:
-    """What all services of a process share; buffers are in bytes (0: the system's choice)."""
+    """The settings that all services of a process share; buffers are in bytes (0: the system's choice)."""
 
     num_trainers: int = 1
     job: str = ""
@@ -46,12 +47,16 @@ class Options:
 
 
 class ServerLife(Protocol):
-    """Decides, besides its trainers, how long a server of an elastic job serves. The loop's thread calls it."""
+    """The decision how long a server of an elastic job serves, in addition to that of its trainers.
+
+    The loop's thread calls it.
+    """
 
     def begin_turn(self) -> bool:
         """Return whether messages may be read and answered in this turn.
 
-        Raises: LeaseLostError: this server must not send anything any more.  PaddleError: why it ends.
+        Raises: LeaseLostError: this server must not send anything any more. PaddleError: the reason why the server
+            ends.
         """
 
     def end_turn(self) -> bool:
@@ -69,9 +74,9 @@ class Server:
         server.bind()
         server.run()
 
-    Args: endpoints: address and port; port 0 chooses a free port.
-        life: of a server of an elastic job, which serves until `life` reports the end of the job.
-        kind: class of its services: `ElasticService` in an elastic job, which has no `num_trainers`.
+    Args: endpoints: address and port; port 0 chooses a free port. life: given in an elastic job; the server serves
+        until `life` reports the end of the job. kind: class of the services: `ElasticService` in an elastic job, which
+        has no `num_trainers`.
 
     Thread safety: one thread runs it; only `stop` may be called from other threads.
     """
@@ -97,7 +102,7 @@ class Server:
         ]
         self._poller = select.epoll()
         self.listeners: list[Listener] = []
-        self.busy_seconds = 0.0  # seconds in which the loop had work
+        self.busy_seconds = 0.0  # seconds that the loop has spent on work
         self._stopped: StoppedError | None = None
         self._life, self._kind = life, kind
 
@@ -130,9 +135,8 @@ class Server:
     def run(self) -> None:
         """Serve until all trainers have left every port that any trainer has joined.
 
-        Raises: LostPeerError, PeerUnreachableError, ConfigError: why the job cannot continue; every trainer was
-            informed.
-            StoppedError: after `stop`.
+        Raises: LostPeerError, PeerUnreachableError, ConfigError: the reason why the job cannot continue; every trainer
+            was informed. StoppedError: after `stop`.
         """
         # numpy is imported in parallel, so that neither the first hello nor the first arithmetic waits for it
         warm = threading.Thread(target=importlib.import_module, args=("pserver.server.arithmetic",), daemon=True)
@@ -186,7 +190,7 @@ class Server:
                 for listener in self.listeners:
                     listener.tidy(now)
                 # Silent trainers are checked when no message is left to read. They are also checked after BUSY_LOOKS
-                # turns with messages, because a peer that floods this server must not hide that another one is lost.
+                # turns with messages, because a peer that floods this server must not hide that another peer is lost.
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
                     busy, is_due = 0, False

@@ -1,4 +1,4 @@
-"""One listening port of a server: its connections, their peers, and the limits of each.
+"""One listening port of a server: its connections, their peers, and the limits of each connection.
 
 A connection has three stages with different limits. First its peer is unauthenticated. Then it is unjoined: it has
 proven that it knows the secret. Finally it is one of the two connections of a joined trainer.
@@ -22,9 +22,9 @@ from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits,
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
 
-ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and again for joining; a probe is answered much sooner
-MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; one more closes the oldest
-MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; one more closes the oldest
+ADMISSION_TIMEOUT = 10.0  # seconds for the handshake; joining has as many again; a probe is answered much sooner
+MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
+MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; a further connection closes the oldest
 UNJOINED_NOTE_BYTES = 8 << 10  # a hello has less than 1 KiB; a longer note could need more than SCRATCH_BYTES
 MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above that the server stops reading from it
 ACCEPTS_PER_TURN = 64  # connections that are accepted in one turn
@@ -38,12 +38,12 @@ class Peer:
     stream: socket.socket
     file: int
     address: str
-    since: float  # start of its stage
+    since: float  # time at which the connection's present stage began
     handshake: ServerHandshake
     connection: Connection | None = None  # set after the handshake
     has_asked: bool = False
     has_joined: bool = False
-    is_leaving: bool = False  # nothing is read from it any more; it has some time to read the last message
+    is_leaving: bool = False  # this side reads nothing any more; the peer has some time to read the last message
     events: int = select.EPOLLIN
 
     @property
@@ -60,9 +60,9 @@ class Peer:
 class Listener:
     """Accepts, reads and sends for one service.
 
-    Args: bound: from `bind_port`; the listener closes it.  poller: of the process; it identifies a connection by its
-        file descriptor.  backlog: maximum connections that wait to be accepted.
-    Raises: PortInUseError, ConfigError: it cannot listen on the port.
+    Args: bound: the socket from `bind_port`, which the listener closes. poller: the poller of the process; it
+        identifies a connection by its file descriptor.  backlog: maximum connections that wait to be accepted.
+    Raises: PortInUseError, ConfigError: the process cannot listen on the port.
     """
 
     def __init__(self, bound: socket.socket, service: Service, poller: select.epoll, *, backlog: int) -> None:
@@ -72,8 +72,9 @@ class Listener:
         self._pool = Pool()
         self._peers: dict[int, Peer] = {}  # by file descriptor
         self._names: dict[bytes, Peer] = {}
-        self._unauthenticated: dict[int, Peer] = {}  # by file descriptor, the oldest first; some are being closed
-        self._unjoined: dict[int, Peer] = {}  # by file descriptor, the oldest first
+        # connections by file descriptor, the oldest first; some are being closed
+        self._unauthenticated: dict[int, Peer] = {}
+        self._unjoined: dict[int, Peer] = {}  # connections that have not joined, by file descriptor, the oldest first
         self._dump = bytearray(SCRATCH_BYTES)
         self._socket = bound
         with _bind_errors(bound, "{}:{}".format(*bound.getsockname()[:2])):
@@ -179,7 +180,7 @@ class Listener:
             self._welcome(peer, now)
 
     def _welcome(self, peer: Peer, now: float) -> None:
-        """Start to read messages from a connection; it replaces an earlier one with the same name."""
+        """Start to read messages from a connection, which replaces an earlier connection with the same name."""
         limits = ConnectionLimits(UNJOINED_NOTE_BYTES, 0)
         peer.connection = Connection(peer.stream, self._place, limits, traffic=self.traffic)
         peer.since = now
@@ -214,7 +215,7 @@ class Listener:
 
     def _close(self, peer: Peer) -> None:
         if self._peers.get(peer.file) is not peer:
-            return  # it was closed before
+            return  # the connection was closed before
         del self._peers[peer.file]
         for stage in (self._unauthenticated, self._unjoined):
             stage.pop(peer.file, None)
@@ -282,7 +283,7 @@ class Listener:
         self._watch(peer)
 
     def _watch(self, peer: Peer) -> None:
-        """Poll for the events of the connection; the poller always reports a broken one."""
+        """Poll for the events of the connection; the poller always reports a broken connection."""
         if self._peers.get(peer.file) is not peer:
             return
         unsent = peer.unsent
@@ -300,12 +301,13 @@ class Listener:
 def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 0) -> socket.socket:
     """Return a socket that owns a port but does not accept connections yet.
 
-    Args: port: 0: any free one.  send_buffer, receive_buffer: bytes of each connection; 0: the system's choice.
+    Args: port: port number; 0: any free port. send_buffer, receive_buffer: bytes for each connection; 0: the system's
+        choice.
     Raises: PortInUseError, ConfigError: the port is not available.
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with _bind_errors(made, f"{host}:{port}"):
-        if port:  # for port 0 the system might otherwise choose a port that another such socket owns
+        if port:  # without this, the system might choose for port 0 a port that another socket of `bind_port` owns
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if value:

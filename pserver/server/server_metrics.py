@@ -10,7 +10,7 @@ from pserver.server.service import Service
 from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describe_build, label_of
 
-_OF = ("pserver",)  # address:port of one of its services
+_OF = ("pserver",)  # address:port of a service of the server
 _BY = ("pserver", "trainer")
 
 READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
@@ -49,7 +49,7 @@ DISCARDED = Metric(
     "paddle_pserver_discarded_gradients_total", "asynchronous gradients that were discarded as too old", _BY
 )
 STALENESS = Metric(
-    "paddle_pserver_lag_steps_total",  # the name of earlier releases, which users' dashboards read
+    "paddle_pserver_lag_steps_total",  # the metric's name in earlier releases, which users' dashboards read
     "sum of the staleness of asynchronous gradients, in steps; by paddle_pserver_async_gradients_total: the mean",
     _OF,
 )
@@ -86,7 +86,7 @@ METRICS = (
 class ServerMetrics:
     """The state of a server process for its health pages.
 
-    Args: stuck_timeout: seconds.
+    Args: stuck_timeout: seconds without a turn of the loop, after which the process is stuck.
     """
 
     def __init__(self, server: Server, stuck_timeout: float, liveness: Liveness = LIVENESS) -> None:
@@ -98,7 +98,7 @@ class ServerMetrics:
         return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if all ports are bound and those with trainers have values; sparse ports may have no trainers."""
+        """Return "" if all ports are bound, and ports with trainers have values; sparse ports may have no trainers."""
         server = self._server
         if len(server.listeners) < len(server.services):
             return "the ports are not bound"
@@ -149,7 +149,7 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     for trainer in trainers:
         by = (name, label_of(trainer.number))
         yield Sample(WAITED, waited.get(trainer.number, 0.0), by)
-        if trainer.number < MOST_TRAINERS:  # trainers above that share one series, without silence
+        if trainer.number < MOST_TRAINERS:  # trainers with higher ids share one series, which has no silence
             is_training = state.in_pass and not trainer.progress.has_finished_pass
             yield Sample(SILENCE, max(0.0, now - trainer.progress.pushed) if is_training else 0.0, by)
     if rounds is not None and rounds.is_asynchronous:

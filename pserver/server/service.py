@@ -34,7 +34,7 @@ class Service:
 
     Args: clock: measures steps, in seconds, only for the metrics.
 
-    Attributes: sessions: its trainers.  state: its values and the state of its pass.
+    Attributes: sessions: the trainers of the service. state: the values of the service and the state of its pass.
     """
 
     is_elastic = False  # the job has a fixed set of trainers
@@ -82,7 +82,7 @@ class Service:
 
     @property
     def failure(self) -> PaddleError | None:
-        """Why the job cannot continue, or None."""
+        """The reason why the job cannot continue, or None."""
         return self.sessions.failure
 
     def handle(
@@ -90,7 +90,7 @@ class Service:
     ) -> list[Outgoing]:
         """Handle one message and return the messages to send; no message makes it raise an error.
 
-        Args: connection: its authenticated name.  key: signs its messages.
+        Args: connection: authenticated name of the connection. key: signs the messages of the connection.
         """
         message = None
         try:
@@ -126,7 +126,8 @@ class Service:
 
     def _decide(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         if message.op == Op.ERROR or message.flags & MessageFlag.ANSWER:
-            return []  # an error about an answer of this server; answering it could cause an endless exchange
+            # the peer reports an error about an answer of this server; an answer to it could cause an endless exchange
+            return []
         if message.op == Op.HELLO:
             return self.sessions.answer_hello(connection, address, message, now)
         trainer = self.sessions.find(connection, message)
@@ -163,12 +164,12 @@ class Service:
                 raise BugError(f"{self.identity} knows no request {message.op.name}")
             return handler(trainer, message, now)
         except PaddleError as exc:
-            if not isinstance(exc, EpochChangedError):  # the trainer did not know of the change yet
+            if not isinstance(exc, EpochChangedError):  # the trainer did not know yet that the view has changed
                 glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow its trainer's last one: its number must be the next."""
+        """Return whether a request may follow the last request of its trainer: its number must be the next."""
         return number in (last, last + 1)
 
     def _describe_wait(self) -> str:

@@ -42,16 +42,16 @@ class ServiceCounters:
 
     rounds = passes = 0
     step_seconds = 0.0  # seconds spent in the optimiser
-    round_seconds = 0.0  # seconds from the first piece of a round to its end, of all rounds
+    round_seconds = 0.0  # seconds from the first piece of a round to its end, added up over all rounds
 
 
 class ServiceState:
     """The values of a service and the state of its pass.
 
-    Attributes: rounds: receives the gradients; set when all initial values are here.
-        batch: number of rounds in this pass; in asynchronous training, number of trainer 0's batches.
-        active: the trainers that have not finished the pass, by number.
-        stall_due: when to log the trainers that a round waits for, in seconds of the caller's clock.
+    Attributes: rounds: receives the gradients; set when all initial values are here. batch: number of rounds in this
+        pass; in asynchronous training, number of trainer 0's batches. active: the trainers that have not finished the
+        pass, by number. stall_due: time of the next log line about the trainers that a round waits for, in seconds of
+        the caller's clock.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -72,7 +72,7 @@ class ServiceState:
     def require_rounds(self) -> Mode:
         """Return the object that receives the gradients.
 
-        Raises: BugError: there are no initial values yet.
+        Raises: BugError: the service has no initial values yet.
         """
         if self.rounds is None:
             raise BugError(f"{self.identity} has no values yet")

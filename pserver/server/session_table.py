@@ -1,4 +1,4 @@
-"""The trainers that have joined one service, lost trainers, and why a job ends. No sockets, no clock."""
+"""The trainers that have joined one service, the lost trainers, and the reason why a job ends. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from runtime.errors import LostPeerError, PaddleError, PeerUnreachableError
 class SessionTable:
     """The trainers of one service.
 
-    Args: identity: of the service.  peer_timeout: seconds without a message after which a trainer is lost.
+    Args: identity: identity of the service. peer_timeout: seconds without a message after which a trainer is lost.
         join_timeout: seconds from the first trainer's hello until all must have joined.
 
-    Attributes: failure: why the job cannot continue.  trainers: by number.  complaints: about dropped messages.
+    Attributes: failure: the reason why the job cannot continue. trainers: the trainers by number. complaints: counters
+    and log lines about dropped messages.
     """
 
     def __init__(self, identity: Identity, peer_timeout: float, join_timeout: float) -> None:
@@ -29,7 +30,7 @@ class SessionTable:
         self.failure: PaddleError | None = None
         self.complaints = Complaints(identity)
         self._peer_timeout, self._join_timeout = peer_timeout, join_timeout
-        self._opened = 0.0  # when the first trainer joined
+        self._opened = 0.0  # time at which the first trainer joined
         self._last_refusal = ""  # the last member of the job that could not join, and the reason
 
     @property
@@ -51,7 +52,7 @@ class SessionTable:
         return [trainer.number for trainer in self.list_present() if not trainer.progress.has_finished_pass]
 
     def describe_missing(self) -> str:
-        """Describe which trainers have not joined, and why the last one was refused; "" if all have joined."""
+        """Describe which trainers have not joined, and the last reason for a refusal; "" if all have joined."""
         missing = self._list_missing()
         if not missing:
             return ""
@@ -71,7 +72,7 @@ class SessionTable:
         return any(connection in trainer.names for trainer in self.trainers.values())
 
     def suspect(self, connection: bytes, now: float) -> None:
-        """Record that a connection closed; its trainer is lost unless another message of it arrives soon."""
+        """Record that a connection closed; its trainer is lost unless a message of this trainer arrives soon."""
         for trainer in self.trainers.values():
             if connection in trainer.names and not trainer.has_left:
                 trainer.suspected = now
@@ -79,8 +80,8 @@ class SessionTable:
     def drop(self, connection: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
         """Count a dropped message; return its answer, or nothing.
 
-        On a connection with a trainer's name there is no answer. Without a secret any program may have used the name,
-        and the answer could reach the trainer's own connection and make the trainer give up.
+        A message on a connection with a trainer's name gets no answer. In a job without a secret any program may use
+        the name, and the answer could reach the trainer's own connection and make the trainer give up.
         """
         self.complaints.count_malformed(address, reason, now)
         if self.knows(connection):

@@ -1,4 +1,4 @@
-"""Which trainer delays the rounds: for log lines about a period and about a pass, and for the metrics. Pure."""
+"""Find the trainers that delay the rounds, for log lines about a period and about a pass, and for the metrics. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 @dataclass
 class _Lateness:
     rounds: int = 0  # number of rounds in which the trainer was the last
-    seconds: float = 0.0  # seconds that the others waited for it in those rounds
+    seconds: float = 0.0  # seconds that the other trainers waited for this trainer in those rounds
     longest: float = 0.0
 
     def add(self, wait: float) -> None:
-        """Count a round in which the others waited `wait` seconds."""
+        """Count a round in which the other trainers waited `wait` seconds for this trainer."""
         self.rounds, self.seconds, self.longest = self.rounds + 1, self.seconds + wait, max(self.longest, wait)
 
 
@@ -23,10 +23,10 @@ class BarrierLog:
 
     is_on: bool = True
     most_trainers: int = 5  # maximum number of trainers in the line
-    is_always: bool = False  # log it even if no trainer is the last one more often than random order explains
+    is_always: bool = False  # log the line even if no trainer is the last more often than random order explains
 
     def warning_rate(self, trainers: int) -> float:
-        """Return the share of rounds above which a trainer that is the last in them is logged.
+        """Return the fraction of rounds above which a trainer is logged that is the last in these rounds.
 
         Source: BarrierStat.cpp of v0.10, 1 / n + (n / 8) / (n + 1) for n trainers.
         """
@@ -35,11 +35,11 @@ class BarrierLog:
 
 @dataclass
 class Stragglers:
-    """The rounds of one log period, and those of a pass."""
+    """The delays of the rounds of one log period, and of the rounds of a pass."""
 
     rounds: int = 0
     late: dict[int, _Lateness] = field(default_factory=dict)
-    waited: dict[int, float] = field(default_factory=dict)  # by trainer: seconds of all periods
+    waited: dict[int, float] = field(default_factory=dict)  # for each trainer: seconds of delay in all periods
     rounds_of_pass: int = 0
     late_in_pass: dict[int, _Lateness] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Stragglers:
         self.late_in_pass = {}
 
     def add(self, pushed: Mapping[int, float]) -> None:
-        """Count a round; `pushed`: when each of its trainers had sent its gradient, in seconds."""
+        """Count a round; `pushed`: the times, in seconds, at which each of its trainers had sent its gradient."""
         self.rounds += 1
         self.rounds_of_pass += 1
         last = max(pushed, key=pushed.__getitem__)
@@ -66,9 +66,10 @@ class Stragglers:
             self.waited[last] = self.waited.get(last, 0.0) + wait
 
     def describe(self, names: Mapping[int, object], pushed: Mapping[int, float], now: float) -> str:
-        """Describe the slowest trainer, the age of its last push, and how long the others waited for it.
+        """Describe the slowest trainer, the age of its last push, and how long the other trainers waited for it.
 
-        Args: names, pushed: the trainers, and when each sent its last gradient, by number.  now: in seconds.
+        Args: names: the trainers, by number. pushed: time of each trainer's last gradient, by number. now: the present
+            time. Times are in seconds.
         """
         if not self.late:
             return f"{self.rounds} rounds, and no trainer kept the others waiting"
@@ -81,10 +82,9 @@ class Stragglers:
         )
 
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
-        """Describe which trainers were the last ones more often than random order explains, the most frequent one
-        first.
+        """Describe which trainers were the last more often than random order explains, the most frequent one first.
 
-        Return "" if there is none, or with two trainers or fewer, as v0.10 did.
+        Return "" if no trainer was, or if the job has two trainers or fewer, as v0.10 did.
         """
         order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
         if not log.is_on or trainers <= 2 or not order:

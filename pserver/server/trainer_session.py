@@ -22,8 +22,8 @@ class RequestInHand:
     """The current request of a trainer."""
 
     sequence: int = 0
-    pieces: set[int] = field(default_factory=set)  # numbers of the received pieces
-    answers: dict[int, Message] = field(default_factory=dict)  # by piece: the answers
+    pieces: set[int] = field(default_factory=set)  # numbers of the received pieces of the request
+    answers: dict[int, Message] = field(default_factory=dict)  # the answers to each piece
     doing: str = "joined"  # the trainer's last action, for messages
 
 
@@ -34,18 +34,18 @@ class PassProgress:
     passes: int = 0  # number of finished passes
     batch: int = 0  # number of batches of the pass whose gradients have taken their steps
     starts_at: int = 0  # batches of the pass that an earlier attempt has trained
-    pushed: float = 0.0  # when the last piece of a gradient arrived, in seconds of the service's clock
-    keeps_values: bool = False  # it needs no values with the answer to its gradient
-    is_waiting: bool = False  # it waits for the start of a pass, or for initial values
+    pushed: float = 0.0  # time at which the last piece of a gradient arrived, in seconds of the service's clock
+    keeps_values: bool = False  # the trainer needs no values in the answer to its gradient
+    is_waiting: bool = False  # the trainer waits for the start of a pass, or for initial values
     has_finished_pass: bool = True
 
 
 class TrainerSession:
     """A trainer that has joined.
 
-    Args: number: the trainer's id.  token: the first part of the names of its connections.  address: for messages.
-        hello: the note of its hello.  session: identifies job and attempt in every message.  heard: when it joined, in
-        seconds.  sequence: of its hello.
+    Args: number: the trainer's id. token: the first part of the names of its connections. address: the trainer's
+        address, for log messages. hello: the note of its hello. session: identifies job and attempt in every message.
+        heard: time of its join, in seconds. sequence: number of its hello.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class TrainerSession:
         self.names = (token + DATA, token + HEARTBEAT)
         self.session = session
         self.heard = heard
-        self.suspected: float | None = None  # when its connection closed
+        self.suspected: float | None = None  # time at which the trainer's connection closed
         self.has_left = False
         self.checkpoint_part: Any = None  # JSON; the trainer's part of a checkpoint
-        self.memory: SharedMemory | None = None  # contains its payloads, if it runs on the same host
+        self.memory: SharedMemory | None = None  # contains the trainer's payloads, if it runs on this host
         self.request = RequestInHand(sequence)
         self.progress = PassProgress()
 
@@ -86,7 +86,7 @@ class TrainerSession:
         return message.sequence == self.request.sequence and message.piece in self.request.pieces
 
     def take(self, message: Message, doing: str) -> None:
-        """Record a piece of a request; the first one begins the request."""
+        """Record a piece of a request; the first piece begins the request."""
         request = self.request
         if message.sequence != request.sequence:
             request.sequence, request.doing = message.sequence, doing
@@ -121,7 +121,8 @@ class TrainerSession:
     ) -> Outgoing:
         """Answer the current request, and store the answer.
 
-        The payload is not copied: the next step comes only after every trainer has these values and has pushed.
+        The payload is not copied: the next step comes only after every trainer has received these values and has
+        pushed.
         """
         flags |= MessageFlag.ANSWER
         parts: tuple[memoryview, ...] = () if payload is None else (payload,)

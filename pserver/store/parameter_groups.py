@@ -1,4 +1,4 @@
-"""Which parts of a shard take their steps as one group, and the effective settings of each group."""
+"""The groups of a shard: the elements that take their steps together, and the effective settings of each group."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class GroupSettings:
 
     `clip` is the maximum magnitude of a gradient's element; 0: no limit. `decay` is applied separately from the step.
     `row_width` and `name` are set if rows can take separate steps; such a group is one parameter. Rows that a batch
-    does not touch skip the step (`hyperparameters.is_sparse`), or they are lazy: without gradient, momentum and decay a
-    step changes only their state, and that is made up for later.
+    does not touch skip the step (`hyperparameters.is_sparse`), or they are lazy: a step without gradient, momentum and
+    decay changes only their state, and the change of the state is computed later.
     """
 
     hyperparameters: Hyperparameters
@@ -77,7 +77,8 @@ def find_parameter_groups(
 ) -> list[ParameterGroup]:
     """Return the groups of a dense shard, in the order of the flat vector.
 
-    Args: per_parameter: see `DenseShard`.  named: do not join parameters with clipping, so that the log can name them.
+    Args: per_parameter: see `DenseShard`. named: parameters with clipping stay separate groups, so that the log can
+        name them.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
     groups: list[ParameterGroup] = []

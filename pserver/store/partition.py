@@ -14,7 +14,7 @@ from typing import Protocol
 
 from runtime.errors import BugError
 
-Range = tuple[int, int, int]  # parameter index, start, stop
+Range = tuple[int, int, int]  # index of the parameter, first element, element after the last
 
 _MASK = (1 << 64) - 1
 _MULTIPLIER = 0xC6A4A7935BD1E995
@@ -34,7 +34,7 @@ class Sized(Protocol):
 
     @property
     def is_static(self) -> bool:
-        """Whether it is never updated, and so belongs to no service."""
+        """Whether the parameter is never updated, so that it belongs to no service."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ def place_block(block: int, name_hash: int, services: int) -> int:
 
 
 def layout(parameters: Sequence[Sized], services: int) -> list[list[Range]]:
-    """Return the ranges of each service, ordered by parameter and start, adjacent ones joined; without static
-    parameters.
+    """Return each service's ranges by parameter and start, without static parameters; adjacent ranges are joined.
 
-    Raises: BugError: there is no service.
+    Raises: BugError: the number of services is 0.
     """
     if services < 1:
         raise BugError(f"a layout needs at least one service, not {services}")
@@ -123,7 +122,7 @@ def count_slots(ranges: Sequence[Range], block: int) -> int:
 
 
 def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[StridedRun]:
-    """Return a service's ranges as few strided copies between the flat vector and the service's own."""
+    """Return a service's ranges as few strided copies between the flat vector and the service's vector."""
     starts, at = [], 0
     for parameter in parameters:
         starts.append(at)
@@ -137,7 +136,7 @@ def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[Stri
 
 
 def cut_runs(runs: Sequence[StridedRun], start: int, stop: int) -> list[StridedRun]:
-    """Return the part of the runs inside [start, stop) of the service; its `local` counts from `start`."""
+    """Return the part of the runs inside [start, stop) of the service's vector; `local` then counts from `start`."""
     found: list[StridedRun] = []
     for run in runs:
         first, last = max(start, run.local) - run.local, min(stop, run.local + run.length * run.count) - run.local

@@ -1,8 +1,8 @@
-"""Divide the state of a job's services among another number of services. Pure, without files.
+"""Divide the state of a job's services among a different number of services. Pure, without files.
 
 The partition of the parameters depends on the number of services. The state of each old service is restored into a
-shard as that service had it, which checks all of it, and brought up to date, because the set of lazy rows also depends
-on the partition. The elements are then copied to their new shards, bit for bit.
+shard like that of the old service, which checks the whole state. Then all lazy rows are brought up to date, because the
+set of lazy rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def reshard(
     Args:
         parts: the state of each old service. Their arrays are released during the work, so that memory holds the state
             twice and not three times.
-        parameters, optimization: as the services receive them.
-        by_rows: whether these are the sparse services.
+        parameters, optimization: in the form that the services receive. by_rows: whether the services are sparse.
         origins: by trainer id, the trainer whose binary data (`checkpoint_blobs`) it resumes with.
         begins_pass: whether the pass of the checkpoint restarts, so that none of its batches counts as done.
-    Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: it is invalid.
+    Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: the state is invalid.
     """
     old, new = (_Layout(parameters, optimization, number, by_rows=by_rows) for number in (len(parts), services))
     try:
@@ -71,7 +70,7 @@ def reshard(
 class _Piece:
     """Rows of one parameter on one service: `rows` of the elements [start, stop) are `local` on the service.
 
-    A row of a dense piece has one element.
+    For dense pieces a row has one element.
     """
 
     parameter: int
@@ -139,9 +138,9 @@ class _Layout:
 class _Whole:
     """The state of all services together.
 
-    Attributes: arrays: values and the optimiser's arrays, of all elements.  clocks: of all rows of tables.
-        groups: the counters of each parameter's group, by number of the parameter.  counters: those common to all.
-        blobs: by trainer id.
+    Attributes: arrays: values and the optimiser's arrays, of all elements. clocks: the clocks of all rows of tables.
+    groups: the counters of each parameter's group, by number of the parameter. counters: the counters that all services
+    share. blobs: checkpoint blobs by trainer id.
     """
 
     arrays: dict[str, AnyArray] = field(default_factory=dict)
@@ -171,7 +170,7 @@ def _gather(parts: Sequence[Part], layout: _Layout) -> _Whole:
         shard.catch_up()
         taken = snapshot.take(shard)
         if not whole.counters or taken.counters["steps"] > whole.counters["steps"]:
-            # in asynchronous training some services may have taken one step more
+            # in asynchronous training some services may have taken more steps than others
             whole.counters = {name: taken.counters[name] for name in SHARED}
         whole.note_groups(shard, pieces, taken.counters["segments"])
         whole.blobs |= {int(name.removeprefix(PREFIX)): array for name, array in blobs.items()}

@@ -32,9 +32,9 @@ class Shard:
 
     Attributes:
         data: the arrays and counters.  values: the parameters, flat; the array of `data`.
-        samples: of all trainers, since the start of the run.  passes: number of finished passes.
-    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
-    Thread safety: none; one thread calls.
+        samples: samples of all trainers since the start of the run. passes: number of finished passes.
+    Raises: ConfigError: the optimization is not supported, or does not fit a parameter. Thread safety: none; one thread
+        calls.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Shard:
 
     @property
     def state(self) -> Mapping[str, Array]:
-        """The optimiser's arrays by name; after `catch_up` as they are after the last step."""
+        """The optimiser's arrays by name; after `catch_up` they have the state after the last step."""
         return self.data.arrays
 
     # ----- Steps and passes -----
@@ -105,7 +105,7 @@ class Shard:
                 data.flush_denormals(start, stop)
 
     def finish_pass(self) -> None:
-        """Bring everything up to date and count the pass; pass-based schedules depend on it."""
+        """Bring every element up to date and count the pass, on which pass-based schedules depend."""
         self.catch_up()
         self.data.batch = 0
         for group in self.data.groups:
@@ -131,7 +131,7 @@ class Shard:
 
     @property
     def shows_averages(self) -> bool:
-        """Whether averages are in place of the values."""
+        """Whether `values` contains averages."""
         return self._unaveraged is not None
 
     def apply_average(self) -> None:
@@ -152,14 +152,14 @@ class Shard:
     def averages(self) -> Array:
         """Return a new array: the average of recent values, or the values without averaging.
 
-        Everything is brought up to date first, so decay after every k-th batch may be applied early.
+        Every element is brought up to date first, so decay after every k-th batch may be applied early.
         """
         self.catch_up()
         return self._sums.average()
 
 
 class DenseShard(Shard):
-    """A shard of ranges of the parameters, every element of which takes every step.
+    """A shard of ranges of the parameters, in which every element takes every step.
 
     Rows may skip a step in local training, if a parameter has sparse_update. Rows without gradient skip a step, and
     catch up later, if that saves time and changes no value (`ParameterGroup.rows`).
@@ -193,7 +193,7 @@ class DenseShard(Shard):
     def step(self, gradient: Array | Sequence[Array], samples: int, touched: Mapping[int, Rows] = ALL_ROWS) -> None:
         """Take one optimiser step in place with the sum of the gradients.
 
-        Args: gradient: the gradient, or those of the trainers in the order of addition.
+        Args: gradient: the gradient, or the gradients of the trainers in the order of addition.
             samples: samples of the global batch.
             touched: by number of the parameter, the rows that this batch touched, ascending; a missing parameter: all
                 rows.
@@ -219,10 +219,10 @@ class DenseShard(Shard):
     def step_range(self, start: int, gradients: Sequence[Array]) -> None:
         """Take the step on the elements from `start` on with the sum of the gradients of these elements.
 
-        It follows `begin_step`, once for every range; `finish_step` follows the last range. Afterwards the range's
-        values are final and may be sent, because `finish_step` does not change them.
+        The caller first calls `begin_step`, then this method once for every range, then `finish_step`. After this
+        method the range's values are final and may be sent, because `finish_step` does not change them.
 
-        Shapes: each gradient: (length,) float32, the same for all; they are not changed.
+        Shapes: each gradient: (length,) float32, one length for all; the gradients are not changed.
         """
         stop = start + len(gradients[0])
         found = [(one, max(start, one.start), min(stop, one.stop)) for one in self.data.groups]
@@ -239,7 +239,7 @@ class DenseShard(Shard):
                 self._decay.decay_part(group, first, last)
 
     def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[GroupChunk]:
-        """Step some rows of a group, or return the chunks of a group that takes the step as a whole."""
+        """Take the step of some rows of a group, or return the group's chunks if the whole group takes the step."""
         if group.is_sparse:
             self._rows.step(group, gradients, np.arange(group.rows) if rows is None else rows)
             return []
@@ -264,7 +264,7 @@ class DenseShard(Shard):
     def rates(self, start: int, stop: int) -> Array | None:
         """Return the rates of the elements [start, stop) in their last step, without the common rate.
 
-        Return None if the method has no such rates. The rate of rows that took no step is 0.
+        Return None if the method has no separate rates for elements. The rate of rows that took no step is 0.
         """
         if not ALL_METHODS[self.optimization.learning_method].has_rates:
             return None

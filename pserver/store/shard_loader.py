@@ -28,12 +28,12 @@ def _find_thread_pool(threads: int) -> ThreadPool:
 
 
 class ShardLoader:
-    """A shard whose initial values, and a checkpoint's state if there is one, arrive piece by piece.
+    """A shard whose initial values arrive piece by piece, and with them the state of a checkpoint if the job resumes.
 
     Args: hello: trainer 0's hello to this service, with its number and the number of services.
         setup: the note of INITIALISE: `describe_setup`, and for a checkpoint its counters, the names of its arrays,
         and the trainers' parts.  threads: number of threads that take a step together.
-    Raises: BugError: the setup does not fit the hello, or is inconsistent.  ConfigError: it is not supported.
+    Raises: BugError: the setup does not fit the hello, or is inconsistent. ConfigError: the setup is not supported.
     """
 
     def __init__(self, hello: Mapping[str, Any], setup: Mapping[str, Any], threads: int = 1) -> None:
@@ -65,7 +65,7 @@ class ShardLoader:
         self._awaited = {
             (name, piece)
             for name, target in self._targets.items()
-            if len(target) or name == "values"  # an empty array of the state is not awaited
+            if len(target) or name == "values"  # an empty array of the state has no pieces to wait for
             for piece in range(protocol.count_pieces(len(target)))
         }
 
@@ -85,7 +85,7 @@ class ShardLoader:
     def name_of(self, number: int) -> str:
         """Return the name under which an array of the state is added.
 
-        Raises: BugError: the state has no array of this number.
+        Raises: BugError: the state has no array with this number.
         """
         if not 0 <= number < len(self._names):
             raise BugError(f"the state has {len(self._names)} arrays, none of number {number}")
@@ -149,7 +149,7 @@ def _make_shard(
 ) -> tuple[DenseShard | SparseShard, int]:
     """Return the empty shard of a service, and its size in elements as v0.10 logged it.
 
-    Raises: BugError: the setup does not fit the hello.  SETUP_ERRORS: they do not parse.
+    Raises: BugError: the setup does not fit the hello.  SETUP_ERRORS: hello or setup cannot be parsed.
     """
     service, services = int(hello["service"]), int(hello["services"])
     if not 0 <= service < services <= MAX_SERVICES:
@@ -176,7 +176,7 @@ def make_sparse_shard(
     services: int,
     pool: ThreadPool = SINGLE_THREAD,
 ) -> SparseShard:
-    """Return the empty shard of a sparse service. Args: tables: with the rows of all services."""
+    """Return the empty shard of a sparse service. Args: tables: the tables with the rows of all services."""
     local = local_specs(tables, services, service)
     return SparseShard(local, optimization, is_asynchronous=optimization.is_asynchronous, pool=pool)
 
@@ -187,7 +187,7 @@ def make_dense_shard(
     ranges: Sequence[partition.Range],
     pool: ThreadPool = SINGLE_THREAD,
 ) -> DenseShard:
-    """Return the empty shard of a dense service. Args: ranges: the service's own, from `partition.layout`."""
+    """Return the empty shard of a dense service. Args: ranges: the ranges of the service, from `partition.layout`."""
     return DenseShard(parameters, ranges, optimization, per_parameter=True, pool=pool)
 
 

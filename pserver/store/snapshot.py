@@ -30,7 +30,8 @@ class Part:
     """The state of one shard.
 
     `counters` are JSON-compatible. `arrays` are the values, the optimiser's arrays (`state.<name>`) and the row clocks
-    (`clock.<purpose>`); those from `take` are the shard's own, to be written before its next step.
+    (`clock.<purpose>`); a state from `take` has the shard's own arrays, and must be written before the shard's next
+    step.
     """
 
     counters: Counters
@@ -41,9 +42,9 @@ class Part:
 class CheckpointState:
     """The state of a job between two batches: a part for each service, and each trainer's own part.
 
-    `trainers` is by trainer id, None for an unknown part; the parts are JSON-compatible. `origins` is set if the
-    samples are divided again among the trainers, so that the pass restarts: by trainer id, the trainer whose part of
-    the checkpoint it resumes with.
+    `trainers` has the trainers' parts by trainer id, None for an unknown part; the parts are JSON-compatible. `origins`
+    is set if the samples are divided again among the trainers, so that the pass restarts: it names, for each trainer
+    id, the trainer whose part of the checkpoint is used.
     """
 
     services: list[Part]
@@ -54,7 +55,7 @@ class CheckpointState:
 def take(shard: Shard) -> Part:
     """Return the state of a shard, without copies and without changing it.
 
-    Raises: BugError: averages are in place of the values.
+    Raises: BugError: `values` contains averages at the moment.
     """
     if shard.shows_averages:
         raise BugError("the state of a shard is asked for while averages stand in the place of its values")
@@ -69,7 +70,8 @@ def take(shard: Shard) -> Part:
         "rate": shard.data.rate.hex(),
         "schedule": list(shard.schedule.reported),
         "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
-        "segments": [  # the parameter groups; the key stays, because checkpoints of earlier releases contain it
+        # the parameter groups; their key in the JSON is an old word, because checkpoints of earlier releases contain it
+        "segments": [
             {
                 "decayed": group.decayed,
                 "settled": group.settled,
@@ -108,7 +110,7 @@ def put_back(shard: Shard, part: Part) -> None:
 
 
 def find_flaw(counters: Any) -> str:
-    """Return why counters that were read are not those of a shard, or "" if `put_back` can check them further."""
+    """Return why counters that were read are not a shard's counters, or "" if `put_back` can check them further."""
     if not isinstance(counters, dict):
         return "no counters"
     counts = ("size", "samples", "steps", "passes", "batch")

@@ -34,7 +34,7 @@ MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
 MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire protocol, and the rest is smaller
 NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
 
-Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # JSON of a service, and its arrays
+Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # the JSON of a service, and its arrays
 
 _HEAD, _LENGTH = struct.Struct("<8sII"), struct.Struct("<I")
 _PREFIX = "server-"
@@ -77,8 +77,9 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
 def read_snapshot(path: Path, crc: int) -> list[Content]:
     """Return the content of a file.
 
-    Args: crc: its expected CRC-32.
-    Raises: DamagedError: it is damaged.  LostFileError: it does not exist.  VolumeError: it cannot be read now.
+    Args: crc: the expected CRC-32 of the file.
+    Raises: DamagedError: the file is damaged. LostFileError: the file does not exist. VolumeError: the file cannot be
+        read now.
     """
     try:
         with open_regular(path) as file:
@@ -105,7 +106,7 @@ def describe_damage(path: Path, error: DamagedError) -> DamagedError:
 
 
 def remove_others(directory: Path, index: int, kept: Path | None) -> None:
-    """Remove a server's files except one: files that it was writing when it ended, and replaced ones.
+    """Remove a server's files except one: half-written files of a server that has ended, and replaced files.
 
     Files that cannot be removed stay.
     """
@@ -177,7 +178,7 @@ def _check_count(value: object, most: int) -> int:
 class SnapshotReader:
     """A reader of a file that allocates no more than the file's size.
 
-    `left`: unread bytes.  `crc`: of the read bytes.
+    `left`: unread bytes.  `crc`: the CRC-32 of the bytes read so far.
     """
 
     def __init__(self, file: BinaryIO, left: int) -> None:
@@ -186,7 +187,7 @@ class SnapshotReader:
     def take(self, size: int) -> bytes:
         """Return the next bytes.
 
-        Raises: DamagedError: the file has fewer.
+        Raises: DamagedError: the file has fewer bytes.
         """
         data = bytearray(min(size, self.left))
         self.fill(memoryview(data))
@@ -195,7 +196,7 @@ class SnapshotReader:
         return bytes(data)
 
     def fill(self, target: memoryview) -> None:
-        """Fill some memory with the next bytes."""
+        """Fill memory with the next bytes of the file."""
         self.left -= len(target)
         at = 0
         while at < len(target):

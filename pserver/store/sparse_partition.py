@@ -1,7 +1,8 @@
 """The partition of the rows of a table among sparse services, as the legacy placed them. Pure.
 
-Row r of a parameter belongs to service |(r + hash(name)) rem S|. A service's rows are therefore S apart, and row r is
-its (r // S)-th row, for any first row: no list of rows is needed. A service stores its rows one after the other.
+Row r of a parameter belongs to service |(r + hash(name)) rem S|. The numbers of a service's rows are therefore S apart,
+and row r is row r // S of its service, whatever the service's first row is: no list of rows is needed. A service stores
+its rows one after the other.
 
 Source: spec/distributed.md 3.2.
 """
@@ -28,7 +29,7 @@ _HALF = 1 << 63
 class Dealt:
     """Rows by service: service k has [starts[k], starts[k + 1]) of `local`, which are its own row numbers.
 
-    `order` is the position of each in the divided array.
+    `order` is the position of each of these rows in the divided array.
     """
 
     order: RowIds
@@ -49,7 +50,8 @@ class SparseTable:
     def of(cls, spec: ParameterSpec, services: int) -> SparseTable:
         """Return the table of a parameter.
 
-        Raises: ConfigError: if it has more rows than can be numbered.  BugError: if rows do not fill it.
+        Raises: ConfigError: the table has more rows than can be numbered.  BugError: rows of this width do not fill the
+            parameter.
         """
         if spec.row_width < 1 or spec.size % spec.row_width or services < 1:
             raise BugError(
@@ -67,22 +69,22 @@ class SparseTable:
     def places(self) -> npt.NDArray[np.int64]:
         """The service of the rows with each remainder by the number of services."""
         start = hash_name(self.name)
-        # near a hash of 2^63 or 2^64 the sum changes its sign, and with it the direction; no name is
-        # known for which it does, so the legacy is not followed there
+        # near a hash of 2^63 or 2^64 the sum changes its sign, and the order of the services with it; no name is known
+        # that has such a hash, so this code does not follow the legacy there
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)
 
     def first(self, service: int) -> int:
-        """Return the first row of a service; a short table may not contain it."""
+        """Return the number of a service's first row; a short table may not contain this row."""
         return int(np.flatnonzero(self.places == service)[0])
 
     def count(self, service: int) -> int:
-        """Return how many rows lie on a service."""
+        """Return the number of rows of a service."""
         return max(0, -(-(self.rows - self.first(service)) // self.services))
 
     def part(self, service: int) -> slice:
-        """Return the rows of a service, in its order."""
+        """Return the row numbers of a service, in the service's order."""
         return slice(self.first(service), self.rows, self.services)
 
     def deal(self, ids: RowIds) -> Dealt:
@@ -92,7 +94,7 @@ class SparseTable:
 
 
 def local_specs(specs: Sequence[ParameterSpec], services: int, service: int) -> list[ParameterSpec]:
-    """Return the parameters as a service has them: the same number of parameters, with only its rows."""
+    """Return the parameters as a service has them: all parameters, each with only the rows of this service."""
     tables = [SparseTable.of(spec, services) for spec in specs]
     return [
         dataclasses.replace(spec, size=table.count(service) * table.width)

@@ -28,9 +28,9 @@ from pserver.store.updates.lazy_rows import Doubles, LazyRows, find_lazy_rows
 from runtime.errors import BugError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
-BLOCK = 1 << 16  # elements of rows that are processed at a time; their copies stay in the cache
+BLOCK = 1 << 16  # number of elements of rows that are processed at a time; copies of these rows stay in the cache
 
-SparseGradient = tuple[RowIds, Array]  # of one table: row numbers, ascending, and the gradients, (n, width)
+SparseGradient = tuple[RowIds, Array]  # of one table: row numbers, ascending; gradients, (n, width)
 
 
 class SparseShard(Shard):
@@ -38,7 +38,7 @@ class SparseShard(Shard):
 
     Args: tables: the parameters with the rows of this service (`pserver.store.sparse_partition.local_specs`).
         is_asynchronous: whether rows without a received gradient skip the step.
-    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
+    Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
     Thread safety: none; one thread calls.
     """
 
@@ -60,7 +60,7 @@ class SparseShard(Shard):
         is_averaged, settings = self.data.averaging is not None, group.settings
 
         def make_sums() -> Doubles:
-            # stored with the clocks, so that a checkpoint contains them
+            # sums that are stored with the clocks, so that a checkpoint contains them
             clock = self.data.row_clocks[f"pulled {settings.name}"] = np.zeros(2 + 2 * group.rows, np.int64)
             return clock.view(np.float64).reshape(-1, 2)
 
@@ -80,8 +80,8 @@ class SparseShard(Shard):
     def step_sparse(self, gradients: Sequence[Sequence[SparseGradient]], samples: int) -> None:
         """Take one optimiser step with the sum of the gradients.
 
-        Args: gradients: of each trainer, in the order of addition; for each trainer one for every table.
-            samples: of the global batch.
+        Args: gradients: for each trainer, in the order of addition, one gradient for every table. samples: samples of
+            the global batch.
         Raises: BugError: a trainer does not have one gradient for each table.
         """
         if any(len(one) != len(self._tables) for one in gradients):
@@ -137,12 +137,12 @@ class SparseShard(Shard):
     def _last(self, group: ParameterGroup, rows: RowIds) -> Steps:
         """Return the number of each row's last step, as a column."""
         clock = self.data.row_clocks["step"].take(rows + np.uint32(group.first_row))[:, None]
-        if self._is_asynchronous:  # other trainers' gradients do not touch these rows
+        if self._is_asynchronous:  # gradients of other trainers do not touch the rows of this gradient
             return np.where(clock > 0, self.data.steps - 1, 0)
         return np.maximum(clock, group.settled)
 
     def _step_all_rows(self, table: _Table, rows: RowIds, g: Array) -> None:
-        """Step the whole table, with a gradient that is zero except for some rows."""
+        """Take a step of the whole table, with a gradient that is zero except for some rows."""
         group = table.group
         if table.gradient is None:
             table.gradient = np.zeros(table.values.shape, np.float32)
@@ -190,7 +190,7 @@ class SparseShard(Shard):
         self._decay.decay_group(table.group)
 
     def _bring_up(self, table: _Table, rows: RowIds) -> None:
-        """Bring some rows up to date without a step; only rows that change in every step need it."""
+        """Bring some rows up to date without a step, which only rows that change in every step need."""
         lazy = table.lazy
         if lazy is None or not lazy.moves:
             return
@@ -224,13 +224,13 @@ class SparseShard(Shard):
             lazy.restart()
 
     def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
-        """Return the tables whose rows change in every step: denormals in lazy rows cost nothing."""
+        """Return the tables whose rows change in every step; denormals in other tables cost nothing."""
         return [(table.group.start, table.group.stop) for table in self._tables if table.lazy is None]
 
 
 @dataclass
 class _Table:
-    """One table and how its rows take steps.
+    """One table, and the way in which its rows take steps.
 
     `lazy` computes skipped steps; None: every row takes every step, for which `gradient` is the gradient of the whole
     table, zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one operation.
@@ -255,7 +255,7 @@ class _Table:
         return take_rows(self.values, rows), {name: take_rows(matrix, rows) for name, matrix in self.arrays.items()}
 
     def put(self, rows: RowIds, arrays: Mapping[str, Array], w: Array | None = None) -> None:
-        """Write rows of the optimiser's arrays back, and rows of the values if they are given."""
+        """Write rows of the optimiser's arrays back, and also rows of the values if values are given."""
         if w is not None:
             put_rows(self.values, rows, w)
         for name, matrix in self.arrays.items():

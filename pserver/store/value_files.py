@@ -31,7 +31,7 @@ def path_of(directory: str, service: int) -> Path:
 def save(path: Path, values: Array) -> None:
     """Write and sync a file atomically.
 
-    Raises: VolumeError: its directory does not exist, is full or not writable.
+    Raises: VolumeError: the directory does not exist, is full or not writable.
     """
     staging = path.with_name(f".{path.name}.writing")
     try:
@@ -43,7 +43,7 @@ def save(path: Path, values: Array) -> None:
         staging.replace(path)
         sync_directory(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # the volume may have become read-only
+        with contextlib.suppress(OSError):  # the volume may have become read-only since the directory was checked
             staging.unlink(missing_ok=True)
         raise VolumeError(f"a pserver cannot write {path}: {error.strerror}; it needs the trainers' volume") from error
 
@@ -51,7 +51,8 @@ def save(path: Path, values: Array) -> None:
 def load(path: Path, values: Array) -> None:
     """Fill the values from a file.
 
-    Raises: MissingInputError: it cannot be read.  DataError: it is another file, or has another number of values.
+    Raises: MissingInputError: the file cannot be read. DataError: it is not a file of values, or has another number of
+        values.
     """
     try:
         with open_regular(path) as file:

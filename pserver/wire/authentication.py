@@ -10,10 +10,10 @@ Each record has its fields at fixed offsets, little-endian, and zeros in the res
 offset  0  4s   magic b"PDLP"      offset  4  u16  version     offset  6  u8  record    offset  7  u8  1: a server's
 offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  kind
 
-The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key
-is empty, so that the format is the same. The client proves first; a server reveals nothing to a peer that cannot. A
-refusal may replace an answer: it has its reason at offset 8, and ends the handshake. The key that signs the
-messages of the connection is derived from the same data.
+The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key of
+the HMAC is empty; the format of the records does not change. The client proves first; a server reveals nothing to a
+peer without a valid proof. Instead of an answer a side may send a refusal, which has its reason at offset 8 and ends
+the handshake. The key that signs the messages of the connection is derived from secret, nonces and name, too.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _WORDS = {
 class Handshake:
     """One side of a handshake: it consumes received bytes, and returns bytes to send.
 
-    `wanted`: number of bytes that the next record lacks, 0 after the handshake. Then `fault` is the reason of a
-    failure, or `key` signs the messages. At most one record of the other side is stored.
+    `wanted`: number of bytes that the next record lacks, 0 after the handshake. After the handshake `fault` is the
+    reason of a failure, or `key` signs the messages. At most one record of the other side is stored.
     """
 
     def __init__(self, secret: str, nonce: bytes) -> None:
@@ -143,7 +143,7 @@ class ServerHandshake(Handshake):
 class ClientHandshake(Handshake):
     """The client's side.
 
-    Args: secret: of the job, or empty.  name: of the connection: a token of 16 bytes, and its kind.
+    Args: secret: the secret of the job, or empty. name: name of the connection: a token of 16 bytes, and its kind.
         nonce: 32 bytes that were never used before.
     """
 

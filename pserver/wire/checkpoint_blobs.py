@@ -1,7 +1,7 @@
 """Binary data ("blobs") that trainers store on a server for the next checkpoint, as arrays of bytes.
 
 Trainer t stores its blob on dense service t rem S. The blob becomes an additional array of that service's state,
-`own.<t>`, and is restored with the state in the attempt that resumes from it.
+`own.<t>`, and is restored with the state in the attempt that resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pserver.wire import protocol
 from runtime.errors import BugError
 
 PREFIX = "own."
-MAX_BYTES_PER_ELEMENT = 64  # bytes for each element of the model; an optimizer's state has fewer
+MAX_BYTES_PER_ELEMENT = 64  # maximum bytes of a blob for each element of the model; an optimiser's state has fewer
 
 
 class CheckpointBlobs:
-    """The blob of each trainer; `whole` contains a blob when its last piece has arrived.
+    """The blob of each trainer; `whole` contains a blob after its last piece has arrived.
 
-    Args: elements: of the model; it limits the size of a blob.
+    Args: elements: number of elements of the model, which limits the size of a blob.
     """
 
     def __init__(self, elements: int) -> None:
@@ -28,7 +28,7 @@ class CheckpointBlobs:
         self._arriving: dict[int, tuple[bytearray, set[int]]] = {}
 
     def add(self, trainer: int, piece: int, length: object, payload: memoryview) -> None:
-        """Store a piece; the first one contains the length of the whole blob.
+        """Store a piece of a blob; the first piece contains the length of the whole blob.
 
         Raises: BugError: the blob has no such piece, or is larger than the limit.
         """

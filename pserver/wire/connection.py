@@ -4,8 +4,8 @@ After its handshake, a connection carries messages: the header, the note and the
 are checked against the connection's limits before memory is allocated, and payloads are received in place.
 
 It does not use zmq, which passes every message between two threads in both processes and receives it into new memory.
-The former is most of the time of a small round, and the latter a third of the time of a large one
-(bench/RESULTS-training.md).
+Passing messages between threads would take most of the time of a small round, and new memory a third of the time of a
+large round (bench/RESULTS-training.md).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pserver.wire.protocol import Buffer, ProtocolError
 
 SCRATCH_BYTES = 1 << 14  # receive buffer for headers and short notes
 _MOST_PARTS = 64  # maximum buffers in one system call
-_SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to multiples of it
-_READS = 4  # reads from one connection before others are served
+_SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to multiples of this number of bytes
+_READS = 4  # maximum reads from one connection before other connections are served
 
 Frames = list[Buffer]  # header, note, payload
 
 
 class Traffic:
-    """Bytes that some connections have sent and received together."""
+    """The number of bytes that several connections together have sent and received."""
 
     received = sent = 0
 
@@ -52,17 +52,17 @@ class Pool:
     def take(self, size: int) -> memoryview:
         """Return memory of this size in bytes; it is reused after the last view of it is gone."""
         slots = self._slots.setdefault(-(-size // _SLOT_BYTES), deque())
-        for _ in range(min(len(slots), 4)):  # those in use for the longest time come first
+        for _ in range(min(len(slots), 4)):  # arrays that have been in use for the longest time come first
             slot = slots[0]
             slots.rotate(-1)
-            if sys.getrefcount(slot) == 3:  # the references are `slot`, the row's and getrefcount's
+            if sys.getrefcount(slot) == 3:  # an unused array has three references: `slot`, the row's and getrefcount's
                 return memoryview(slot)[:size]
         slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
         return memoryview(slots[-1])[:size]
 
 
 class HeaderForm(NamedTuple):
-    """The form of a connection's headers: their length in bytes, and `protocol.measure` or an equivalent function."""
+    """The form of a connection's headers: their length in bytes, and a function like `protocol.measure`."""
 
     length: int
     measure: Callable[[bytes], tuple[int, int] | None]
@@ -82,9 +82,8 @@ class ConnectionLimits(NamedTuple):
 class Connection:
     """One open connection.
 
-    Args: stream: non-blocking.  place: returns the memory for a payload, from the previous frames and its length: one
-        or several buffers.
-        limits: may be changed. After a message above them nothing more is read.
+    Args: stream: a non-blocking socket. place: receives the previous frames and the length of a payload, and returns
+        its memory: one or several buffers. limits: may be changed; nothing more is read after a message above them.
         traffic: an additional counter of this connection's bytes.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
@@ -100,7 +99,8 @@ class Connection:
         self.stream = stream
         self.traffic = traffic or Traffic()
         self.limits = limits
-        # why reading has ended; only the text, because an exception would keep the connection alive through its frames
+        # the reason why reading has ended; only the text, because an exception would keep the connection alive through
+        # its stack frames
         self.fault = ""
         self._place = place
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -138,7 +138,7 @@ class Connection:
                 return
 
     def _send_some(self, parts: list[memoryview]) -> list[memoryview]:
-        """Return the unsent parts."""
+        """Return the unsent parts of messages."""
         try:
             sent = self.stream.sendmsg(parts)
         except BlockingIOError:
@@ -168,7 +168,7 @@ class Connection:
         return messages
 
     def _read(self, messages: list[Frames]) -> bool:
-        """Read once; return whether there may be more to read."""
+        """Read once; return whether more bytes may be available."""
         if self.fault:
             return False
         parts = [*(self._missing[number] for number in range(min(len(self._missing), _MOST_PARTS)))]
@@ -259,7 +259,7 @@ class Connection:
         return True
 
     def _fill(self, parts: Sequence[memoryview]) -> None:
-        """Copy the buffered bytes into memory, and receive the rest there."""
+        """Copy the buffered bytes into memory, and receive the rest into this memory."""
         for part in parts:
             have = min(self._end - self._begin, len(part))
             if have:

@@ -13,7 +13,7 @@ from runtime.bounded_json import MAX_INTEGER, BoundedJsonError, dump_bounded, is
 from runtime.bounded_json import show_value as show
 from runtime.errors import BugError
 
-__all__ = ["MAX_INTEGER", "is_integer", "show"]  # used by every module that reads notes
+__all__ = ["MAX_INTEGER", "is_integer", "show"]  # modules that read notes import these names from here
 
 MAX_DEPTH = 32  # nested objects and lists; a trainer's part of a checkpoint has 8 levels
 # values in lists and objects; 10,000 parameters have 110,000. An empty list takes 64 bytes of memory.
@@ -29,7 +29,7 @@ def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
     """Return the bytes of a note.
 
     Args: depth: maximum levels.
-    Raises: NoteError: the other side would refuse it.
+    Raises: NoteError: the other side would refuse the note.
     """
     if not note:
         return b""
@@ -70,7 +70,7 @@ def get_integer(note: Mapping[str, Any], key: str, least: int = 0, most: int = M
 def get_text(note: Mapping[str, Any], key: str, most: int = MAX_TEXT) -> str:
     """Return a text of a note.
 
-    Raises: BugError: it is not a text, or longer than the limit.
+    Raises: BugError: the value is not a text, or is longer than the limit.
     """
     value = note.get(key)
     if not isinstance(value, str) or len(value) > most:

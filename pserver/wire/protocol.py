@@ -35,12 +35,13 @@ from pserver.wire import notes
 from pserver.wire.authentication import MAGIC, VERSION
 
 DTYPE = "float32"
-PIECE_BYTES = 2 << 20  # bytes; the cost of a message is small for this length, and all stages can work in parallel
+# bytes of a piece; the overhead of a message is small at this length, and sending, adding and receiving overlap
+PIECE_BYTES = 2 << 20
 MAX_NOTE_BYTES = 16 << 20  # for the ops with the model's description or the states of trainers: LARGE_NOTES
 SMALL_NOTE_BYTES = 64 << 10  # for the other ops: the longest is an ERROR of MAX_REASON characters, 12 bytes each
 MAX_REASON = 4000  # maximum characters of a program's reason to give up or refuse
 MAX_PAYLOAD_BYTES = 4 << 20
-RECONNECT_GRACE = 2.5  # seconds after a peer's connection has ended until the peer is lost; both sides use it
+RECONNECT_GRACE = 2.5  # seconds after a peer's connection has ended until the peer is lost, on both sides
 
 _HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
@@ -48,7 +49,7 @@ _TAG_BYTES = 8
 _NO_TAG = bytes(_TAG_BYTES)
 
 Buffer = bytes | bytearray | memoryview
-NOTHING: Mapping[str, Any] = MappingProxyType({})  # the note of a message without note
+NOTHING: Mapping[str, Any] = MappingProxyType({})  # the empty note of a message
 
 
 class Op(enum.IntEnum):
@@ -123,8 +124,8 @@ class VersionError(ProtocolError):
 class Message(NamedTuple):
     """One parsed message.
 
-    `payload`: the bytes of its array: at most one buffer if the message was received; any number of buffers to send,
-    which are sent one after the other without a copy.
+    `payload`: the bytes of the message's array. A received message has at most one buffer. A message to send may have
+    any number of buffers, which are sent one after the other without a copy.
     """
 
     op: Op
@@ -167,7 +168,7 @@ def session_of(job: str, attempt: str) -> bytes:
 def encode(message: Message, key: bytes = b"") -> list[Buffer]:
     """Return the frames of a message; payload arrays are passed on as they are.
 
-    Raises: ProtocolError: it exceeds the limits of the other side.
+    Raises: ProtocolError: the message exceeds the limits of the other side.
     """
     try:
         note = notes.dump(message.note, _depth_of(message.op, message.flags)) if message.note else b""
@@ -233,7 +234,7 @@ def peek(header: Buffer) -> tuple[int, int, int, int]:
 def decode(frames: Sequence[Buffer]) -> Message:
     """Return the message of some frames, which may contain anything.
 
-    Raises: VersionError: it has another version.  ProtocolError: the text describes the problem.
+    Raises: VersionError: the message has another version. ProtocolError: the text describes the problem.
     """
     if not frames:
         raise ProtocolError("an empty message")
@@ -287,7 +288,7 @@ def _check_limits(op: int, note: int, payload: int) -> None:
 
 
 def _depth_of(op: int, flags: int) -> int:
-    """Return the maximum levels of a note: fewer in requests whose parts are forwarded inside another note."""
+    """Return the maximum levels of a note: fewer if parts of the request are forwarded inside another note."""
     return notes.MAX_DEPTH - (4 if op in _TAKEN_OVER and not flags & MessageFlag.ANSWER else 0)
 
 

@@ -2,10 +2,10 @@
 
 The trainer creates it without a name (memfd), sealed against shrinking: if another process could truncate the file, a
 read beyond its end would kill the reader. The hello, which follows the handshake, offers it. The server opens it
-through /proc, and declines a file with unexpected properties. Then all arrays are sent over the connection, as usual.
+through /proc, and declines a file with unexpected properties. After a refusal all arrays are sent over the connection.
 
-Layout: a token of 16 bytes, then from OUTBOX on `length` bytes to the server, and from the next page `length` bytes
-from it.
+Layout: a token of 16 bytes; from OUTBOX on, `length` bytes to the server; from the next page on, `length` bytes from
+the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINK = "/memfd:paddle (deleted)"
 
 
 class SharedMemory:
-    """`outbox` contains what the trainer sends, `inbox` what it receives; each has `length` bytes.
+    """`outbox` contains arrays that the trainer sends, `inbox` arrays that it receives; each has `length` bytes.
 
     Thread safety: none; the message about a payload determines which side may use it.
     """
@@ -39,9 +39,9 @@ class SharedMemory:
 
     @classmethod
     def make(cls, length: int) -> SharedMemory:
-        """Create such memory; `offer` is the information that the server needs to open it.
+        """Create shared memory; `offer` is the information that the server needs to open it.
 
-        Raises: OSError: the system has no memory for it.
+        Raises: OSError: the system has too little memory.
         """
         file = os.memfd_create("paddle", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:

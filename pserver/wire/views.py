@@ -18,9 +18,9 @@ from pserver.wire import notes
 from pserver.wire.notes import show
 from runtime.errors import BugError, PaddleError
 
-MAX_EPOCH = (1 << 63) - 1  # the master's: a combination of its leader's token and a counter
-MAX_NUMBER = (1 << 31) - 1  # of a trainer: an i32 of the header
-MAX_MEMBERS = 4096  # their numbers fit into a note of SMALL_NOTE_BYTES
+MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines its leader's token and a counter
+MAX_NUMBER = (1 << 31) - 1  # maximum number of a trainer: an i32 of the header
+MAX_MEMBERS = 4096  # maximum number of members: their numbers fit into a note of SMALL_NOTE_BYTES
 MAX_PASS = 1 << 30
 EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
 
@@ -29,7 +29,8 @@ class EpochChangedError(PaddleError):
     """A request belongs to another membership epoch than the service's; the trainer enters the newest view and repeats
     it.
 
-    Attributes: epoch: of the service; 0: it has entered none, or its sender did not report it.
+    Attributes: epoch: epoch of the service; 0: the service has entered no view, or its message does not contain the
+    epoch.
     """
 
     exit_code = 75
@@ -40,14 +41,17 @@ class EpochChangedError(PaddleError):
 
 
 class MembershipView(NamedTuple):
-    """The trainers that take part in rounds. `epoch`: from 1; a later one is larger.  `members`: numbers, ascending."""
+    """The trainers that take part in rounds.
+
+    `epoch`: from 1; a later view has a larger epoch.  `members`: numbers, ascending.
+    """
 
     epoch: int
     members: tuple[int, ...]
 
 
 class RoundKey(NamedTuple):
-    """The key of a round; a later round has a larger one. `number` counts the rounds of the epoch from 1."""
+    """The key of a round; a later round has a larger key. `number` counts the rounds of the epoch from 1."""
 
     epoch: int
     number: int
@@ -62,8 +66,8 @@ NO_ROUND = RoundKey(0, 0)
 class EnterAnswer(NamedTuple):
     """A service's answer to ENTER.
 
-    done: the last completed round, or NO_ROUND.  prepared: the round of which it has all gradients, and for whose
-    COMMIT it waits.  own: the last completed round with a gradient of the trainer that asks.
+    done: the last completed round, or NO_ROUND.  prepared: the round with complete gradients that waits for COMMIT.
+    own: the last completed round with a gradient of the trainer that has sent ENTER.
     """
 
     done: RoundKey
@@ -99,7 +103,7 @@ def read_view(note: Mapping[str, Any]) -> MembershipView:
 def write_push(key: RoundKey, number: int) -> dict[str, Any]:
     """Return the note of a piece of a PUSH in a round.
 
-    Args: number: of the pass.
+    Args: number: number of the pass.
     """
     return {"epoch": key.epoch, "round": key.number, "pass": number}
 
@@ -123,7 +127,7 @@ def read_key(note: Mapping[str, Any]) -> RoundKey:
 def read_pass(note: Mapping[str, Any]) -> int:
     """Return the pass in a note of PUSH.
 
-    Raises: BugError: it is invalid.
+    Raises: BugError: the pass is invalid.
     """
     return notes.get_integer(note, "pass", 0, MAX_PASS)
 
@@ -153,8 +157,8 @@ def read_epoch(note: Mapping[str, Any]) -> int | None:
 def read_pair(value: object, name: str) -> RoundKey:
     """Return the round in a list of epoch and number.
 
-    Args: name: of the list, for the message.
-    Raises: BugError: it is invalid.
+    Args: name: name of the list, for the message.
+    Raises: BugError: the list is not an epoch and a round.
     """
     if not isinstance(value, list) or len(value) != 2 or not all(notes.is_integer(one, 0, MAX_EPOCH) for one in value):
         raise BugError(f"its {name} is {show(value)}, not an epoch and a round")

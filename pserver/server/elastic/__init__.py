@@ -1,4 +1,4 @@
-"""A service of an elastic job, whose trainers join and leave: the differences from a static one (docs/pserver.md).
+"""A service of an elastic job, whose trainers join and leave: the differences from a static service (docs/pserver.md).
 
 sessions        the present trainers: a lost one is removed, and a restarted one replaces its earlier session
 roster          the service's knowledge of each trainer, present or not

@@ -18,8 +18,8 @@ from runtime import glog
 class AsyncPushes:
     """Receive the gradients of one service.
 
-    Args: steps: applies them.  clock: measures steps, in seconds, only for the metrics.
-        log_period: gradients between two log lines; 0: none.
+    Args: steps: applies the gradients. clock: measures steps, in seconds, only for the metrics. log_period: gradients
+        between two log lines; 0: none.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AsyncPushes:
             self._steps.free(number)
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient, and take the step after the last one; a repeated push takes none."""
+        """Receive a piece of a trainer's gradient; take the step after the last piece, but none for a repeated push."""
         number, steps, progress = trainer.number, self._steps, trainer.progress
         push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
         pass_number = views.read_pass(message.note)
@@ -67,11 +67,11 @@ class AsyncPushes:
         self._steps.drop(number)
 
     def describe_wait(self) -> str:
-        """Return "": no trainer waits for another one."""
+        """Return "": no trainer waits for another trainer."""
         return ""
 
     def _apply(self, trainer: TrainerSession, push: int, pass_number: int, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if it is complete, and answer it."""
+        """Take the step of a trainer's gradient if the gradient is complete, and answer the push."""
         state, steps = self._state, self._steps
         began = self._clock()
         if steps.counts_passes:

@@ -1,4 +1,7 @@
-"""The content of a snapshot of a service of an elastic job, and how to restore a service from it. No files."""
+"""The content of a snapshot of a service of an elastic job, and the functions that restore a service from a snapshot.
+
+No files.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ MODEL_KEYS = ("dtype", "parameters", "service", "services", "settings", "shape")
 
 @dataclass(frozen=True)
 class ServiceCapture:
-    """The state of a service between two messages. `note` is JSON-compatible; `arrays` are by name."""
+    """The state of a service between two messages. `note` is JSON-compatible; `arrays` maps names to arrays."""
 
     note: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
@@ -34,8 +37,8 @@ class ServiceCapture:
 class ElasticRecord:
     """The state of a service besides its shard.
 
-    model: MODEL_KEYS of the hello of the trainer that sent the initial values.  setup: the note of its INITIALISE.
-    roster: of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
+    model: fields MODEL_KEYS of the hello of the trainer that sent the initial values. setup: the note of its
+    INITIALISE. roster: the roster of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
     """
 
     model: Mapping[str, Any]
@@ -58,7 +61,7 @@ class ElasticRecord:
     def read(cls, record: Mapping[str, Any]) -> ElasticRecord:
         """Return the record that `write` has written.
 
-        Raises: DamagedError: the JSON is not such a record.
+        Raises: DamagedError: the JSON is not a record of a service.
         """
         try:
             model, setup = (notes.get_object(record, name) for name in ("model", "setup"))
@@ -74,7 +77,7 @@ class ElasticRecord:
 def write_capture(shard: Shard, record: ElasticRecord, *, copies: bool) -> ServiceCapture:
     """Return the state of a service.
 
-    Args: copies: whether the arrays are copied; without it they are the shard's own, valid until its next step.
+    Args: copies: whether the arrays are copied; otherwise they are the shard's own arrays, valid until its next step.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}

@@ -1,4 +1,4 @@
-"""A service's knowledge of the trainers of an elastic job by their numbers, present or not. Pure."""
+"""What a service knows of each trainer of an elastic job, by number, whether the trainer is present or not. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Roster:
     """All trainers that have joined a service."""
 
     def __init__(self) -> None:
-        self._known: dict[int, KnownTrainer] = {}  # by number, in the order of the last join
+        self._known: dict[int, KnownTrainer] = {}  # the trainers by number, in the order of their last join
 
     def refuse(self, number: int, uid: str, incarnation: int) -> str:
         """Return why a process cannot have a number, or "" if it can.
@@ -44,7 +44,7 @@ class Roster:
         return f"it is incarnation {incarnation} of {show(uid)}, of which incarnation {known.incarnation} has joined"
 
     def note(self, number: int, uid: str, incarnation: int, present: Container[int] = ()) -> None:
-        """Record that a process joins. The push numbers of a new process restart.
+        """Record that a process joins. The push numbers of a new process restart from 1.
 
         Args: present: the numbers of the present trainers.
         """
@@ -74,7 +74,7 @@ class Roster:
     def read(cls, rows: Sequence[Any]) -> Roster:
         """Return the roster that `write` has written.
 
-        Raises: BugError: the JSON is not such a roster.
+        Raises: BugError: the JSON is not a roster.
         """
         made = cls()
         for row in rows[-MAX_KNOWN:]:

@@ -35,13 +35,13 @@ class RoundRequests:
         self.rounds = rounds
         self._sessions, self._state = sessions, state
         self._log_period, self._clock = log_period, clock
-        self._began = 0.0  # when the first piece of the round arrived
+        self._began = 0.0  # time at which the first piece of the round arrived
         self._waiting: set[int] = set()  # the trainers with unanswered pushes
-        self._pushed: dict[int, float] = {}  # by trainer of the round: when its last piece arrived
+        self._pushed: dict[int, float] = {}  # for each trainer of the round: time at which its last piece arrived
 
     @property
     def epoch(self) -> int:
-        """The last entered epoch; 0: none."""
+        """The epoch that was entered last; 0: none."""
         return self.rounds.epoch
 
     def follow(self, number: int, *, is_there: bool) -> None:
@@ -59,7 +59,7 @@ class RoundRequests:
     # ----- Requests -----
 
     def enter(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Let a trainer enter a view; the trainers of an earlier view receive an error."""
+        """Let a trainer enter a view; trainers that still push in an earlier view receive an error."""
         view = views.read_view(message.note)
         told = self.fence(view)
         trainer.take(message, f"entered epoch {view.epoch}")
@@ -86,7 +86,7 @@ class RoundRequests:
         return [*told, *self._tell_prepared()] if is_prepared else told
 
     def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take the step of the prepared round, if it is not taken yet, and answer with the values."""
+        """Take the step of the prepared round, if it has not been taken yet, and answer with the values."""
         key, view = views.read_key(message.note), notes.get_integer(message.note, "view", 1, views.MAX_EPOCH)
         began = self._clock()
         if self.rounds.commit(key, view):
@@ -95,16 +95,16 @@ class RoundRequests:
         trainer.take(message, f"committed {key}")
         rounds = self.rounds.rounds
         keeps_values = bool(message.flags & MessageFlag.KEEP) or not rounds.answers_with_values
-        # not copied: the next step comes after every member has these values and has pushed
+        # the values are not copied: the next step comes after every member has received them and has pushed
         return [
             trainer.reply(Op.COMMIT, None if keeps_values else protocol.cut(rounds.values, piece), piece=piece)
             for piece in range(rounds.pieces)
         ]
 
     def fence(self, view: MembershipView) -> list[Outgoing]:
-        """Enter a view that some trainer has entered; return the errors for trainers whose pushes are dropped.
+        """Enter the view of a trainer; return the errors for trainers whose pushes are dropped.
 
-        Raises: EpochChangedError: a later view was entered.  BugError: the view has other members.
+        Raises: EpochChangedError: a later view was entered.  BugError: this service knows other members of the view.
         """
         if not self.rounds.enter(view):
             return []

@@ -32,8 +32,8 @@ class ElasticService(Service):
     """The parameter server of one port, with any number of trainers.
 
     Attributes: on_values: called with the service when its initial values are complete, before they are acknowledged.
-        Its result, if not None, is awaited. The values do not change until then, so that `capture` needs no copies. An
-        error in it ends the service.
+    If `on_values` returns a snapshot, the service waits until it is written. The values do not change during this wait,
+    so that `capture` needs no copies. An error of the snapshot ends the service.
     """
 
     is_elastic = True
@@ -42,7 +42,7 @@ class ElasticService(Service):
 
     def _make_sessions(self, identity: Identity) -> ElasticSessions:
         self._record: ElasticRecord | None = None
-        self._pushes: AsyncPushes | RoundRequests | None = None  # set when there are values
+        self._pushes: AsyncPushes | RoundRequests | None = None  # set when the service has values
         return ElasticSessions(identity, self.options.peer_timeout, self._follow)
 
     def _make_handlers(self) -> dict[Op, Handler]:
@@ -67,7 +67,7 @@ class ElasticService(Service):
     def capture(self, *, copies: bool = True) -> ServiceCapture | None:
         """Return the state of the service between two messages; None without values.
 
-        Args: copies: whether the arrays are copied; without it they are valid until the next step.
+        Args: copies: whether the arrays are copied; otherwise they are valid only until the next step.
         """
         if self.state.rounds is None or self._record is None:
             return None
@@ -78,7 +78,7 @@ class ElasticService(Service):
     def restore(self, capture: ServiceCapture) -> None:
         """Restore a capture; only for a service that no trainer has joined.
 
-        Raises: DamagedError: its parts are inconsistent.
+        Raises: DamagedError: the parts of the capture are inconsistent.
         """
         shard, record = read_capture(capture, self.options.threads)
         self.sessions.roster = record.roster
@@ -87,7 +87,7 @@ class ElasticService(Service):
     def _begin_first(
         self, shard: DenseShard | SparseShard, model: Mapping[str, Any], setup: Mapping[str, Any]
     ) -> Writing | None:
-        """Start with the initial values; return the snapshot to wait for before they are sent."""
+        """Start with the initial values; return the snapshot that must be written before the values are sent."""
         self._begin(shard, ElasticRecord(model, setup, self.sessions.roster))
         return self.on_values(self) if self.on_values else None
 
@@ -144,7 +144,7 @@ class ElasticService(Service):
             return []
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow the last one: the service may not have received requests in between."""
+        """Return whether a request may follow the last one; the service may have missed requests between the two."""
         return number >= last
 
     def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:

@@ -1,4 +1,7 @@
-"""The trainers of a service of an elastic job: any number joins and leaves at any time. No sockets, no clock."""
+"""The trainers of a service of an elastic job: any number of trainers may join and leave at any time.
+
+No sockets, no clock.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 class ElasticSessions(SessionTable):
     """The present trainers. A lost trainer is removed, and its loss does not end the job.
 
-    Args: follow: called with a trainer that has joined or left, and whether it has joined.
+    Args: follow: called with a trainer that has joined or left, and with True if it has joined.
 
     Attributes: roster: all trainers that have ever joined.
-        model: the description of the model from the initial values, in the form of a hello; None before them.
+        model: the description of the model, in the form of a hello; None before the initial values arrive.
     """
 
     def __init__(self, identity: Identity, peer_timeout: float, follow: Callable[[TrainerSession, bool], None]) -> None:
@@ -44,7 +47,7 @@ class ElasticSessions(SessionTable):
     # ----- Joining -----
 
     def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
-        """Admit a trainer, or answer a probe; a trainer's new session replaces its earlier one."""
+        """Admit a trainer, or answer a probe; a trainer's new session replaces its earlier session."""
         before = self.trainers.get(message.trainer)
         out = super().answer_hello(connection, address, message, now)
         is_replaced = before is not None and self.trainers.get(message.trainer) is not before

@@ -16,7 +16,7 @@ from pserver.wire import views
 from pserver.wire.protocol import Fetch, Message, Op
 from runtime.errors import BugError, LostPeerError, PaddleError
 
-# fields of the note of INITIALISE; an elastic job restores nothing by it
+# fields of the note of INITIALISE; in an elastic job INITIALISE restores no checkpoint
 SETUP_KEYS = {"optimization", "fields", "parameters", "by_rows"}
 
 
@@ -27,16 +27,16 @@ class Writing(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """Whether it is written, or has failed with `error`."""
+        """Whether the snapshot is written, or has failed with `error`."""
 
 
 class ElasticValues:
-    """The values of a service, from their arrival on.
+    """The values of a service: their arrival, and the answers that contain them.
 
     Args: begin: called when all initial values are here, with the shard, the hello of the trainer that sent them, and
-        the note of INITIALISE. It returns the snapshot that is being written, or None.
+        the note of INITIALISE. `begin` returns the snapshot that is being written, or None.
 
-    The initial values are acknowledged, and values are sent, only after that is written.
+    The initial values are acknowledged, and values are sent, only after the snapshot is written.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class ElasticValues:
         self._begin = begin
         self._loader: ShardLoader | None = None
         self._sender: TrainerSession | None = None  # the trainer whose values are arriving
-        self._setup: dict[str, Any] = {}  # the note of its first piece
+        self._setup: dict[str, Any] = {}  # the note of the first piece of the arriving values
         self._writing: Writing | None = None
-        self._held: list[tuple[TrainerSession, Message]] = []  # requests that are answered when values can be sent
+        self._held: list[tuple[TrainerSession, Message]] = []  # requests that wait until values can be sent
 
     @property
     def is_ready(self) -> bool:
@@ -82,7 +82,7 @@ class ElasticValues:
         return [*self.check(), *self._answer_later(trainer, message)]
 
     def fetch(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Answer with the data that the message's argument names, when there are values."""
+        """Answer with the data that the message's argument names, as soon as the service has values."""
         kind = message.argument
         if kind == Fetch.ROWS:
             return self._fetch_rows(trainer, message)
@@ -94,7 +94,7 @@ class ElasticValues:
         return self._answer_later(trainer, message)
 
     def check(self) -> list[Outgoing]:
-        """Answer the requests that wait for the first snapshot, when it is written.
+        """Answer the requests that wait for the first snapshot, as soon as the snapshot is written.
 
         A failed first snapshot ends the service.
         """

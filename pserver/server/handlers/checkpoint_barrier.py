@@ -1,8 +1,8 @@
 """Which trainers have sent their parts of a checkpoint. Pure.
 
-In synchronous rounds one answer announces a checkpoint to all trainers, and all send their parts after the same batch.
-In asynchronous training each trainer is informed once, with its next answer. Requests arrive at services in different
-orders, so a trainer may send its part before this service knows of the checkpoint.
+In synchronous rounds the answer to a round announces a checkpoint to all trainers, and all send their parts after the
+same batch. In asynchronous training each trainer is informed once, with its next answer. Requests arrive at each
+service in another order, so a trainer may send its part before this service knows of the checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 
 class CheckpointBarrier:
-    """The checkpoint in progress, if any. Trainer 0 writes it, so there is none without trainer 0.
+    """The checkpoint in progress, if any. Trainer 0 writes the checkpoint, so no checkpoint is made without trainer 0.
 
     Attributes: given: the trainers that have sent their parts.  due: the trainers that are not informed yet.
     """
@@ -29,21 +29,24 @@ class CheckpointBarrier:
         self.due = set(in_pass) - self.given
 
     def tell(self, trainer: int) -> bool:
-        """Return whether a trainer must be informed now; it is informed once."""
+        """Return whether a trainer must be informed now; each trainer is informed once."""
         if trainer not in self.due:
             return False
         self.due.discard(trainer)
         return True
 
     def give(self, trainer: int, in_pass: Collection[int]) -> None:
-        """Record that a trainer has sent its part. If it is trainer 0, this service must inform the others."""
+        """Record that a trainer has sent its part.
+
+        If trainer 0 has sent its part, this service must inform the other trainers.
+        """
         self.given.add(trainer)
         self.due.discard(trainer)
         if 0 in self.given:
             self.due |= set(in_pass) - self.given
 
     def finish(self, awaited: Collection[int]) -> bool:
-        """Return whether trainer 0 and all awaited trainers have sent their parts; then the next one may begin."""
+        """Return whether trainer 0 and all awaited trainers have sent their parts: the next checkpoint may begin."""
         if 0 not in self.given or not self.given.issuperset(awaited):
             return False
         is_asked_again = self._is_asked_again

@@ -43,7 +43,7 @@ class Checkpoints:
         return [trainer.acknowledge(message)]
 
     def finish(self) -> list[Outgoing]:
-        """Answer trainer 0 when all parts are here; a trainer that ended the pass has sent its part with that."""
+        """Answer trainer 0 when all parts are here; a trainer that has ended the pass sent its part in FINISH_PASS."""
         present = [other.number for other in self._sessions.list_present()]
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present
         if not self.barrier.finish(awaited):
@@ -52,8 +52,8 @@ class Checkpoints:
         from pserver.server.arithmetic import list_state
 
         rounds = self._state.require_rounds()
-        # In asynchronous training the others continue while trainer 0 fetches the state. On a sparse service they
-        # request rows, which changes these rows.
+        # In asynchronous training the other trainers continue while trainer 0 fetches the state. On a sparse service
+        # their requests for rows change these rows.
         changes = rounds.is_asynchronous or not rounds.answers_with_values
         counters, arrays = list_state(rounds.shard, copies=changes and self._state.in_pass)
         arrays += self.blobs.list_arrays()

@@ -54,6 +54,6 @@ class Fetches:
     def _fetch_values(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
         trainer.take(message, "asked for the values")
         rounds = self._state.require_rounds()
-        # inside a pass a copy, because other trainers may continue meanwhile
+        # inside a pass the values are copied, because other trainers may continue meanwhile
         values = memoryview(bytearray(rounds.values)) if self._state.in_pass else rounds.values
         return trainer.reply_array(Op.FETCH, values)

@@ -1,4 +1,4 @@
-"""PUSH: gradients become steps, of all trainers together or of each trainer alone."""
+"""PUSH: one step is taken with the gradients of all trainers together, or with the gradient of each trainer alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Gradients:
         flags = MessageFlag.NONE
         if asked is not None:
             self._finish_batch(active, now)
-            # trainer 0 writes the checkpoint, so there is none after trainer 0 has finished the pass
+            # trainer 0 writes the checkpoint, so none is made after trainer 0 has finished the pass
             flags = asked if active[0].number == 0 else MessageFlag.NONE
         out = []
         for piece in done:
@@ -93,7 +93,7 @@ class Gradients:
             glog.info(f"{identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")
 
     def _step_alone(self, trainer: TrainerSession, rounds: Steps, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if it is complete, and answer it."""
+        """Take the step of a trainer's gradient if the gradient is complete, and answer the push."""
         state, progress = self._state, trainer.progress
         began = self._clock()
         values = rounds.apply(trainer.number)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InitialValues:
-    """The initial values of a service, and the state of a checkpoint if there is one."""
+    """The initial values of a service, and the state of the checkpoint that the job resumes from, if any."""
 
     def __init__(
         self, sessions: SessionTable, state: ServiceState, checkpoints: Checkpoints, options: ServiceOptions

@@ -68,7 +68,7 @@ class Passes:
         return [other.reply(Op.START_PASS) for other in waiting]
 
     def finish(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Remove a trainer from the rounds of a pass; the last one ends the pass for all."""
+        """Remove a trainer from the rounds of a pass; the last trainer ends the pass for all."""
         state = self._state
         if not state.in_pass or trainer.progress.has_finished_pass:
             raise BugError(f"{trainer} finishes a pass that it is not in")
@@ -108,7 +108,7 @@ class Passes:
         return [out for other in present for out in state.reply_values(other, Op.FINISH_PASS)]
 
     def _report_barriers(self, rounds: Rounds) -> None:
-        """Log the trainers that the others waited for in this pass, between v0.10's lines."""
+        """Log the trainers for which other trainers waited in this pass, between the log lines of v0.10."""
         glog.info("======= BarrierStatSet status ======", at="Stat.cpp:144")
         found = self._state.stragglers.describe_pass(self._barrier_log, self._sessions.identity.num_trainers)
         glog.info(found and f"{_name_barrier(rounds)} endBarrier: {found}", at="Stat.cpp:147")

@@ -23,7 +23,7 @@ class ValueFileRequests:
         self._asked_by: tuple[TrainerSession, Op] | None = None  # the trainer that waits for the task, and its request
 
     def begin(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Start to write the values to a file, averaged if the settings say so, or to read them.
+        """Start to write the values (averaged if the settings say so) to a file, or to read the values from a file.
 
         Trainer 0 sends the request between two rounds, and waits for the answer, so that no step comes meanwhile. In
         asynchronous training a copy is written.

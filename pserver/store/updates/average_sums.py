@@ -16,13 +16,13 @@ from pserver.store.updates.shard_state import ShardState, chunks, row_chunks
 
 
 class AverageSums:
-    """The sums of one shard; without effect if nothing is averaged."""
+    """The sums of one shard; the methods have no effect if nothing is averaged."""
 
     def __init__(self, data: ShardState) -> None:
         self._data = data
 
     def add_rows(self, group: ParameterGroup, rows: Rows, now: int) -> None:
-        """Add rows to the recent sum for the steps until `now` that it does not contain yet."""
+        """Add rows to the recent sum for the steps until `now` that the sum does not contain yet."""
         data = self._data
         place = rows + rows.dtype.type(group.first_row)
         missed = (now - data.row_clocks["average"].take(place)).astype(np.float32)
@@ -33,12 +33,12 @@ class AverageSums:
         put_rows(sums, ids, take_rows(sums, ids) + take_rows(values, ids) * missed[:, None])
 
     def add_all_rows(self, group: ParameterGroup) -> None:
-        """Add all rows of a group to the recent sum, for the steps that it does not contain yet."""
+        """Add all rows of a group to the recent sum, for the steps that the sum does not contain yet."""
         for begin, end in row_chunks(group.rows, group.settings.row_width):
             self.add_rows(group, np.arange(begin, end, dtype=np.uint32), self._data.steps)
 
     def finish_step(self) -> None:
-        """Add the recent sum to the older one if that is due, and both to the previous window's at its end."""
+        """Add the recent sum to the older sum if due; at the end of a window, move both to the previous window."""
         averaging = self._data.averaging
         if averaging is None:
             return

@@ -1,4 +1,4 @@
-"""When L1 and L2 that are separate from the step are applied to the values of a shard, and for how many batches.
+"""The times at which separate L1 and L2 are applied to the values of a shard, and for how many batches.
 
 `pserver.optim.weight_decay.pull` has the arithmetic. Decay is applied after every step, after every k-th batch of a
 pass (num_batches_regularization), or to a row when a batch touches it.
@@ -76,7 +76,7 @@ class DecaySteps:
     ) -> None:
         """Decay values of a group for a number of batches (or a column of numbers) at the rate of the last step.
 
-        Args: arrays: the optimiser's, of these elements.  scratch: at least two arrays.
+        Args: arrays: the optimiser's arrays of these elements. scratch: at least two arrays.
         Raises: BugError: the group has no separate decay.
         """
         decay = group.settings.decay

@@ -1,8 +1,9 @@
 """Lazy updates: a row catches up on the steps that did not touch it when a trainer requests the row.
 
-As in the legacy, on synchronous servers every row takes every step, even without gradient: velocity moves it, and decay
-moves it towards zero. For the rules in this module the sum of many such steps has a closed form, so that a step costs
-time only for the rows that it touches. The results equal those of single steps within rounding.
+As in the legacy, on synchronous servers every row takes every step. A step without gradient also changes a row:
+velocity moves it, and decay moves it towards zero. For the rules in this module the sum of many such steps has a closed
+form, so that a step costs time only for the rows that it touches. The results equal those of single steps within
+rounding.
 
 Source: spec/distributed.md 3.6, spec/trainer.md 4.3, 4.12.
 """
@@ -29,9 +30,9 @@ class LazyRows:
     """Rows whose values do not change while no batch touches them: plain SGD and AdaGrad, without decay.
 
     Class attributes: `moves`: whether values change in steps without gradient, as in the subclasses below.  `counts`:
-    whether the number of a row's last step is needed.
-    Args of `catch_up`: w, state: of some rows, changed in place.  rows: their numbers.  missed: the number of steps
-    that each has skipped, a column.
+    whether the number of a row's last step is needed. Args of `catch_up`: w, state: values and optimiser's arrays of
+    some rows, changed in place. rows: numbers of these rows. missed: the number of steps that each row has skipped, a
+    column.
     """
 
     moves = False
@@ -56,7 +57,7 @@ class LazyRows:
 
 
 class LazyState(LazyRows):
-    """Rows whose values do not change but whose averages decay; the rule computes that from the last step's number."""
+    """Rows whose values stay but whose averages decay; the rule computes the decay from the last step's number."""
 
     counts = True
 
@@ -170,6 +171,6 @@ def find_lazy_rows(
         return LazyState() if has_decaying_state else LazyRows()
     if has_decaying_state or is_averaged:
         return None
-    if decay.period > 1:  # all rows decay together, once in each period
+    if decay.period > 1:  # all rows decay together, at the end of each period
         return LazyRows()
     return LazyElementDecay(decay, method) if method.has_rates else LazyDecay(decay, make_sums())

@@ -19,7 +19,8 @@ from runtime.processor.thread_pool import ThreadPool
 # elements processed at a time: values, state and scratch stay in the cache; measured by bench/pserver.py
 CHUNK = 1 << 17
 SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the sum of gradients, up to three for a rule
-TINY = np.finfo(np.float32).tiny  # read now, while denormals are enabled: numpy also looks for the smallest denormal
+# finfo is read now, while denormals are enabled, because numpy also determines the smallest denormal
+TINY = np.finfo(np.float32).tiny
 NO_CLOCKS: Steps = np.empty(0, np.int64)
 
 
@@ -37,15 +38,15 @@ class ShardState:
     """The arrays and counters of one shard.
 
     Attributes:
-        groups: the parts of the flat vector that take their steps as one.  size: elements of all.
-        values: the parameters.
+        groups: the parts of the flat vector that take their steps as one.
+        size: number of elements of all groups.  values: the parameters.
         arrays: the optimiser's arrays by name. An array exists if some group needs it; its memory is used only at
             that group's elements.
-        row_clocks: by purpose: for rows with separate steps, the number of the step with which each is up to date.
+        row_clocks: by purpose, for rows with separate steps: the number of the step up to which each row is up to date.
         averaging: the counters of model averaging, or None.
-        pool: the threads that take a step together.  scratches: for each thread.
-        steps: since the start of the run.  batch: steps of this pass.
-        rate: of the last step, without a parameter's own factor.
+        pool: the threads that take a step together.  scratches: scratch arrays of each thread.
+        steps: number of steps since the start of the run.  batch: number of steps of this pass.
+        rate: rate of the last step, without a parameter's own factor.
     Shapes: values, arrays: (size,) float32; row_clocks: (rows of all groups,) int64.
     """
 
@@ -83,7 +84,7 @@ class ShardState:
         return self._record(group)[1]
 
     def _record(self, group: ParameterGroup) -> tuple[GroupChunk, list[GroupChunk]]:
-        """Return a group as a whole and in chunks; computed once, because they are the same in every step."""
+        """Return a group as a whole and in chunks; the result is computed once, because it never changes."""
         place = group.start, group.stop
         if place not in self._recorded:
             self._recorded[place] = self.cut(group, *place), [self.cut(group, *ends) for ends in chunks(*place)]

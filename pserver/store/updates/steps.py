@@ -1,4 +1,4 @@
-"""Optimizer steps of a parameter group: of all elements chunk by chunk, or of some rows."""
+"""Optimiser steps of a parameter group: of all elements chunk by chunk, or of some rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from runtime import glog
 
 
 class DenseSteps:
-    """Steps of all elements of chunks, by the threads of the pool."""
+    """Steps of all elements of chunks, taken by the threads of the pool."""
 
     def __init__(self, data: ShardState, decay: DecaySteps) -> None:
         self._data = data
         self._decay = decay
 
     def run(self, chunks: Sequence[GroupChunk], gradients: Sequence[Array], origin: int = 0) -> None:
-        """Step chunks with the sum of the gradients, in place; `origin` is the first element of the gradients.
+        """Take the step of chunks in place with the sum of the gradients, whose first element is `origin`.
 
-        Shapes: each gradient: the same, from `origin` to the end of the last chunk or further.
+        Shapes: each gradient: one length for all, from `origin` to the end of the last chunk or further.
         """
         self._data.pool.share(chunks, partial(self._step_chunk, gradients, origin))
 
@@ -54,7 +54,7 @@ class TouchedRows:
         self._log_clipping = log_clipping
 
     def step(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> None:
-        """Step these rows of a group with the sum of the gradients, in place.
+        """Take the step of these rows of a group in place, with the sum of the gradients.
 
         Shapes: each gradient: (size of the shard,).
         """
@@ -101,7 +101,7 @@ class TouchedRows:
         group.settled = now
 
     def _step_in_place(self, group: ParameterGroup, gradient: Array, rows: Rows) -> bool:
-        """Step these rows in place, if the method can; return whether it can."""
+        """Take the step of these rows in place if the method has a compiled loop; return whether it has one."""
         data, clock = self._data, rows + group.first_row
         values, matrices = data.matrices_of(group)
         last = np.maximum(data.row_clocks["step"][clock], group.settled)
@@ -114,7 +114,7 @@ class TouchedRows:
         return True
 
     def _sum_rows(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> Array:
-        """Return the clipped sum of some rows, a new array."""
+        """Return the clipped sum of the gradients of some rows, in a new array."""
         settings = group.settings
         parts = [g[group.start : group.stop].reshape(-1, settings.row_width).take(rows, axis=0) for g in gradients]
         total = parts[0]
@@ -131,8 +131,8 @@ class TouchedRows:
 def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
     """Return the sum of the trainers' gradients of the elements [start, stop), added in the given order and clipped.
 
-    Args: clip: the maximum magnitude of an element of the sum; 0: no limit.  out: an array for the sum. It is unused if
-        a single aligned gradient without clipping is returned unchanged.
+    Args: clip: the maximum magnitude of an element of the sum; 0: no limit.  out: an array for the sum. It stays unused
+        if a single aligned gradient without clipping is returned unchanged.
     """
     total = gradients[0][start:stop]
     if len(gradients) > 1:
@@ -141,7 +141,7 @@ def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float
             total += more[start:stop]
     if clip:
         return np.clip(total, np.float32(-clip), np.float32(clip), out=out)
-    if not total.flags.aligned:  # a message may contain an unaligned array; compiled loops need aligned ones
+    if not total.flags.aligned:  # a message may contain an unaligned array; compiled loops need aligned arrays
         np.copyto(out, total)
         return out
     return total
