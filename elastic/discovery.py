@@ -158,6 +158,10 @@ class DiscoveredHosts:
         """Return these hosts without the excluded hosts."""
         return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
 
+    def update(self, hosts_state: Mapping[str, HostState]) -> DiscoveredHosts:
+        """Return these hosts without those whose state is blacklisted; every host has a state."""
+        return self.filter_available_hosts(lambda host: hosts_state[host].is_blacklisted())
+
     def __repr__(self) -> str:
         return f"DiscoveredHosts({', '.join(f'{host}:{self.get_slots(host)}' for host in self._order)})"
 

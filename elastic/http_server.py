@@ -163,10 +163,12 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
     request_queue_size = 1024
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], handler: type[KVStoreHandler], secret: str = "") -> None:
-        self.store, self.secret = KeyValueStore(), secret
+    def __init__(
+        self, addr: tuple[str, int], handler: type[KVStoreHandler], verbose: int = 0, secret: str = ""
+    ) -> None:
+        self.store, self.verbose, self.secret = KeyValueStore(), verbose, secret
         self._callers = threading.Semaphore(MOST_CALLERS)
-        super().__init__(address, handler)
+        super().__init__(addr, handler)
 
     def server_bind(self) -> None:
         """Bind the address; omit the name look-up of the base class, which may take seconds."""
@@ -209,7 +211,7 @@ class RendezvousHTTPServer(KVStoreHTTPServer):
 
 
 _S = TypeVar("_S", bound=KVStoreHTTPServer)
-_Make = Callable[[tuple[str, int], type[KVStoreHandler], str], _S]
+_Make = Callable[[tuple[str, int], type[KVStoreHandler], int, str], _S]
 
 
 class _HttpServerThread(Generic[_S]):
@@ -222,10 +224,10 @@ class _HttpServerThread(Generic[_S]):
         self._stopping = threading.Lock()
 
     def _start(self, handler_cls: type[KVStoreHandler], address: tuple[str, int]) -> int:
-        self._httpd = self._make(address, handler_cls, self._secret)
+        self._httpd = self._make(address, handler_cls, self._verbose, self._secret)
         self._thread = threading.Thread(target=self._httpd.serve_forever, args=(0.05,), name="http", daemon=True)
         self._thread.start()
-        if self._verbose:
+        if self._httpd.verbose:
             glog.info(f"the rendezvous server listens on port {self._httpd.server_port}")
         return self._httpd.server_port
 

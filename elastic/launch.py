@@ -55,14 +55,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def make_settings(args: argparse.Namespace) -> ElasticSettings:
     """Return the settings of the job that a command line describes.
 
-    Raises: UsageError: a value is wrong, or two values contradict each other.
+    Raises: ParameterError: a value is wrong, or two values contradict each other.
     """
     if args.num_proc is None:
-        raise UsageError("-np is missing: how many workers does the job begin with?")
+        raise ParameterError("-np is missing: how many workers does the job begin with?")
     least = args.num_proc if args.min_num_proc is None else args.min_num_proc
     most = math.inf if args.max_num_proc is None else args.max_num_proc
     if not 1 <= least <= args.num_proc <= most:
-        raise UsageError(
+        raise ParameterError(
             f"1 <= --min-np <= -np <= --max-np does not hold: {least}, {args.num_proc}, {args.max_num_proc}"
         )
     for name, value, lowest in (
@@ -76,16 +76,16 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         ("--agent-timeout", args.agent_timeout, 0.1),
     ):
         if value is not None and not lowest <= value < math.inf:
-            raise UsageError(f"{name} is {value}; it has to be at least {lowest}")
+            raise ParameterError(f"{name} is {value}; it has to be at least {lowest}")
     if not 0 <= args.port <= 65535 or not 1 <= args.agent_port <= 65535:
-        raise UsageError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
+        raise ParameterError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
     if args.hand_over and not args.store_dir:
-        raise UsageError("--hand-over needs --store-dir, by which the next driver finds the workers")
+        raise ParameterError("--hand-over needs --store-dir, by which the next driver finds the workers")
     try:
         cooldown_range = check_cooldown_range(args.cooldown_range)
         discovery = make_discovery(args)
     except (ValueError, OSError) as exc:
-        raise UsageError(str(exc)) from exc
+        raise ParameterError(str(exc)) from exc
     return ElasticSettings(
         discovery,
         least,
@@ -94,7 +94,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         args.reset_limit,
         cooldown_range,
         num_proc=args.num_proc,
-        elastic=is_elastic(args),
+        elastic=_is_elastic(args),
         failures_per_host=args.failures_per_host,
         heartbeat_timeout=args.heartbeat_timeout,
         gloo_timeout_seconds=args.gloo_timeout_seconds or ElasticSettings.gloo_timeout_seconds,
@@ -114,7 +114,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
     )
 
 
-def is_elastic(args: argparse.Namespace) -> bool:
+def _is_elastic(args: argparse.Namespace) -> bool:
     """Return whether workers may come and go."""
     given = (args.host_discovery_script, args.min_num_proc, args.max_num_proc, args.discovery)
     return any(one is not None for one in given)
@@ -123,11 +123,11 @@ def is_elastic(args: argparse.Namespace) -> bool:
 def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     """Return the discovery of the hosts that a command line names.
 
-    Raises: UsageError: the command line names hosts twice.  ValueError: the hosts are wrong.  OSError: the file of the
-        hosts cannot be read.
+    Raises: ParameterError: the command line names hosts twice.  ValueError: the hosts are wrong.  OSError: the file of
+        the hosts cannot be read.
     """
     if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
-        raise UsageError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
+        raise ParameterError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
     if args.discovery is not None:
         kubernetes = importlib.import_module("elastic.membership.kubernetes")  # only this discovery needs requests
         found: HostDiscovery = kubernetes.PodDiscovery(os.environ, args.namespace, args.pod_selector, args.slots or 1)
@@ -185,7 +185,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
     Raises: see `run`.
     """
     args = _complete(args)
-    return _run_elastic(args) if is_elastic(args) else _run_static(args)
+    return _run_elastic(args) if _is_elastic(args) else _run_static(args)
 
 
 def _run_static(args: argparse.Namespace) -> list[Any] | None:
@@ -198,8 +198,17 @@ def _run_elastic(args: argparse.Namespace) -> list[Any] | None:
     return _run_checked(_complete(args))
 
 
+class _HorovodArgs(argparse.Namespace):
+    """The attributes of a command line with a single worker, for a program that sets the others itself."""
+
+    def __init__(self) -> None:
+        super().__init__(**{**vars(parse_args([])), "num_proc": 1})
+
+
 def _complete(args: argparse.Namespace) -> argparse.Namespace:
-    return argparse.Namespace(**(vars(parse_args([])) | vars(args)))
+    """Return the attributes of a command line; those that are missing or None have the default of their flag."""
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    return argparse.Namespace(**(vars(parse_args([])) | given))
 
 
 def _run_checked(args: argparse.Namespace) -> list[Any] | None:
@@ -291,6 +300,11 @@ def main(argv: Sequence[str]) -> int:
         glog.fatal(str(exc))
         return NOT_BEGUN
     return 0
+
+
+def run_commandline() -> None:
+    """Run `horovodrun` with the arguments of this process, and end the process."""
+    sys.exit(main(["run", *sys.argv[1:]]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from elastic.constants import AGENT_PORT
-from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS
+from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS, ParameterError
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 from runtime.interfaces import split_names
@@ -188,17 +188,17 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
 def check_possible(options: Mapping[str, Any]) -> None:
     """Return if a job can do what the arguments of `run`, or the attributes of a command line, ask for.
 
-    Raises: UsageError: an argument asks for an unsupported feature.
+    Raises: ParameterError: an argument asks for an unsupported feature.
     """
     for name, why in NOT_HERE.items():
         if options.get(name):
-            raise UsageError(f"{name} is not supported: {why}")
+            raise ParameterError(f"{name} is not supported: {why}")
 
 
 def make_arguments(options: Mapping[str, Any]) -> list[str]:
     """Return the flags of `paddle elastic run` that are equivalent to arguments of `run` (pure).
 
-    Raises: UsageError: an argument asks for an unsupported feature.
+    Raises: ParameterError: an argument asks for an unsupported feature.
     """
     check_possible(options)
     for older, name in OLDER.items():

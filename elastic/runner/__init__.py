@@ -2,6 +2,10 @@
 
 `horovod.runner.common.util.X` is `elastic.runner.common.X`, `horovod.runner.util.X` is `elastic.runner.util.X`,
 `horovod.runner.http.http_client` is `elastic.runner.http_client`, and `horovod.runner.gloo_run` is
-`elastic.runner.gloo_run`. Names, signatures and return values are Horovod's. No module uses pickle: data of other
-programs are JSON and arrays, and a program reads them only if they prove the secret.
+`elastic.runner.gloo_run`. `run` is `elastic.launch.run`. Names, signatures and return values are Horovod's. No module
+uses pickle: data of other programs are JSON and arrays, and a program reads them only if they prove the secret.
 """
+
+from elastic.launch import _HorovodArgs, run
+
+__all__ = ["_HorovodArgs", "run"]

@@ -24,6 +24,7 @@ NAMES = {
     "horovod.runner.common.util.secret": "elastic.runner.common.secret",
     "horovod.runner.common.util.settings": "elastic.settings",
     "horovod.runner.common.util.timeout": "elastic.runner.common.timeout",
+    "horovod.runner.common.util.tiny_shell_exec": "elastic.runner.common.tiny_shell_exec",
     "horovod.runner.gloo_run": "elastic.runner.gloo_run",
     "horovod.runner.http.http_client": "elastic.runner.http_client",
     "horovod.runner.http.http_server": "elastic.http_server",
@@ -50,6 +51,8 @@ def install() -> None:
                     setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module)
         sys.modules[name] = importlib.import_module(ours)
         setattr(sys.modules[".".join(parts[:-1])], parts[-1], sys.modules[name])
+    for name in ("run", "_HorovodArgs"):
+        setattr(sys.modules["horovod.runner"], name, getattr(importlib.import_module("elastic.runner"), name))
 
 
 install()

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
+from horovod.runner.elastic.discovery import DiscoveredHosts, FixedHosts, HostDiscoveryScript, HostState
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import WorkerStateRegistry
 from horovod.runner.elastic.rendezvous import GET_RANK_AND_SIZE, PUT_WORKER_ADDRESSES, create_rendezvous_handler
@@ -25,8 +25,8 @@ from horovod.runner.elastic.worker import (
     WorkerNotificationManager,
     WorkerNotificationService,
 )
-from horovod.runner.http.http_server import RendezvousServer
-from horovod.runner.launch import parse_args
+from horovod.runner.http.http_server import KVStoreHandler, KVStoreHTTPServer, RendezvousServer
+from horovod.runner.launch import parse_args, run_commandline
 
 from elastic.launching.flags import make_arguments
 
@@ -163,3 +163,25 @@ def test_a_failed_collective_is_a_runtime_error_and_a_state_takes_any_broadcast(
     with pytest.raises(HostsUpdatedInterrupt):
         state.commit()
     state.check_host_updates()
+
+
+def test_hosts_are_filtered_by_their_states() -> None:
+    states = {"a": HostState(), "b": HostState()}
+    states["a"].blacklist()
+    hosts = DiscoveredHosts({"a": 1, "b": 2}, ["a", "b"]).update(states)
+    assert (hosts.host_assignment_order, hosts.count_available_slots()) == (["b"], 2)
+
+
+def test_a_server_takes_its_verbosity_third() -> None:
+    with KVStoreHTTPServer(("127.0.0.1", 0), KVStoreHandler, 2) as server:
+        assert (server.verbose, server.secret) == (2, "")
+
+
+def test_the_command_of_horovodrun_ends_the_process_with_its_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["horovodrun", "-np", "1", "--mpi", "true"])
+    with pytest.raises(SystemExit) as caught:
+        run_commandline()
+    assert caught.value.code == 64
+    assert "use_mpi is not supported" in capsys.readouterr().err

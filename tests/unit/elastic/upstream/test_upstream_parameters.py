@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from horovod.runner import _HorovodArgs, run
 from horovod.runner.common.util import config_parser
 from horovod.runner.common.util.settings import Settings
 from horovod.runner.elastic.settings import ElasticSettings
@@ -250,3 +251,44 @@ def test_settings_have_horovods_attributes() -> None:
     settings.output_filename = "out"
     elastic = ElasticSettings(FixedHosts({}), 1, None, None, None, key=b"k", start_timeout=3, extra_mpi_args=None)
     assert (elastic.elastic, elastic.join_nics(), elastic.key) == (True, "", b"k")
+
+
+def test_a_program_sets_the_attributes_of_a_command_line_itself() -> None:
+    args = _HorovodArgs()
+    assert (args.num_proc, args.hosts, args.nics, args.use_mpi, args.ssh_port) == (1, None, None, False, None)
+    args.num_proc, args.hosts, args.verbose, args.command = 2, "localhost:2", None, ["true"]
+    with mock.patch("horovod.runner.launch.run_job") as job:
+        _run(args)
+    settings = job.call_args.args[0]
+    assert (settings.num_proc, settings.elastic, settings.verbose) == (2, False, 0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hosts": "localhost:1", "hostfile": "hosts"},
+        {"use_mpi": True},
+        {"ssh_port": 22},
+        {"hosts": "no number"},
+        {"num_proc": 0},
+        {"num_proc": 2, "min_num_proc": 3},
+    ],
+)
+def test_arguments_that_run_cannot_take_are_value_errors(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError) as caught:
+        run(print, **options)
+    assert isinstance(caught.value, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("options", "called"),
+    [
+        ({"num_proc": 2}, "_run_static"),
+        ({"num_proc": 2, "hosts": "localhost:2", "min_num_proc": 1}, "_run_elastic"),
+        ({"num_proc": 2, "host_discovery_script": "x"}, "_run_elastic"),
+    ],
+)
+def test_a_job_is_elastic_if_its_hosts_or_workers_may_change(options: dict[str, Any], called: str) -> None:
+    with mock.patch(f"horovod.runner.launch.{called}", return_value=[5]) as started:
+        assert run(print, **options) == [5]
+    assert started.call_args.args[0].num_proc == 2

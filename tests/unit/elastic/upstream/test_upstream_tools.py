@@ -16,7 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from horovod.runner.common.util import codec, env, host_hash, safe_shell_exec, secret
+from horovod.runner.common.util import codec, env, host_hash, safe_shell_exec, secret, tiny_shell_exec
 from horovod.runner.common.util.timeout import Timeout, TimeoutException
 from horovod.runner.http.http_client import put_data_into_kvstore, read_data_from_kvstore
 from horovod.runner.http.http_server import KVStoreServer
@@ -141,6 +141,14 @@ def test_a_command_has_the_given_variables_and_a_prefix() -> None:
     _, out, _ = run("echo a", index=0, prefix_output_with_timestamp=True)
     assert out.endswith("[0]<stdout>:a\n")
     assert str(time.localtime().tm_year) in out
+
+
+def test_the_whole_output_of_a_short_command(capsys: pytest.CaptureFixture[str]) -> None:
+    output, code = tiny_shell_exec.execute("echo $A; echo b >&2; exit 4", env={"A": "a"}) or ("", 0)
+    assert (sorted(output.split()), code) == (["a", "b"], 4)
+    with mock.patch("elastic.runner.common.safe_shell_exec.execute", side_effect=OSError("no memory")):
+        assert tiny_shell_exec.execute("true") is None
+    assert "true could not be started: no memory" in capsys.readouterr().err
 
 
 def test_a_command_ends_with_an_event() -> None:
