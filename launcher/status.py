@@ -72,7 +72,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
         pods = [pod for pod in pods if pod.controller_uid == record.job_uid]
     if not pods and not is_there:
         raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
-    told = [*(describe_job(output) if is_there else []), *tabulate_pods(pods, output)]
+    told = [*(describe_job(output) if is_there else []), *name_awaited(pods, record), *tabulate_pods(pods, output)]
     if not is_there:
         told.append(
             f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status"
@@ -83,6 +83,21 @@ def show_status(cmd_args: Sequence[str]) -> int:
     shown = [as_row(line) for line in [name, *told]]
     sys.stdout.write(format_lines(shown, fraction, sys.stdout, os.environ))
     return 0
+
+
+def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[str]:
+    """Return a line about the pods that the launchers wait for; none if all are live, or the job is over.
+
+    Args: pods: those of the Job, from the API.
+    """
+    if not pods or (record and (record.finished or record.given_up)):
+        return []
+    missing = [f"{pod.name} ({pod.state})" for pod in pods if pod.is_expected and not pod.is_live]
+    missing += [f"{pod.name} ({pod.state})" for pod in pods if pod.terminating and pod.phase in ("Pending", "Running")]
+    live, wanted = sum(pod.is_live for pod in pods), len(record.pods) + len(record.absent) if record else 0
+    if not missing and live < wanted:
+        return [f"waits for pods: {live} of {wanted} are Running, and the Job has created no other one yet"]
+    return [f"waits for pods: {list_some(missing, ', ')}"] if missing else []
 
 
 def only_job_of(volume: Path) -> str:

@@ -15,7 +15,7 @@ from launcher.attempts import AttemptResult, JobRecord
 from launcher.cluster.pods import parse_pods
 from launcher.control.job_record import read_record, write_record
 from launcher.failures import LOST_POD, describe_attempts, make_error, say_first_failure, write_error
-from launcher.status import describe_job, describe_progress, tabulate_pods
+from launcher.status import describe_job, describe_progress, name_awaited, tabulate_pods
 from paddle.utils import status
 
 JOB = "paddle-cluster-job"
@@ -126,6 +126,19 @@ def test_pods_have_their_ids_nodes_and_progress(
     assert ["0", running[0], "node-1", "Running", "2", "70", "100"] in [row[:7] for row in rows]
     assert ["1", running[1], "node-2", "Running", "2", "71", "100"] in [row[:7] for row in rows]
     assert [row[3:6] for row in rows if "Failed" in row] == [["Failed", "-", "-"]]  # of this Job only
+
+
+def test_the_pods_that_the_launchers_wait_for_are_named_with_their_state() -> None:
+    """Their states stood in the table only, among those of all pods."""
+    pods = parse_pods({"items": [pod(0), pod(1, "Pending", node="")]})
+    assert name_awaited(pods, None) == [f"waits for pods: {JOB}-1-jo (Pending)"]
+    assert name_awaited(pods, dataclasses.replace(RECORD, finished=True)) == []
+    both = dataclasses.replace(RECORD, pods=[{"ip": "10.0.0.0"}, {"ip": "10.0.0.1"}])
+    assert name_awaited(pods[:1], both) == [
+        "waits for pods: 1 of 2 are Running, and the Job has created no other one yet"
+    ]
+    assert name_awaited(parse_pods({"items": [pod(0), pod(1)]}), both) == []
+    assert name_awaited([], both) == []
 
 
 def test_without_the_volume_the_pods_are_shown_and_where_the_rest_is(
