@@ -99,7 +99,7 @@ def test_digits_lose_a_worker_and_get_a_host_and_the_model_is_that_of_an_undistu
     flags = ["-np", "3", "--min-np", "2", "--max-np", "4", "--host-discovery-script", "cat hosts"]
     output = train(tmp_path / "changed", *flags, "--gloo-timeout-seconds", "60")
     assert not (tmp_path / "changed/kill").exists()
-    assert "trainer 3 of 4 goes on" in output  # the host's worker
+    assert "trainer 3 of 4 continues" in output  # the host's worker
     errors = re.findall(r"Test samples=.*classification_error_evaluator=(\S+)", output)
     assert len(errors) == PASSES  # trainer 0 alone tests
     assert float(errors[-1]) < 0.06
