@@ -1,4 +1,4 @@
-"""The command line of `paddle train`: one table of all the legacy's flags; runtime/gflags.py reads them.
+"""The command line of `paddle train`: a table of its flags, with all flags of v0.10; runtime/gflags.py parses them.
 
 Source: spec/trainer.md 1.1 and 1.2.
 """
@@ -102,7 +102,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("diy_beam_search_prob_so", "", _I, "user library for beam scores"),
     # computing
     Flag("use_gpu", False, _I, "there is no GPU here"),
-    Flag("trainer_count", 1, _S, "threads of this process; each computes a part of every batch", 1),
+    Flag("trainer_count", 1, _S, "threads of this process; each thread computes a part of every batch", 1),
     Flag("gpu_id", 0, _I, "first GPU"),
     Flag("parallel_nn", False, _I, "devices per layer"),
     Flag("allow_only_one_model_on_one_gpu", True, _I, "check of the number of GPUs"),
@@ -160,8 +160,13 @@ TABLE: tuple[Flag, ...] = (
     ),
     Flag("rdma_tcp", "tcp", _S, "tcp; rdma is not supported", choices=("tcp",)),
     Flag("start_pserver", False, _S, "with --local=0: start a parameter server beside the trainer"),
-    Flag("use_old_updater", False, _I, "sending after the backward pass, which is always done"),
-    Flag("loadsave_parameters_in_pserver", False, _S, "tables (sparse_update) are loaded and saved by servers"),
+    Flag("use_old_updater", False, _I, "gradients are sent after the backward pass; this is always so"),
+    Flag(
+        "loadsave_parameters_in_pserver",
+        False,
+        _S,
+        "the servers load and save the tables (parameters with sparse_update)",
+    ),
     Flag("parallel_thread_num", 1, _I, "obsolete"),
     Flag("pserver_num_threads", 1, _S, "threads of a step, for the server of --start_pserver"),
     Flag("log_period_server", 500, _S, "batches between two log lines of the server of --start_pserver"),
@@ -169,7 +174,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("async_lagged_ratio_default", 1.5, _S, "flag of the server of --start_pserver: see paddle pserver --help"),
     # with a master (trainer/tasks)
     Flag("store_dir", "", _S, "directory of the job's master and pservers, on one machine; trains the master's tasks"),
-    Flag("etcd_endpoints", "", _S, "comma list of http://host:port, in place of --store_dir on a cluster"),
+    Flag("etcd_endpoints", "", _S, "endpoints of etcd on a cluster, instead of --store_dir: http://host:port,..."),
     Flag("job_name", "", _S, "name of the job of master and pservers; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("wait", "3600s", _S, "time without the master or a pserver before the trainer gives up"),
     Flag(
@@ -203,26 +208,26 @@ FLAGS = index_flags(*TABLE)
 
 
 class Values:
-    """The value of every flag, as attributes; `given` names those on the command line."""
+    """The values of all flags, as attributes; `given` holds the names of the flags on the command line."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = frozenset(given)
         self._values = {flag.name: given.get(flag.name, flag.default) for flag in TABLE}
         if (self.is_elastic or self._values["collective"]) and "local" not in given:
             self._values["local"] = False
-        vars(self).update(self._values)  # real attributes, because some are read in every batch
+        vars(self).update(self._values)  # plain attributes, because some flags are read in every batch
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
     def number_trainer(self, number: int, trainers: int) -> None:
-        """Set the number of this trainer, and of all, which the starting program has assigned."""
+        """Set the id of this trainer and the number of trainers, which the starting program has assigned."""
         self._values |= {"trainer_id": number, "num_gradient_servers": trainers}
         vars(self).update(self._values)
 
     @property
     def is_elastic(self) -> bool:
-        """Whether a master distributes the tasks: a store is given."""
+        """Whether a store is given: then a master distributes the tasks."""
         return bool(self._values["store_dir"] or self._values["etcd_endpoints"])
 
     @property
@@ -238,7 +243,7 @@ class Values:
 def parse_flags(arguments: Sequence[str]) -> Values:
     """Return the flags of a command line, checked one by one and together.
 
-    Raises: UsageError: a flag is unknown (with the closest name), or its value impossible.
+    Raises: UsageError: a flag is unknown (with the closest name), or its value is impossible.
     """
     values = Values(read_arguments(arguments, FLAGS))
     if values.is_elastic:
@@ -260,7 +265,7 @@ def _check_together(values: Values) -> None:
             "--test_wait waits for pass directories: it goes with neither --model_list nor --init_model_path"
         )
     if values.resume_from and values.job != "train":
-        raise UsageError(f"--resume_from goes on with training, --job={values.job} does not: leave one of them out")
+        raise UsageError(f"--resume_from continues training, --job={values.job} does not: leave one of them out")
     if values.start_pserver and (values.local or values.job != "train"):
         raise UsageError("--start_pserver starts a parameter server for training: add --local=0, and --job=train")
     if not values.local and values.trainer_id >= values.num_gradient_servers:
@@ -287,7 +292,7 @@ def _check_collective(values: Values) -> None:
                 "servers; leave it out"
             )
     if values.job != "train":
-        raise UsageError(f"--collective is for training, --job={values.job} needs it not: leave one of them out")
+        raise UsageError(f"--collective is for training and not for --job={values.job}: leave one of them out")
 
 
 # flag -> why it cannot be used with a store
@@ -314,11 +319,11 @@ def _check_elastic(values: Values) -> None:
     """
     store = "--etcd_endpoints" if values.etcd_endpoints else "--store_dir"
     if values.etcd_endpoints and values.store_dir:
-        raise UsageError("--store_dir and --etcd_endpoints name two stores; give the one that the master has")
+        raise UsageError("--store_dir and --etcd_endpoints name two stores; give the store of the master")
     if values.etcd_endpoints and not values.endpoints:
         raise UsageError(f"--etcd_endpoints is '{values.etcd_endpoints}'; it must be http://host:port,...")
     if values.job != "train":
-        raise UsageError(f"{store} is for training with a master, --job={values.job} needs none: leave one of them out")
+        raise UsageError(f"{store} is for training with a master and not for --job={values.job}: leave one of them out")
     for flag in (FLAGS[name] for name in _STATIC_ONLY if name in values.given):
         value = getattr(values, flag.name)
         if value != (False if flag.name == "local" else flag.default):
@@ -334,7 +339,7 @@ def _refuse_without_store(values: Values) -> None:
 
 
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
-    """Return (host, port) of every dense service, or of every sparse one, host by host.
+    """Return (host, port) of every dense service, or of every sparse service, host by host.
 
     Raises: UsageError: the text describes what is wrong with --pservers.
     """
@@ -345,7 +350,7 @@ def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
 
 
 def list_warnings(values: Values) -> list[str]:
-    """Return a line for each given flag that has no effect, alone or in combination with others."""
+    """Return a line for each given flag that has no effect, alone or together with other flags."""
     lines = [
         f"--{flag.name} has no meaning here ({flag.meaning})"
         for flag in values.changed()
@@ -360,7 +365,7 @@ def list_warnings(values: Values) -> list[str]:
 
 
 def help_text() -> str:
-    """Return the table as text."""
+    """Return the text of --help: all flags with their meanings."""
     lines = ["usage: paddle train --config=CONFIG [flags]", ""]
     for status in Status:
         lines.append(f"{status.value[0].upper()}{status.value[1:]}:")

@@ -24,7 +24,7 @@ def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def decode_array(record: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return a new array with the data of a record that `describe_array` returned."""
+    """Return a new array with the data of a record that `encode_array` returned."""
     data = base64.b64decode(record["data"])
     return np.frombuffer(data, record["type"]).reshape(record["shape"]).copy()
 

@@ -1,1 +1,1 @@
-"""The data of a run: providers, sources, samples in their order, and batches."""
+"""The data of a run: data providers, data sources, the order of samples, and batches."""

@@ -1,4 +1,4 @@
-"""Check samples against their types (`check=True`), and report errors of user code with the user's file and line."""
+"""Check samples against their types (`check=True`), and report errors of user code with the file and line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SampleError(ValueError):
 
 
 class PartialSample(list[Any]):
-    """The present slots of a sample given as a dictionary that lacks some; None stands for a missing slot (legacy)."""
+    """The slots of a sample whose dictionary lacks some slots; None stands for a missing slot, as in v0.10."""
 
     def __init__(self, given: Mapping[Any, Any], order: Sequence[str]) -> None:
         super().__init__(given.get(name) for name in order)
@@ -36,7 +36,7 @@ class PartialSample(list[Any]):
         self._names = list(given)  # the provider may change its dictionary later
 
     def find_missing(self, position: int) -> str:
-        """Return a sentence about the slot at this position if the dictionary lacks it, else ""."""
+        """Return a sentence about the slot at this position if the dictionary lacks the slot, else ""."""
         name = self._order[position]
         if name in self._names:
             return ""
@@ -60,12 +60,12 @@ def check_sample(sample: Any, types: Sequence[InputType]) -> None:
 
 
 def find_missing(sample: Any, position: int) -> str:
-    """Return a sentence about the slot at this position if the user's sample lacks it, else ""."""
+    """Return a sentence about the slot at this position if the sample lacks the slot, else ""."""
     return sample.find_missing(position) if isinstance(sample, PartialSample) else ""
 
 
 def _find_fault(element: Any, kind: InputType, levels: int) -> str:
-    """Return what is wrong with a slot, or with an item of it with `levels` levels of lists, or ""."""
+    """Return what is wrong with a slot, or "". `levels` is the number of levels of lists that are left in the slot."""
     if levels == 0 and kind.type == DataType.Index:
         is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
         return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"
@@ -102,7 +102,7 @@ def shorten(value: Any) -> str:
 
 @contextlib.contextmanager
 def user_code(doing: str) -> Iterator[None]:
-    """Turn any exception of the user's code into one message with the user's file, line and text.
+    """Turn any exception of the user's code into one message with the file, the line and the text of the line.
 
     Raises: DataError; MissingInputError: a file is missing.
     """
@@ -118,12 +118,13 @@ def user_code(doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user.
 
-    The user's frames above it follow, each line once: `; called at file.py:30 (text of the line)`.
+    The frames of the user's code above the deepest frame follow, without repeated lines: `; called at file.py:30 (text
+    of the line)`.
     """
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        # only this traceback contains the generator's own frame
+        # only this traceback contains the frame of the generator
         frames += traceback.extract_tb(error.__cause__.__traceback__)
         message += " (a generator ends by `return`; `next(f)` needs a default)"
     users = [frame for frame in frames if is_script_file(frame.filename)]

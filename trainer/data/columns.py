@@ -1,6 +1,6 @@
-"""Samples as columns: each slot of all samples is stored in a few arrays, so that batches need no Python loop.
+"""Samples as columns: a few arrays store one slot of all samples, so that making a batch needs no Python loop.
 
-`encode` runs in the thread that reads the provider, everything else in the main thread.
+`encode` runs in the thread that reads the provider; all further functions run in the main thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
-ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)  # errors from values of a wrong form in numpy and here
+# errors that numpy and this module raise for values of a wrong form
+ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)
 
 
 class SlotColumn(Protocol):
@@ -35,10 +36,10 @@ class SlotColumn(Protocol):
         """Append the result of `encode`."""
 
     def gather(self, rows: Ids) -> Argument:
-        """Return these samples' values."""
+        """Return the values of the given samples."""
 
     def keep(self, rows: Ids) -> None:
-        """Remove all samples except these, which get the positions 0, 1, ..."""
+        """Remove all samples except the given samples, which get the positions 0, 1, ..."""
 
 
 class DenseColumn:
@@ -71,7 +72,7 @@ class DenseColumn:
         return Argument(value=self._rows.view().take(rows, axis=0))
 
     def keep(self, rows: Ids) -> None:
-        """Remove the other rows."""
+        """Remove all rows except the given rows."""
         self._rows.replace(self._rows.view().take(rows, axis=0))
 
 
@@ -104,7 +105,7 @@ class IdColumn:
         return join_spans(self._ids.view(), starts, offsets)
 
     def keep(self, rows: Ids) -> None:
-        """Remove the other ids."""
+        """Remove all ids except the given ids."""
         self._ids.replace(self._ids.view().take(rows))
 
 
@@ -116,7 +117,7 @@ class Spans:
         self._offsets.extend(np.zeros(1, np.int64))
 
     def extend(self, lengths: Ids) -> None:
-        """Append rows of these lengths."""
+        """Append rows of the given lengths."""
         self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
 
     def find(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -169,7 +170,7 @@ class SparseColumn:
         return Argument(sparse=Sparse(self._dim, offsets, ids, values))
 
     def keep(self, rows: Ids) -> None:
-        """Remove the other rows."""
+        """Remove all rows except the given rows."""
         offsets, ids, values = self._pick(rows)
         self._spans.replace(offsets)
         self._ids.replace(ids.astype(np.int32))
@@ -203,7 +204,7 @@ class SequenceColumn:
             raise
 
     def _name_wrong_item(self, items: Sequence[Any]) -> None:
-        """Raise SampleError with the position of the first item that is wrong by itself, if there is one."""
+        """Raise SampleError with the position of the first wrong item, if a single item is wrong."""
         for place, item in enumerate(items):
             try:
                 self._items.encode([item])
@@ -226,7 +227,7 @@ class SequenceColumn:
         return Argument(items.value, items.ids, items.sparse, items.starts.take(starts), items.starts)
 
     def keep(self, rows: Ids) -> None:
-        """Remove the other sequences."""
+        """Remove all sequences except the given sequences."""
         begins, offsets = self._spans.find(rows)
         self._spans.replace(offsets)
         self._items.keep(list_places(begins, offsets))
@@ -259,7 +260,7 @@ class GridColumn(SequenceColumn):
         return Argument(one.value, one.ids, one.sparse, one.starts, grids=grids)
 
     def keep(self, rows: Ids) -> None:
-        """Remove the other sequences."""
+        """Remove all sequences except the given sequences."""
         super().keep(rows)
         self._extents.replace(self._extents.view().take(rows, axis=0))
 
@@ -281,9 +282,9 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
 
 
 def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the numbers if all of them are finite.
+    """Return the numbers, which must be finite.
 
-    Raises: SampleError: the text names the first other number by its position in its row.
+    Raises: SampleError: the text names the first number that is not finite, and its position in its row.
     """
     if not is_finite(numbers):
         place = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
@@ -295,9 +296,9 @@ def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
-    """Return ids as int32, with -1 for all of NO_IDS.
+    """Return ids as int32; every value of NO_IDS becomes -1.
 
-    Raises: SampleError: one is below `lowest` or not below `upper`.
+    Raises: SampleError: an id is below `lowest` or not below `upper`.
     """
     unsigned = max(NO_IDS)
     if ids.size and int(ids.max()) == unsigned and lowest < 0:
@@ -336,7 +337,7 @@ class ColumnSet:
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
         """Return samples (lists in slot order) as arrays, for `extend`.
 
-        Raises: SampleError: the text names the slot; its `row` is the position of the first wrong sample among these.
+        Raises: SampleError: the text names the slot; its `row` is the position of the first wrong sample in `samples`.
         """
         for number, sample in enumerate(samples):
             if not hasattr(sample, "__len__") or len(sample) != len(self._columns):
@@ -377,7 +378,7 @@ class ColumnSet:
         return {name: column.gather(rows) for name, column in zip(self.names, self._columns, strict=True)}
 
     def keep(self, rows: Ids) -> None:
-        """Remove all samples except these, which get the positions 0, 1, ..."""
+        """Remove all samples except the given samples, which get the positions 0, 1, ..."""
         for column in self._columns:
             column.keep(rows)
         self.rows = len(rows)

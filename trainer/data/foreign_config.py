@@ -1,4 +1,4 @@
-"""Restrictions on the names in a merged model file, which may come from others, unlike the user's own config script.
+"""Restrictions on the names in a merged model file. The file may come from other people, unlike a config script.
 
 docs/security.md describes them for users.
 """
@@ -50,10 +50,10 @@ def _inside(name: str, what: str, remedy: str) -> Path:
 def check_provider(name: str) -> None:
     """Check that a module may be imported because a model file names it.
 
-    It must be a Python file in the user's directories (the working directory, --python_path) that imports
-    PyDataProvider2: not a module of Python or of an installed package, and not a script without provider.
+    The module must be a Python file in the user's directories (the working directory, --python_path) that imports
+    PyDataProvider2. A module of Python or of an installed package is refused, and also a script without a provider.
 
-    Raises: ConfigError: it may not be imported.  MissingInputError: it does not exist.
+    Raises: ConfigError: the module may not be imported.  MissingInputError: the module does not exist.
     """
     found: importlib.machinery.ModuleSpec | None = None
     path = None
@@ -96,7 +96,7 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 cannot parse contains the module's name: it may be for Python 2."""
+    """Return whether a file that Python 3 cannot parse contains the name of the module: it may be for Python 2."""
     try:
         return b"PyDataProvider2" in path.read_bytes()
     except OSError:

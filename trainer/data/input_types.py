@@ -16,7 +16,7 @@ class SequenceType:
 
 
 class DataType:
-    """The kind of a slot's element."""
+    """The kind of an element of a slot."""
 
     Dense = 0
     SparseNonValue = 1
@@ -28,8 +28,8 @@ class DataType:
 class InputType:
     """The type of a slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
 
-    grid: number of dimensions of the grid that the items of a sequence form, or 0; the slot is then (number of items
-    along each dimension, the items).
+    grid: number of dimensions of the grid that the items of a sequence form; such a slot is (number of items along each
+        dimension, the items). 0: the items form no grid.
     """
 
     dim: int

@@ -55,10 +55,9 @@ def open_source(
 ) -> BatchSource:
     """Import the provider, run its init_hook, and return its data source; no sample is read yet.
 
-    Args: inputs: for each network of the model, the sizes of its data layers, in input order. Several networks have
-        equally many sources.
-        check: called repeatedly while the provider is slow; an error in it ends the wait.
-        shuffles: False disables shuffling for any provider (--job=test).
+    Args: inputs: for each network of the model, the sizes of its data layers, in input order. A model of several
+        networks has one source for each network. check: called repeatedly while the provider is slow; if it raises an
+        error, the wait ends. shuffles: False disables shuffling for any provider (--job=test).
     Raises: see `open_provider`.
     """
     configs = config.sub_data_configs if config.type == multi.KIND else [config]
@@ -87,8 +86,8 @@ def open_source(
 class OpenedProvider:
     """A user's provider after its init_hook.
 
-    Attributes: entries: the lines of the list file.  constants: further slots, by data layer.  is_shuffled: whether
-        samples are picked randomly.
+    Attributes: entries: the lines of the list file. constants: constant slots, by name of the data layer. is_shuffled:
+        whether samples are picked randomly.
     """
 
     provider: DataProvider
@@ -102,12 +101,12 @@ def open_provider(
 ) -> OpenedProvider:
     """Import the provider, and run its init_hook.
 
-    Args: inputs: the sizes of the network's data layers, in input order; the last ones are for the config's constant
-        slots, if it has any, and the others for the provider's.
-        is_own: whether a config script wrote the message in this process; otherwise it comes from a model file, whose
-        names are restricted (trainer/data/foreign_config.py).
+    Args: inputs: the sizes of the network's data layers, in input order; the last sizes belong to the constant slots of
+        the config, if it has any, and the first sizes to the slots of the provider. is_own: whether a config script
+        wrote the message in this process. A message from a model file has restricted names
+        (trainer/data/foreign_config.py).
     Raises: MissingInputError: the list file or the module does not exist.  ConfigError: the module has no such
-        provider, or its input types do not fit the data layers.  DataError: the user's code raised.
+        provider, or its input types do not fit the data layers.  DataError: the user's code raised an error.
     """
     check_data(config)
     if config.type == multi.KIND:
@@ -126,7 +125,7 @@ def open_provider(
 
 
 def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
-    """Check that vectors are as long as their data layers; ids may have any range, as in the legacy.
+    """Check that vectors are as long as their data layers; ids may have any range, as in v0.10.
 
     Raises: ConfigError: the text names the data layer and the input type that differ.
     """
@@ -136,7 +135,7 @@ def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
 
 
 def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the sizes of the provider's data layers, and the numbers of those with a constant slot."""
+    """Return the sizes of the data layers of the provider, and the sizes of the data layers with a constant slot."""
     names = list(inputs)
     split = len(names) - len(constants)
     if constants and split < 1:
@@ -151,10 +150,10 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
 
 
 def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
-    """Return the lines of the list file; each is an entry, including blank ones.
+    """Return the lines of the list file; every line is an entry, also a blank line.
 
-    Raises: MissingInputError: there is no such file.  ConfigError: a model file names a device or a pipe, or a file
-        that is too long for a list.
+    Raises: MissingInputError: the list file does not exist. ConfigError: a model file names a device or a pipe, or a
+        file that is too long for a list.
     """
     kind = "test" if config.for_test else "training"
     path = Path(config.files)
@@ -203,7 +202,8 @@ def _import_module(name: str) -> ModuleType:
         if isinstance(cause, ModuleNotFoundError) and cause.name == name:
             raise MissingInputError(
                 f"there is no data provider module {name} in {Path.cwd()} or beside the config; "
-                "define_py_data_sources2(module=...) names it without .py, and --python_path=... says where else it is"
+                "define_py_data_sources2(module=...) names it without .py, and --python_path=... names further "
+                "directories to search"
             ) from error
         raise
 
@@ -211,8 +211,8 @@ def _import_module(name: str) -> ModuleType:
 def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
     """Return the keyword arguments of the init_hook.
 
-    Arguments that this process's own config script pickled may contain objects of the user's classes, because the
-    user's code runs anyway. Arguments in a model file may not.
+    Arguments that a config script pickled in this process may contain objects of the user's classes, because the user's
+    code runs anyway. Arguments in a model file may contain plain values only.
     """
     if not config.load_data_args:
         return {}

@@ -1,9 +1,9 @@
 """Read pickles of plain values without running any code.
 
 `define_py_data_sources2(args=...)` writes the arguments as a pickle of protocol 0, and merged model files of v0.10
-contain such texts. The `pickle` module is unsafe for files of others, because a pickle can name functions and call
-them. This reader supports only the instructions that build plain values: None, bool, int, float, text, bytes, list,
-tuple and dict. It has no instruction for a global, a call, or the state of an object.
+contain such texts. The `pickle` module is unsafe for files of other people, because a pickle can name functions and
+call them. This reader supports only the instructions that build plain values: None, bool, int, float, text, bytes,
+list, tuple and dict. It has no instruction for a global, a call, or the state of an object.
 
 Source: the instructions are those of Lib/pickletools.py, protocols 0 to 5.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # maximum values, each counted as often as it is reachable
+MOST_VALUES = 1 << 22  # maximum number of values; a value that is reachable on two ways counts twice
 MOST_DEPTH = 64  # maximum levels of nested lists
 MOST_INT_BYTES = 512  # maximum bytes of an integer
 
@@ -47,13 +47,13 @@ def load_plain(data: bytes) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Count all reachable values, as often as they are reachable: loops and repeatedly doubled lists are refused."""
+    """Count all values on all ways that reach them, so that loops and repeatedly doubled lists are refused."""
     waiting, seen = [(value, 1)], 0
     while waiting:
         item, depth = waiting.pop()
         seen += 1
         if depth > MOST_DEPTH:
-            raise PlainPickleError(f"its lists are nested over {MOST_DEPTH} deep")
+            raise PlainPickleError(f"its lists have more than {MOST_DEPTH} levels")
         if isinstance(item, dict):
             waiting += ((part, depth + 1) for part in item.values())
             seen += len(item)  # the keys
@@ -110,7 +110,7 @@ class _Machine:
         return self._take(self._number(form))
 
     def _name(self, code: bytes) -> str:
-        """Return the name after an instruction for a global, for the message."""
+        """Return the name that follows an instruction for a global; the error message quotes the name."""
         if code not in b"ci":
             return f"instruction {code!r}"
         return ".".join(self._line().decode("ascii", "replace")[:60] for _ in range(2))
@@ -131,7 +131,7 @@ class _Machine:
         self.push(line == b"01" if line in (b"00", b"01") else int(line))
 
     def push_long_line(self) -> None:
-        """Push the number in a line that Python 2 ends with an L."""
+        """Push the number in a line; Python 2 ends the line with an L."""
         self.push(int(self._line().removesuffix(b"L")))
 
     def push_long(self, form: str) -> None:
@@ -146,7 +146,7 @@ class _Machine:
         line = self._line().strip()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
             raise PlainPickleError("it is no pickle: a text has no quotes")
-        literal: bytes = codecs.escape_decode(line[1:-1])[0]  # as in the pickle module
+        literal: bytes = codecs.escape_decode(line[1:-1])[0]  # the `pickle` module decodes the text in this way
         self.push(literal.decode("utf-8", "surrogateescape"))
 
     def push_old_text(self, form: str) -> None:
@@ -190,7 +190,7 @@ class _Machine:
         return items
 
     def make_tuple(self, count: int | None) -> None:
-        """Replace the last values, or those since the mark, by a tuple."""
+        """Replace the last values, or the values since the mark, by a tuple."""
         self.push(tuple(self._since_mark() if count is None else self._pop(count)))
 
     def make_list(self) -> None:
@@ -204,12 +204,12 @@ class _Machine:
         self._fill(items)
 
     def append(self, *, many: bool) -> None:
-        """Append the last value, or those since the mark, to the previous list."""
+        """Append the last value, or the values since the mark, to the previous list."""
         items = self._since_mark() if many else self._pop(1)
         self._last(list).extend(items)
 
     def set_items(self, *, many: bool) -> None:
-        """Add the last key and value, or those since the mark, to the previous dictionary."""
+        """Add the last key and value, or the keys and values since the mark, to the previous dictionary."""
         self._fill(self._since_mark() if many else self._pop(2))
 
     def _fill(self, items: list[Any]) -> None:
@@ -217,7 +217,8 @@ class _Machine:
         if len(items) % 2:
             raise PlainPickleError("it is no pickle: a key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # other keys (long numbers, tuples) can be chosen to collide, which would make filling quadratic
+            # keys of other types (long numbers, tuples) can be chosen to collide: filling the dictionary would take
+            # quadratic time
             if not (isinstance(key, str | bytes | float) or key is None or _is_short(key)):
                 raise PlainPickleError("a key of a dict is neither a text nor a number of 64 bits")
             target[key] = value
@@ -259,7 +260,7 @@ def _is_short(key: Any) -> bool:
 _Action = Callable[[_Machine], None]
 _ACTIONS: dict[bytes, _Action] = {
     b"\x80": lambda one: one.skip(1),  # the protocol
-    b"\x95": lambda one: one.skip(8),  # the length of a frame
+    b"\x95": lambda one: one.skip(8),  # bytes of the length of a frame of a pickle
     b"(": lambda one: one.push(_MARK),
     b"0": _Machine.drop,
     b"1": _Machine.drop_since_mark,
@@ -307,7 +308,7 @@ _ACTIONS: dict[bytes, _Action] = {
     b"h": lambda one: one.recall(one._number("<B")),
     b"j": lambda one: one.recall(one._number("<I")),
 }
-_OBJECTS = {  # instructions that name code, call it, or build other than plain values
+_OBJECTS = {  # instructions that name code, call code, or build values that are not plain
     **dict.fromkeys((b"c", b"i", b"\x93", b"\x82", b"\x83", b"\x84"), "it names a class or function"),
     **dict.fromkeys((b"R", b"o", b"\x81", b"\x92", b"b"), "it makes an object"),
     **dict.fromkeys((b"P", b"Q"), "it refers to a value outside"),

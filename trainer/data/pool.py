@@ -1,8 +1,9 @@
 """The pool: encoded samples from which batches are picked.
 
-Samples are picked when a batch is made, in the main thread and with its random stream, so that a shuffled run is
-reproducible. With a pool P of n samples, each sample needs one draw r: exchange P[r mod n] and P[0], then remove P[0].
-The removed samples, in their order, stay in front of the head of P: they are the next pass of a cached provider.
+Samples are picked when a batch is made, in the main thread and with the random stream of the main thread, so that a
+shuffled run is reproducible. With a pool P of n samples, each sample needs one draw r: exchange P[r mod n] and P[0],
+then remove P[0]. The removed samples stay, in the order of their removal, in front of the head of P: a cached provider
+delivers them again in the next pass.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # minimum number of taken samples to delete, if they are the majority
+COMPACT_ROWS = 4096  # taken samples are deleted if they are at least this many, and most of all samples
 
 
 class SamplePool:
     """Samples in columns, and the order in which they are picked.
 
-    Args: shuffled: whether to pick randomly.  stream: random stream for picking.
+    Args: shuffled: whether to pick randomly. stream: the random stream for picking.
     Attributes: columns: the encoded samples.  order: rows of the columns; rows before `head` are taken.
         units_left: remaining samples, in units of the batch size.
     Thread safety: one thread.
@@ -37,7 +38,7 @@ class SamplePool:
         self._shuffled = shuffled
         self._stream = stream
         self.columns = ColumnSet(provider.input_order, provider.slots)
-        self._units: list[int] = []  # of every row of the columns; empty if each counts one
+        self._units: list[int] = []  # the units of every row of the columns; empty if every row counts one unit
         self.order = array("q")
         self.head = 0
         self._read = 0  # number of rows of the columns that are in the pool
@@ -60,9 +61,9 @@ class SamplePool:
         self.order = array("q", range(self._read))
 
     def fill(self, wanted: int, receive: Callable[[], bool]) -> None:
-        """Add samples to the pool until it has `wanted` units, or there are no more.
+        """Add samples to the pool until the pool has `wanted` units or the samples end.
 
-        Args: receive: appends a chunk; returns False if there is none.
+        Args: receive: appends a chunk to the columns; it returns False at the end of the samples.
         """
         while self.units_left < wanted:
             if self._read == self.columns.rows and not receive():
@@ -103,8 +104,8 @@ class SamplePool:
                     return units
                 if total == 0:
                     raise DataError(
-                        f"data provider {self._provider}: a sample counts {units} units, more than the "
-                        f"batch size {size}, and can_over_batch_size is off; raise batch_size, or set it"
+                        f"data provider {self._provider}: a sample counts {units} units, more than the batch size "
+                        f"{size}, and can_over_batch_size is off; raise batch_size, or set can_over_batch_size"
                     )
                 break
             total += units
@@ -122,7 +123,7 @@ class SamplePool:
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Delete taken samples, if they are many, so that further reading needs no more memory."""
+        """Delete the taken samples if they are many, so that further reading can reuse their memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):
             return
         ahead = range(self._read, self.columns.rows)

@@ -69,18 +69,18 @@ __all__ = [
     "sparse_value_slot",
 ]
 
-Generator = Callable[..., Iterable[Any]]  # (settings, file name) -> samples
+Generator = Callable[..., Iterable[Any]]  # a generator function: from (settings, file name) to samples
 
 
 class CacheType:
-    """Whether the generators run in every pass, or the samples of the first pass are kept in memory."""
+    """The choice between running the generators in every pass and keeping the samples of the first pass in memory."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
 
 
 class GeneratorWrapper:
-    """Refuse a function that returns one sample, or None, instead of yielding; a list of samples is accepted."""
+    """Refuse a function that returns a sample or None instead of yielding samples; a list of samples is accepted."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -143,7 +143,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Check each sample against the types (`check=True`): skip a bad one with a warning, or raise."""
+    """Check each sample against the types (`check=True`): skip a wrong sample with a warning, or raise an error."""
 
     def __init__(
         self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool, logger: logging.Logger
@@ -181,7 +181,7 @@ _SHUFFLE_WORDS: dict[Any, bool] = {
 
 
 def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
-    """Return the meaning of `should_shuffle`: True, False, or None for "when training"."""
+    """Return the meaning of the value of `should_shuffle`: True, False, or None for "when training"."""
     word = given.lower() if isinstance(given, str) else given
     if word is None or word in _SHUFFLE_WORDS:
         return _SHUFFLE_WORDS.get(word)
@@ -206,7 +206,8 @@ class DataProvider:
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
-    takes_longer_alone: ClassVar[bool] = False  # without can_over_batch_size, a larger sample is a batch by itself
+    # without can_over_batch_size, a sample larger than a batch is a batch by itself
+    takes_longer_alone: ClassVar[bool] = False
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
         options = type(self).options  # a hook may set attributes of any name on the object
@@ -232,7 +233,7 @@ class DataProvider:
         self._wrap_generator(options["check_fail_continue"])
 
     def _settle_types(self) -> None:
-        """Set `slots`: the decorator's input_types override the hook's slots; the hook's input_types override both."""
+        """Set `slots` to the input_types of the hook, else of the decorator, else to the slots that the hook set."""
         for given in (type(self).options["input_types"], self.input_types):
             if given is not None:
                 self.slots = given
@@ -288,14 +289,14 @@ def provider(
     Args:
         input_types: a list in the order of the network's inputs, or a dict by data layer name.
         should_shuffle: None shuffles when training only.
-        pool_size: how many samples are shuffled among each other; -1 means all.
-        min_pool_size: how many are read before the first batch; -1 means pool_size.
+        pool_size: number of samples that are shuffled together; -1 means all.
+        min_pool_size: number of samples that are read before the first batch; -1 means pool_size.
         can_over_batch_size: whether a batch may end with a sample that exceeds its size.
-        calc_batch_size: how many units of the batch size a sample counts; 1 by default.
+        calc_batch_size: a function that returns how many units of the batch size a sample counts; by default 1.
         cache: CacheType.CACHE_PASS_IN_MEM keeps the samples of the first pass.
-        check, check_fail_continue: verify every sample; go on without a wrong one.
+        check: whether to check every sample. check_fail_continue: whether to continue without a wrong sample.
         init_hook: init_hook(settings, file_list=..., is_train=..., input_order=..., **args of the config).
-        ignored: `slots` is an old spelling of input_types; other names are ignored, as they were.
+        ignored: further arguments. `slots` is an old spelling of input_types; all other names are ignored, as in v0.10.
     """
     given = dict(locals())
     options = {name: value for name, value in given.items() if name != "ignored"}
@@ -321,6 +322,6 @@ def provider(
 def deserialize_args(args: str | bytes) -> Any:
     """Return the plain values that `define_py_data_sources2(args=...)` pickled; no code in the pickle runs.
 
-    Raises: PlainPickleError: it contains other values.
+    Raises: PlainPickleError: the pickle contains values that are not plain.
     """
     return load_plain(args.encode("latin-1") if isinstance(args, str) else args)

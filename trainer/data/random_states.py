@@ -13,12 +13,12 @@ States = tuple[Any, Any]
 
 
 def take() -> States:
-    """Return both present states."""
+    """Return the present states of both generators."""
     return random.getstate(), np.random.get_state(legacy=False)
 
 
 def write(states: States) -> dict[str, Any]:
-    """Return states in a JSON-compatible form, without numpy's if the user has chosen another generator for it."""
+    """Return states in a JSON-compatible form; the state of numpy is omitted if the user has replaced its generator."""
     (version, words, spare), of_numpy = states
     record: dict[str, Any] = {
         "version": version,

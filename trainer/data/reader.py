@@ -1,7 +1,7 @@
 """The thread that runs a provider's generators beside the computation, and encodes samples as arrays.
 
-It does not decide about the order of use. With several list entries it picks the generator of the next sample by its
-own random stream, so that its output depends only on the seed and not on timing.
+The thread does not decide about the order in which samples are used. With several list entries, a random stream of its
+own picks the generator of the next sample, so that its output depends only on the seed and not on timing.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
 CHUNK_ROWS = 256  # samples in a chunk
-FIRST_CHUNK_ROWS = 16  # samples of the first chunk, which shows how large samples are
-CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk: it has fewer samples if these are large
+FIRST_CHUNK_ROWS = 16  # number of samples of the first chunk, which shows how large samples are
+CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk: a chunk of large samples has fewer samples
 BYTES_AHEAD = 1 << 27  # maximum bytes that reading may be ahead of the computation
 CHUNKS_AHEAD = 64  # maximum chunks that reading may be ahead
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
-CHECK_PERIOD_S = 0.5  # seconds between two checks that the rest of the job still lives
+CHECK_PERIOD_S = 0.5  # seconds between two checks that the rest of the job still runs
 
 
-Drawn = tuple[str, int, Any]  # the entry's name in messages, the sample's number in it from 1, the sample
+# the name of the entry in messages, the number of the sample in the entry (from 1), and the sample
+Drawn = tuple[str, int, Any]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some samples in the order of reading: encoded slots, and units of the batch size (None: one for each)."""
+    """Some samples in the order of reading: the encoded slots, and the units of each sample (None: all are 1)."""
 
     rows: int
     encoded: list[tuple[npt.NDArray[Any], ...]]
@@ -54,10 +55,10 @@ class Chunk:
 class SampleReader:
     """Read one pass; `take` returns its chunks in order.
 
-    Args: files: the list's entries.  shuffled: whether entries are mixed.  stream: picks the entry of each sample then.
-        check: called repeatedly by `take`; an error in it ends the wait.
-        list_name: the list file, for messages.
-    Thread safety: one thread calls; the reading thread is internal.
+    Args: files: the list's entries. shuffled: whether entries are mixed. stream: picks the entry of each sample if
+        entries are mixed. check: called repeatedly by `take`; an error in it ends the wait. list_name: the list file,
+        for messages.
+    Thread safety: one thread calls the methods; the reading thread is internal.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class SampleReader:
     def take(self) -> Chunk | None:
         """Return the next chunk, or None at the end of the pass; wait for the provider without a deadline.
 
-        There is no deadline because the user's computation may be long; a log line every REPORT_PERIOD_S reports the
-        wait.
-        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid.
+        The wait has no deadline because the computation of the user may be long; a log line every REPORT_PERIOD_S
+        reports it.
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
         self._check()
         reported = time.monotonic()
@@ -133,7 +134,7 @@ class SampleReader:
         try:
             while self._deliver():
                 pass
-        except BaseException as error:  # passed to the thread that calls `take`
+        except BaseException as error:  # the error is passed to the thread that calls `take`
             self._error = error
         with self._changed:
             self._ended = True
@@ -175,7 +176,7 @@ class SampleReader:
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
-    """Yield the samples of one list entry; errors name the entry (a blank one by its line) and the user's line."""
+    """Yield the samples of one list entry; an error names the entry (a blank entry by its line) and the user's line."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
     with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
         for number, sample in enumerate(provider.generator(provider, file), 1):
@@ -183,9 +184,9 @@ def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
 
 
 def _mix(entries: Sequence[Iterator[Drawn]], stream: Stream) -> Iterator[Drawn]:
-    """Yield samples, each from a generator picked randomly among those with remaining samples.
+    """Yield samples; for each sample, pick randomly one of the generators that have samples left.
 
-    The first generator takes the place of one that has ended, as in the legacy.
+    The first generator takes the place of a generator that has ended, as in v0.10.
     """
     if len(entries) == 1:
         yield from entries[0]

@@ -1,8 +1,9 @@
-"""Batches of a data configuration, pass after pass, in the legacy's order.
+"""The batches of a data configuration, pass after pass, in the order of v0.10.
 
-With a limited pool the legacy's order depended on the progress of its loading thread. Here the pool is filled before
-every batch, independent of timing: to its size, or, if min_pool_size lets training begin earlier, to that size plus the
-number of units taken so far. It therefore grows during the pass, as it did when loading was faster than training.
+With a limited pool the order of v0.10 depended on the progress of its loading thread. Here the pool is filled before
+every batch, independent of timing. It is filled to pool_size, or, if min_pool_size lets training begin earlier, to
+min_pool_size plus the number of units taken so far. So the pool grows during the pass, as in v0.10 when loading was
+faster than training.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 """
@@ -35,8 +36,8 @@ UNLIMITED = sys.maxsize
 class DataStreams:
     """The random streams of a data source.
 
-    Attributes: picking: the main thread's, for picking samples.
-        mixing: the initial state of a reading thread's stream, for picking list entries; every pass starts a new one.
+    Attributes: picking: the stream of the main thread, for picking samples. mixing: the initial state of the stream of
+        a reading thread, for picking list entries; every pass starts a new thread.
     """
 
     picking: Stream
@@ -44,7 +45,7 @@ class DataStreams:
 
 
 class BatchSource(Protocol):
-    """The source of a job's batches, pass after pass; `DataSource` describes the methods."""
+    """The source of the batches of a job, pass after pass; `DataSource` describes the methods."""
 
     def start_pass(self) -> None:
         """Begin a pass."""
@@ -56,10 +57,10 @@ class BatchSource(Protocol):
         """Return the next batch and its units, or None at the end of the pass."""
 
     def track(self) -> None:
-        """Store from now on what `position` needs."""
+        """From now on store the data that `position` returns."""
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue from here."""
+        """Return the state with which another process can continue after the last batch."""
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
         """Continue from a `position`."""
@@ -69,9 +70,9 @@ class BatchSource(Protocol):
 class _Tracked:
     """The data of a pass that `position` needs.
 
-    Attributes: first_order: the pool's order at the start of the pass, if it is read from memory and shuffled.
-        states: of the stream, before each batch of the pass; only if the stream is used.
-        random: of Python and numpy, at the start of reading the samples in the columns.
+    Attributes: first_order: the order of the pool at the start of the pass, if the pass is read from memory and
+        shuffled. states: the states of the stream before each batch of the pass; only if the stream is used. random:
+        the states of the generators of Python and numpy when reading of the samples in the columns began.
     """
 
     first_order: array[int] = field(default_factory=lambda: array("q"))
@@ -82,10 +83,10 @@ class _Tracked:
 class DataSource:
     """The samples of one provider.
 
-    Args: provider: the user's, instantiated.  files: the entries of its list.  shuffled: whether to pick randomly.
-        check: called repeatedly while the provider is slow; an error in it ends the wait.
-        list_name: the list file, for messages.  constants: further slots by name, each with one number for all rows;
-        they have the rows and sequences of the first slot.
+    Args: provider: an instance of the user's provider. files: the entries of the list file. shuffled: whether to pick
+        randomly. check: called repeatedly while the provider is slow; an error in it ends the wait. list_name: the list
+        file, for messages. constants: further slots by name. Such a slot has one number in all rows, and the rows and
+        sequences of the first slot.
     Thread safety: one thread.
     """
 
@@ -149,10 +150,11 @@ class DataSource:
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of `size` units and its units, or None at the end of the pass.
 
-        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
+            batch.
         """
         start, units = self._take(size)
-        if not units:  # also if samples remain that count zero units, as in the legacy
+        if not units:  # the pass ends even if samples remain that count zero units, as in v0.10
             return None
         return self._gather(start), units
 
@@ -171,14 +173,14 @@ class DataSource:
     # ----- The position of reading -----
 
     def track(self) -> None:
-        """Store from now on what `position` needs."""
+        """From now on store the data that `position` returns."""
         if self._tracked is None:
             self._tracked = _Tracked()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue from here, JSON-compatible.
+        """Return the JSON-compatible state with which another process can continue after the last batch.
 
-        Args: batches: number of delivered batches of this pass; None: all, so that the next pass begins.
+        Args: batches: number of delivered batches of this pass; None: the pass is complete, and the next pass begins.
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
@@ -195,13 +197,16 @@ class DataSource:
         return record
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Continue from a `position`. Inside a pass the pass is begun here; between passes `start_pass` must follow.
+        """Continue from a `position`.
 
-        The provider is read again with the stored random states, and the batches are picked again, without computing
-        them. If the provider had been read to its end (`is_read`), it is again when this returns. Otherwise the
-        provider still runs, and no other code may use these random generators.
+        For a position inside a pass this method begins the pass; for a position between passes `start_pass` must
+        follow.
+
+        The provider is read again with the stored random states, and the earlier batches are picked again, without
+        training. If the provider had been read to its end (`is_read`), it has been read to its end when this method
+        returns. Otherwise the provider still runs, and no other code may use the random generators of Python and numpy.
         Args: size: the batch size.
-        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid.
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
         self._mixing_state = position["mixing"]
         if "random" in position:
@@ -222,7 +227,7 @@ class DataSource:
             self._reader.wait_for_end()
 
     def _read_all(self, samples: int, order: Mapping[str, Any] | None) -> None:
-        """Read into memory the samples that were there at the position."""
+        """Read into memory the samples that were in memory at the position."""
         self._read_whole()
         rows = self._pool.columns.rows
         if rows != samples:
@@ -267,7 +272,7 @@ class DataSource:
         return max(size, min(least + self._taken_units, most))
 
     def _receive(self) -> bool:
-        """Append the reader's next chunk to the columns; False when there is none."""
+        """Append the next chunk of the reader to the columns; return False at the end."""
         chunk = self._reader.take() if self._reader is not None else None
         if chunk is None:
             if self._reader is not None:

@@ -12,7 +12,7 @@ from trainer.data.source import DataSource, DataStreams
 
 
 class TaskSource:
-    """Read one task at a time. Pool and batches end with their task, and no sample is kept for another pass.
+    """Read one task at a time. The pool and the batches end with the task, and no sample is kept for another pass.
 
     Attributes: entries: the lines of the list file.
 
@@ -34,7 +34,7 @@ class TaskSource:
     def start_task(self, files: Sequence[str], name: str) -> None:
         """Begin to read a task.
 
-        Args: files: entries of the list.  name: of the task, for messages.
+        Args: files: entries of the list. name: the name of the task, for messages.
         """
         self.close()
         opened = self._opened
@@ -52,7 +52,8 @@ class TaskSource:
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
         """Return the next batch of the task and its units, or None at the end of the task.
 
-        Raises: DataError, MissingInputError: the provider raised, or a sample is invalid or larger than a batch.
+        Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
+            batch.
         """
         return None if self._source is None else self._source.next_batch(size)
 

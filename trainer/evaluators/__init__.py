@@ -1,4 +1,6 @@
-"""Evaluators: measures that are printed beside the cost. Each family is a module; `make_evaluators` selects by type.
+"""Evaluators: measures of the results of the network that the log shows beside the cost.
+
+Each family of evaluators is a module; `make_evaluators` selects the class by the type.
 
 Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
 """

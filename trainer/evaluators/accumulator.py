@@ -1,4 +1,4 @@
-"""Costs and measures of several batches, added up over a pass, a window of it, or a test."""
+"""Costs and measures of several batches, added up over a pass, over some batches of a pass, or over a test."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Accumulator:
             self._measures[number] += measure
 
     def finish(self) -> None:
-        """Let the evaluators write their log lines before their text is printed."""
+        """Let the evaluators write the log lines that come before their text."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish(measure)
 
     def finish_pass(self) -> None:
-        """Let the validation layers log their results, before the line of a pass or of a tested model."""
+        """Let the validation layers log their results; the line of a pass or of a tested model follows."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish_pass(measure)
 
@@ -52,7 +52,7 @@ class Accumulator:
         }
 
     def put_back(self, state: Mapping[str, Any]) -> None:
-        """Restore sums; an evaluator that they do not contain is reset."""
+        """Restore sums; an evaluator without a sum is reset."""
         self.reset()
         self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
@@ -64,7 +64,7 @@ class Accumulator:
         return float(self._cost / np.float32(self.samples)) if self.samples else 0.0
 
     def text(self) -> str:
-        """Return every evaluator's text, each followed by a blank."""
+        """Return the texts of all evaluators, with a blank after each text."""
         return "".join(
             f"{evaluator.text(measure)} "
             for evaluator, measure in zip(self._evaluators, self._measures, strict=True)

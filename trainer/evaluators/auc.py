@@ -16,14 +16,14 @@ from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
-BINS = (1 << 24) - 1  # bin number of a score of 1
+BINS = (1 << 24) - 1  # the number of the bin of a score of 1
 
 
 class Histogram:
     """The weights of negatives and positives in each non-empty bin.
 
-    New batches are kept separately, and merged when they are larger than the merged part, so that adding a batch costs
-    about its own size.
+    New batches are kept separately. They are merged when they are larger than the merged part, so that the time to add
+    a batch is about proportional to its size.
     """
 
     def __init__(self, bins: Ids, weights: Numbers) -> None:
@@ -38,7 +38,7 @@ class Histogram:
         return self
 
     def state(self) -> Any:
-        """Return the bins and weights of the parts, and how many parts are merged."""
+        """Return the bins and weights of the parts, and the number of merged parts."""
         parts = zip(self._bins, self._weights, strict=True)
         return [[[encode_array(bins), encode_array(weights)] for bins, weights in parts], self._merged]
 
@@ -59,7 +59,7 @@ class Histogram:
 
 
 class LastColumnAuc(Evaluator):
-    """The area under the ROC curve of the last column; label 0 is negative, any other positive."""
+    """The area under the ROC curve of the last column; label 0 is negative, and any other label is positive."""
 
     least_inputs, most_inputs = 2, 3
 

@@ -1,4 +1,4 @@
-"""The interface of evaluators: each batch is measured once, into sums that several accumulators add up."""
+"""The interface of evaluators: a batch is measured once, and several accumulators add up the measures."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Measure(Protocol):
-    """The result for one or several batches; adding never changes the right-hand side."""
+    """The measure of one or several batches; `a += b` never changes b."""
 
     def __iadd__(self, other: Any) -> Self:
         """Add the measure of other batches."""
 
     def state(self) -> Any:
-        """Return it in a JSON-compatible form, for a checkpoint."""
+        """Return the measure in a JSON-compatible form, for a checkpoint."""
 
     def put_back(self, state: Any) -> None:
         """Restore a state."""
 
 
 class Share:
-    """A total and its divisor: the measure of most evaluators; plain floats are the fastest to add."""
+    """A total and its divisor: the measure of most evaluators. Plain floats are faster to add than arrays."""
 
     __slots__ = ("count", "total")
 
@@ -81,11 +81,11 @@ class Evaluator:
 
     A subclass overrides `measure`, and also `nothing` and `text` if its measure is not a `Share`.
 
-    Raises: ConfigError: it has an unsupported number of inputs.
+    Raises: ConfigError: the evaluator has an unsupported number of inputs.
     """
 
     least_inputs, most_inputs = 1, 1
-    is_quiet = False  # True: its text is not part of the lines of batches, passes and tests
+    is_quiet = False  # whether the text is left out of the lines of batches, passes and tests
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -99,7 +99,7 @@ class Evaluator:
         return f"evaluator {self.name} ({self.config.type})"
 
     def nothing(self) -> Measure:
-        """Return the measure of no batch, to which others are added."""
+        """Return the measure of no batch, the start of a sum."""
         return Share()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
@@ -107,10 +107,10 @@ class Evaluator:
         raise NotImplementedError
 
     def finish(self, total: Any) -> None:
-        """Log lines before the line with the text, at the end of a pass, a test or a window."""
+        """Log the lines that come before the line with the text, at the end of a pass, of a test or of a log period."""
 
     def finish_pass(self, total: Any) -> None:
-        """Log lines before the line of a pass, or of a tested model, and of no other."""
+        """Log the lines that come only before the line of a pass or of a tested model."""
 
     def text(self, total: Any) -> str:
         """Return the printed form of a sum of measures."""
@@ -150,18 +150,18 @@ class Evaluator:
         return argument.value[:, 0].astype(np.float64)
 
     def starts(self, argument: Argument, role: str) -> Ids:
-        """Return the starts of an argument's sequences, and the end.
+        """Return the starts of the sequences of an argument, and the end of the last sequence.
 
-        Raises: ConfigError: it has no sequences.
+        Raises: ConfigError: the argument has no sequences.
         """
         if argument.starts is None:
             raise ConfigError(f"{self} needs sequences as its {role}")
         return argument.starts
 
     def require_equal_rows(self, first: Argument, other: Argument, role: str) -> None:
-        """Check that both have equally many rows.
+        """Check that both arguments have equally many rows.
 
-        Raises: DataError: they do not; the text contains both numbers.
+        Raises: DataError: the numbers of rows differ; the text contains both numbers.
         """
         if first.rows != other.rows:
             raise DataError(f"{self}: {first.rows} rows of its first input, but {other.rows} of its {role}")

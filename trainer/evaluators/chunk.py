@@ -36,7 +36,7 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 class Chunks(NamedTuple):
-    """First frame, last frame and type of every chunk, in the order of the frames."""
+    """The chunks of tagged sequences, in order: first frame, last frame and type of each chunk."""
 
     first: Ids
     last: Ids
@@ -44,7 +44,7 @@ class Chunks(NamedTuple):
 
 
 class ChunkF1(Evaluator):
-    """The F1 of decoded chunks: first frame, last frame and type must be equal; inputs: decoded ids, label ids."""
+    """The F1 of decoded chunks, which must equal a chunk of the label; inputs: decoded ids, label ids."""
 
     least_inputs, most_inputs = 2, 2
 
@@ -74,7 +74,7 @@ class ChunkF1(Evaluator):
         return Sums((len(true.first), len(found.first), correct.sum()))
 
     def text(self, total: Sums) -> str:
-        """Return F1 and the three numbers."""
+        """Return the text with F1 and the numbers of chunks."""
         true, found, correct = total.values.tolist() if total.values.size else (0.0, 0.0, 0.0)
         precision, recall = ratio(correct, found), ratio(correct, true)
         f1 = ratio(2 * precision * recall, precision + recall)
@@ -94,8 +94,8 @@ class ChunkF1(Evaluator):
 def find_chunks(ids: Ids, starts: Ids, scheme: Scheme, other: int) -> Chunks:
     """Return the chunks of tagged sequences.
 
-    A chunk begins at every change of the type, at B and S, and after E and S. It ends before the next chunk, before the
-    type `other`, and at the end of its sequence.
+    A chunk begins at every change of the type, at B and S, and after E and S. A chunk ends before the next chunk,
+    before the type `other`, and at the end of its sequence.
     """
     kind, tag = np.divmod(ids, scheme.tags)
     is_first_frame: npt.NDArray[np.bool_] = np.zeros(len(ids) + 1, bool)

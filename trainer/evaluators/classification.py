@@ -24,8 +24,8 @@ Errors = Array | npt.NDArray[np.bool_]
 class ClassificationError(Evaluator):
     """The share of rows whose label is not among the `top_k` largest predictions.
 
-    With labels of several classes (dense or sparse 0/1): the number of columns on the wrong side of the threshold,
-    divided by the width only for sparse labels. The optional weight of a row multiplies its count.
+    For labels of several classes (dense or sparse 0/1) it is the number of columns on the wrong side of the threshold;
+    only for sparse labels this number is divided by the width. The optional weight of a row multiplies its count.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -50,7 +50,7 @@ class ClassificationError(Evaluator):
         return super().text(total)
 
     def row_errors(self, inputs: list[Argument]) -> Errors:
-        """Return the weighted error of each row, (rows,); for ids without weights, whether there is an error."""
+        """Return the weighted error of each row, (rows,). For ids without weights, return whether each row is wrong."""
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         self.require_equal_rows(inputs[0], label, "label")
         errors: Errors
@@ -84,12 +84,12 @@ class SequenceClassificationError(ClassificationError):
 
 
 class ClassificationErrorPrinter(ClassificationError):
-    """Logs the error of each row, batch by batch; its text is `name=0`."""
+    """Logs the error of each row, batch by batch; the text of this evaluator is `name=0`."""
 
     most_inputs = 2
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Log the errors and measure nothing."""
+        """Log the errors; the measure is empty."""
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
         record = f"Printer={self.name} Classification Error:\n{spell_rows(errors.reshape(-1, 1).astype(np.float64))}"
@@ -103,7 +103,7 @@ class ClassificationErrorPrinter(ClassificationError):
 def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:
     """Check that every label is a column of the prediction.
 
-    Raises: DataError: the text contains the first label that is not.
+    Raises: DataError: a label is not a column; the text contains the first such label.
     """
     wrong = find_bad_id(ids, width)
     if wrong is not None:

@@ -1,4 +1,4 @@
-"""The edit distance between best paths and labels.
+"""The edit distance between decoded sequences (best paths of CTC) and labels.
 
 Source: spec/trainer.md 6.8.
 """
@@ -42,7 +42,7 @@ class CtcEditDistance(Evaluator):
         return Sums(sums)
 
     def text(self, total: Sums) -> str:
-        """Return the mean distance and the shares of its kinds."""
+        """Return the mean distance, and the shares of deletions, insertions and substitutions."""
         sums = total.values if total.values.size else np.zeros(6)
         means = sums[:5] / (sums[5] or 1.0)
         kinds = "".join(f"  {word} error={mean:g}" for word, mean in zip(_WORDS, means[1:], strict=True))
@@ -50,7 +50,7 @@ class CtcEditDistance(Evaluator):
 
 
 def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> list[list[int]]:
-    """Return the symbols of each sequence's best path."""
+    """Return the symbols of the best path of each sequence."""
     best = values.argmax(axis=1).tolist()
     blank = values.shape[1] - 1
     return [
@@ -60,7 +60,7 @@ def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtyp
 
 
 def count_edits(label: Sequence[int], decoded: Sequence[int]) -> tuple[int, int, int]:
-    """Return the numbers of deletions, insertions and substitutions from the label to the decoded symbols, minimal."""
+    """Return the least deletions, insertions and substitutions that turn the label into the decoded symbols."""
     n, m = len(label), len(decoded)
     cost = [[max(i, j) if not i or not j else 0 for j in range(m + 1)] for i in range(n + 1)]
     for i in range(1, n + 1):

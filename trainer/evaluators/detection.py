@@ -16,13 +16,13 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers
 
-DETECTION_COLUMNS = 7  # image, class, score, box
+DETECTION_COLUMNS = 7  # columns of a detection: image, class, score, box
 LABEL_COLUMNS = 6  # class, box, difficult
 AP_TYPES = ("11point", "Integral")
 
 
 class Matches:
-    """For every class: the number of boxes to find, and (score, whether it found one) of each detection."""
+    """For every class: the number of boxes to find, and (score, whether it found a box) of each detection."""
 
     def __init__(self) -> None:
         self.boxes: dict[int, int] = {}
@@ -36,7 +36,7 @@ class Matches:
         return self
 
     def state(self) -> Any:
-        """Return both, as lists of pairs."""
+        """Return the numbers of boxes and the detections, as lists of pairs."""
         found = [
             [kind, [[float(score).hex(), bool(hit)] for score, hit in pairs]] for kind, pairs in self.detections.items()
         ]
@@ -64,7 +64,7 @@ class DetectionMap(Evaluator):
             raise ConfigError(f"{self}: ap_type '{config.ap_type}' is not one of {', '.join(AP_TYPES)}")
 
     def nothing(self) -> Matches:
-        """Return no boxes and no detections."""
+        """Return a measure without boxes and detections."""
         return Matches()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Matches:
@@ -78,7 +78,7 @@ class DetectionMap(Evaluator):
         return matches
 
     def text(self, total: Matches) -> str:
-        """Return `Detection mAP=x`; classes without boxes or detections do not count."""
+        """Return `Detection mAP=x`; the mean leaves out classes without boxes or without detections."""
         areas = [
             self._average_precision(np.array(total.detections[kind]), count)
             for kind, count in total.boxes.items()
@@ -115,7 +115,10 @@ class DetectionMap(Evaluator):
                     taken[best] = True
 
     def _average_precision(self, detections: Numbers, boxes: int) -> float:
-        """Return the area of a class. Shapes: detections: (n, 2): score, whether it found a box."""
+        """Return the area under the precision-recall curve of a class.
+
+        Shapes: detections: (n, 2): score, whether the detection found a box.
+        """
         if not len(detections):
             return 0.0
         hits = np.cumsum(detections[np.argsort(-detections[:, 0], kind="stable"), 1])
@@ -127,7 +130,7 @@ class DetectionMap(Evaluator):
 
 
 def overlap(box: Numbers, boxes: Numbers) -> Numbers:
-    """Return the intersection of a box with each of the others, divided by their union.
+    """Return the area of the intersection of `box` with each of `boxes`, divided by the area of their union.
 
     Shapes: box: (4,): xmin, ymin, xmax, ymax; boxes: (n, 4); result: (n,).
     """

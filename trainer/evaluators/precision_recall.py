@@ -17,9 +17,9 @@ from trainer.evaluators.classification import check_labels
 
 
 class PrecisionRecall(Evaluator):
-    """Counts true positives, false positives and false negatives of each class.
+    """Counts the true positives, false positives and false negatives of each class.
 
-    The text for all classes is that of v0.9, because v0.10 printed numbers from uninitialised memory.
+    The text for all classes has the form of v0.9, because v0.10 printed numbers from uninitialised memory.
     """
 
     least_inputs, most_inputs = 2, 3

@@ -1,4 +1,4 @@
-"""Evaluators that print data of the network: in the log, or as words in a file; their text is `name=0`.
+"""Evaluators that print data of the network in the log, or as words in a file; their text is `name=0`.
 
 Source: spec/trainer.md 6.10.
 """
@@ -19,21 +19,21 @@ from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
 
-ANY_NUMBER = 1 << 30  # for any number of inputs
+ANY_NUMBER = 1 << 30  # the number of inputs is not limited
 
 
 def log_record(text: str) -> None:
-    """Log several lines under one prefix."""
+    """Log several lines as one record with one prefix."""
     glog.info(text.removesuffix("\n"))
 
 
 class Printer(Evaluator):
-    """Log something about each of its inputs, batch by batch."""
+    """Logs something about each input of the evaluator, batch by batch."""
 
     most_inputs = ANY_NUMBER
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Log one record for each layer, and measure nothing."""
+        """Log one record for each layer; the measure is empty."""
         for name in self.config.input_layers:
             record = self.spell(name, outputs[name])
             if record:
@@ -49,20 +49,20 @@ class ValuePrinter(Printer):
     """Logs the values of layers and where their sequences begin."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return values and positions; ids are not shown, as in the legacy."""
+        """Return the values and the positions; ids are not shown, as in v0.10."""
         fields = spell_fields(output)
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
 
 class GradientPrinter(Printer):
-    """Log the gradients of layers; `gradients` has those of the last backward pass, and is empty in tests."""
+    """Logs the gradients of layers. `gradients` holds the gradients of the last backward pass; in tests it is empty."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         super().__init__(config)
         self.gradients: Mapping[str, Array] = {}
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return the gradient's rows."""
+        """Return the rows of the gradient."""
         gradient = self.gradients.get(name)
         return "" if gradient is None else f"layer={name} grad matrix:\n{spell_rows(gradient)}"
 
@@ -71,7 +71,7 @@ class MaxIdPrinter(Printer):
     """Logs the `num_results` largest columns of each row."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return column and value, best first."""
+        """Return pairs of column and value, the largest value first."""
         values = self.numbers(output, "input")
         best = np.argsort(-values, axis=1, kind="stable")[:, : self.config.num_results]
         rows = zip(best.tolist(), np.take_along_axis(values, best, axis=1).tolist(), strict=True)
@@ -79,10 +79,10 @@ class MaxIdPrinter(Printer):
 
 
 class MaxFramePrinter(Printer):
-    """Logs the `num_results` largest frames of each sequence of single numbers."""
+    """Logs the `num_results` largest frames of each sequence; a frame is a single number."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return frame and value, best first, and the sequence's length."""
+        """Return pairs of frame and value, the largest value first, and the length of the sequence."""
         values = self.numbers(output, "input")
         if values.shape[1] != 1:
             raise ConfigError(f"{self}: layer {name} has width {values.shape[1]}; it must be 1")
@@ -103,7 +103,7 @@ class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
     Inputs: [sample ids,] ids as sequences. The file is truncated at the start. If a sample has several generated
-    sequences, each has its rank and score in front.
+        sequences, the line of a sequence begins with its rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
@@ -124,7 +124,7 @@ class SequenceTextPrinter(Evaluator):
         self._write("w", "")
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Append the batch's sequences, and measure nothing."""
+        """Append the sequences of the batch to the file; the measure is empty."""
         inputs = self.inputs(outputs)
         sequences = inputs[-1]
         ids = self.labels(sequences, "input")
@@ -146,7 +146,7 @@ class SequenceTextPrinter(Evaluator):
         return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
-        """Return a line for each generated sequence of a sample; the input has its length, its ids and -1 for each."""
+        """Return a line for each generated sequence of a sample; the input has the length, the ids and -1 of each."""
         lines: list[str] = []
         begin = 0
         while begin < len(ids):
@@ -175,7 +175,7 @@ class SequenceTextPrinter(Evaluator):
 
 
 def _inside(positions: Ids, start: int, stop: int) -> list[int]:
-    """Return the positions from start to stop; for an empty sequence both bounds."""
+    """Return the positions from start to stop; for an empty sequence return both bounds."""
     inner = positions[(positions > start) & (positions < stop)].tolist()
     return [start, *inner, stop]
 

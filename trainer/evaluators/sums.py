@@ -34,7 +34,7 @@ class _WeightedMean(Evaluator):
 
 
 class RowSum(_WeightedMean):
-    """The mean of the sum of a row's values, or of its id."""
+    """The mean over the rows of the sum of the values of a row, or of the id of a row."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the sum of each row."""
@@ -46,7 +46,7 @@ class RowSum(_WeightedMean):
 
 
 class LastColumnSum(_WeightedMean):
-    """The mean of the last column."""
+    """The mean over the rows of the last column."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the last column."""

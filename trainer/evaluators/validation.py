@@ -1,4 +1,4 @@
-"""The measures of the layers auc-validation and pnpair-validation: one line at the end of a pass.
+"""The measures of the layers auc-validation and pnpair-validation, which the log shows at the end of a pass.
 
 Source: spec/trainer.md section 7.2; gserver/layers/ValidationLayer.cpp of v0.10.
 """
@@ -20,7 +20,7 @@ from trainer.evaluators.auc import LastColumnAuc
 from trainer.evaluators.base import Evaluator, Measure, Numbers
 from trainer.evaluators.pnpair import Pnpair
 
-# type of layer -> the evaluator class, and its type
+# type of layer -> (class of the evaluator, type of the evaluator)
 MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
     "auc-validation": (LastColumnAuc, "last-column-auc"),
     "pnpair-validation": (Pnpair, "pnpair"),
@@ -39,7 +39,7 @@ class Predictions:
         return self
 
     def state(self) -> Any:
-        """Return the measure's state and the rows."""
+        """Return the state of the measure, and the rows."""
         return [self.measure.state(), encode_array(self._rows())]
 
     def put_back(self, state: Any) -> None:
@@ -57,7 +57,7 @@ class Predictions:
 
 
 class Validation(Evaluator):
-    """Measure like the evaluator of its layer's type; the result is logged only at the end of a pass.
+    """Measures like the evaluator for its type of layer, but logs the result only at the end of a pass.
 
     Args: predict_file: receives a line for each row of the pass: score and label, for pairs also the query. Empty:
         none.
@@ -101,7 +101,8 @@ class Validation(Evaluator):
                 self._path.write_text(total.lines())
             except OSError as error:
                 raise VolumeError(
-                    f"--predict_file: cannot write {self._path}: {error.strerror}; name one that it may make"
+                    f"--predict_file: cannot write {self._path}: {error.strerror}; name a file that the trainer may "
+                    "create"
                 ) from error
             total = total.measure
         self._measure.finish(total)
@@ -109,5 +110,5 @@ class Validation(Evaluator):
 
 
 def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
-    """Return the evaluators for the validation layers of a model, in order; all write the same file, as in v0.10."""
+    """Return the evaluators for the validation layers of a model, in order; all write to one file, as in v0.10."""
     return [Validation(layer, predict_file) for layer in layers if layer.type in MEASURES]

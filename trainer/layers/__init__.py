@@ -1,14 +1,17 @@
-"""The layers that compute. Each family is a module; `find_layer` selects by a LayerConfig's type.
+"""The layers of the network: classes that compute outputs and gradients.
+
+Each family of layers is a module; `find_layer` selects the class by the type in a LayerConfig.
 
 To add a layer, in this order:
 
 1. The class: a subclass of `base.Layer` with `forward` and `backward`, in the module of its family, and its type in
    that module's `LAYERS`. A new module goes into `FAMILIES` below.
 2. The config function: in `trainer/config/language/layers/`, with `@helper("layers")`, and its name in `HELPERS` of
-   `trainer/config/building/names.py`. `Layer(type=...)` knows it by a row in `trainer/config/v1/layer_kinds.py`.
+   `trainer/config/building/names.py`. A row in `trainer/config/v1/layer_kinds.py` makes the type known to
+   `Layer(type=...)`.
 3. The tests: `check_gradients` of `tests/layer_checks.py` in `tests/unit/trainer/layers/<family>/`, and the message in
    `tests/unit/trainer/config/language/`.
-4. `make docs` writes its row in docs/layers.md.
+4. The documentation: `make docs` writes the row of the layer in docs/layers.md.
 """
 
 from __future__ import annotations
@@ -78,12 +81,12 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
-# internal types of the network, which no config may name
+# internal types of the network; a config may not name them
 INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | attention.LAYERS.keys() | {gru.GROUP_RUN}
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:
-    """Return the class that computes a layer: the class of its type, or a faster one for this special case.
+    """Return the class that computes a layer: the class of its type, or a faster class for a special case.
 
     Raises: ConfigError: the type is not supported; the text lists the supported ones.
     """

@@ -1,4 +1,7 @@
-"""The base of layers: made from a LayerConfig, a layer computes its output and the gradients of its inputs."""
+"""The base class of layers.
+
+A layer is made from a LayerConfig; it computes its output and the gradients of its inputs.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ class Layer:
     """One layer of the network.
 
     A subclass overrides `forward` and, unless it has no gradient, `backward`. The network handles activation, dropout
-    and error clipping. Between the two calls a layer may store data of the forward pass.
+    and error clipping. Between `forward` and `backward` a layer may store data of the forward pass.
 
     Attributes: is_training: False in tests.  stream: random stream in training; None otherwise, and in gradient checks.
     """
 
     is_cost: ClassVar[bool] = False
-    takes_gradient: ClassVar[bool] = True  # False: its output is data or ids, so `backward` is never called
-    takes_repeats: ClassVar[bool] = False  # True: it computes faster on an input with repeated rows
-    applies_coeff: ClassVar[bool] = False  # True: a cost that scales its gradients by `coeff` itself
-    applies_activation: ClassVar[bool] = False  # True: it applies `active_type` to its output itself
-    owns_result: ClassVar[bool] = False  # True: only the activation reads what `forward` returns, and may overwrite it
+    takes_gradient: ClassVar[bool] = True  # False: the output is data or ids, so `backward` is never called
+    takes_repeats: ClassVar[bool] = False  # True: the layer computes faster on an input with repeated rows
+    applies_coeff: ClassVar[bool] = False  # True: the layer is a cost that scales its gradients by `coeff` itself
+    applies_activation: ClassVar[bool] = False  # True: the layer applies `active_type` to its output itself
+    owns_result: ClassVar[bool] = False  # True: only the activation reads the result of `forward`, and may overwrite it
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config
@@ -37,7 +40,7 @@ class Layer:
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
         self.input_configs: list[LayerConfig] = []  # configs of the input layers; set once by the network
-        self.may_repeat = False  # whether all readers of its output have `takes_repeats`; set once by the network
+        self.may_repeat = False  # whether all readers of the output have `takes_repeats`; set once by the network
         self.is_training = False  # the network sets this and `stream` before `forward`
         self.stream: Stream | None = None
         # set by the network before `backward`: gradients of the output's extras
@@ -51,21 +54,21 @@ class Layer:
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add to the gradients of the parameters and return those of the inputs, if they are wanted.
+        """Add to the gradients of the parameters, and return the gradients of the inputs that are wanted.
 
-        Args: gradient: of the output of the last forward pass, before the activation.
+        Args: gradient: the gradient of the output of the last forward pass, before the activation.
             wanted: for each input, whether its gradient is needed.
-        Returns: for each input its gradient, a new array or the given one; None if it has none. For an input with
-            repeated rows it may be the gradient of the distinct rows.
+        Returns: for each input its gradient, which is a new array or the array `gradient`; None: the input has no
+            gradient. For an input with repeated rows the result may be the gradient of the distinct rows.
         """
         raise NotImplementedError
 
     def carried(self) -> Any:
-        """Return the state besides parameters that it carries from batch to batch, JSON-compatible; None: no state."""
+        """Return the JSON-compatible state (without parameters) that the layer keeps between batches, or None."""
         return None
 
     def carry_on(self, state: Any) -> None:
-        """Restore a state that another instance returned, which is not None."""
+        """Restore a state (not None) that `carried` of an earlier instance returned."""
 
     def require_inputs(self, least: int, most: int) -> None:
         """Check that the layer has `least` to `most` inputs.

@@ -9,7 +9,7 @@ from trainer.layers.base import Layer
 
 
 class Bias:
-    """Add a layer's bias, if it has one.
+    """Adds the bias of a layer, if the layer has a bias.
 
     Raises: ConfigError: the size of the bias does not divide the layer's size.
     """
@@ -22,11 +22,14 @@ class Bias:
         self._block: int = layer.size // size if size else 1
 
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
-        """Return the rows plus the bias; in place if `is_fresh`: the rows belong to the layer."""
+        """Return the rows plus the bias.
+
+        With `is_fresh` the array of the rows belongs to the layer and is changed in place.
+        """
         if self._parameter is None:
             return rows
         if not is_fresh or not rows.flags.c_contiguous:
-            rows = rows.copy()  # in row-major order, so that blocks of columns are a view
+            rows = rows.copy()  # the rows are in row-major order, so that the blocks of columns are a view
         rows.reshape(len(rows), self._parameter.size, self._block)[...] += self._parameter.value[:, None]
         return rows
 

@@ -1,4 +1,4 @@
-"""Common checks of a layer's parameters and inputs, with messages that name the layer."""
+"""Common checks of the parameters and inputs of layers, with messages that name the layer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trainer.layers.base import Layer
 
 
 def require_weight(layer: Layer, position: int, size: int) -> Parameter:
-    """Return the parameter of an input, which has `size` values.
+    """Return the parameter of an input; it must have `size` values.
 
-    Raises: ConfigError: it is missing or has another size.
+    Raises: ConfigError: the parameter is missing or has a different size.
     """
     weight = layer.weights[position]
     if weight is None:
@@ -24,9 +24,9 @@ def require_weight(layer: Layer, position: int, size: int) -> Parameter:
 
 
 def require_bias(layer: Layer, size: int) -> Parameter | None:
-    """Return the bias, which has `size` values, or None if there is none.
+    """Return the bias, which must have `size` values, or None if the layer has no bias.
 
-    Raises: ConfigError: it has another size.
+    Raises: ConfigError: the bias has a different size.
     """
     if layer.bias is not None and layer.bias.size != size:
         raise ConfigError(f"{layer}: bias {layer.bias.name} has {layer.bias.size} values; it takes {size}")
@@ -36,7 +36,7 @@ def require_bias(layer: Layer, size: int) -> Parameter | None:
 def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
     """Return the dense rows of an input, with `width` numbers each.
 
-    Raises: ConfigError: it has ids, sparse rows or another width.
+    Raises: ConfigError: the input has ids, sparse rows or a different width.
     """
     if argument.value is None:
         raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
@@ -46,9 +46,9 @@ def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
 
 
 def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tuple[Array, Ids | None]:
-    """Return the dense rows of an input; if they repeat, the distinct rows, and the index of each row in them.
+    """Return the dense rows of an input; if rows repeat, return the distinct rows and the index of each row.
 
-    Raises: ConfigError: it has ids, sparse rows or another width.
+    Raises: ConfigError: the input has ids, sparse rows or a different width.
     """
     if argument.distinct is None:
         return require_matrix(layer, argument, width), None
@@ -58,7 +58,7 @@ def require_repeated_matrix(layer: Layer, argument: Argument, width: int) -> tup
 def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
     """Return the starts of the sequences of an input.
 
-    Args: position: of the input in the layer.
+    Args: position: the position of the input in the layer.
     Raises: ConfigError: the input has no sequences.
     """
     if argument.starts is None:
@@ -73,8 +73,8 @@ def _describe_rows(layer: Layer, position: int) -> str:
         which = f" of data layer {source.name}" if source is not None else ""
         return f"declare the data{which} as a sequence type"
     return (
-        f"its input, layer {source.name} ({source.type}), gives one row for each sequence; one that returns its "
-        "last state needs return_seq=True, and where no layer below does so, the data need a sequence type"
+        f"its input, layer {source.name} ({source.type}), gives one row for each sequence; a layer that returns its "
+        "last state needs return_seq=True, and if no layer below does so, the data need a sequence type"
     )
 
 
@@ -91,7 +91,7 @@ def require_sub_starts(layer: Layer, argument: Argument) -> Ids:
 def require_rows(layer: Layer, argument: Argument) -> Array:
     """Return the dense rows of an input, of any width.
 
-    Raises: ConfigError: it has ids or sparse rows.
+    Raises: ConfigError: the input has ids or sparse rows.
     """
     if argument.value is None:
         raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")

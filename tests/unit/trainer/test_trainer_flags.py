@@ -145,7 +145,7 @@ def test_what_a_launcher_passes_does_no_harm_with_a_store():
         ([STORE, "--saving_period_by_batches=5"], "one of the trainers saves"),
         ([STORE, "--loadsave_parameters_in_pserver"], "writes the tables, too"),
         ([STORE, "--test_period=9"], "the trainer that saves a pass tests it"),
-        ([STORE, "--job=test"], "--store_dir is for training with a master, --job=test needs none"),
+        ([STORE, "--job=test"], "--store_dir is for training with a master and not for --job=test"),
         ([STORE, "--etcd_endpoints=http://a:1"], "name two stores"),
         (["--etcd_endpoints=,"], "--etcd_endpoints is ','"),
         ([STORE, "--wait=soon"], "--wait is 'soon'; it must be a time"),

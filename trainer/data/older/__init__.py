@@ -1,1 +1,1 @@
-"""Data of the oldest configs: files of fixed formats instead of user code, and several sources at once."""
+"""The data of the oldest configs: files of fixed formats instead of user code, and several sources at once."""

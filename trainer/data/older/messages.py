@@ -1,4 +1,6 @@
-"""ProtoData: files of messages, a header and then samples, each with its length in front; *.gz is compressed.
+"""ProtoData: a file holds messages, first a header and then samples, and each message has its length in front.
+
+A file *.gz is compressed.
 
 Every length is checked before reading, so that a damaged file causes an error instead of exhausting the memory.
 
@@ -24,7 +26,7 @@ from trainer.data.input_types import DataType, InputType, SequenceType
 
 Readable = BufferedReader | gzip.GzipFile
 MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: a sample of 64 million numbers
-VARINT_BYTES = 5  # maximum bytes of a length below 2^32
+VARINT_BYTES = 5  # maximum bytes of an encoded length: a length is below 2^32
 _KINDS = {
     SlotDef.VECTOR_DENSE: DataType.Dense,
     SlotDef.VECTOR_SPARSE_NON_VALUE: DataType.SparseNonValue,
@@ -41,7 +43,7 @@ def read_messages(path: str) -> Iterator[bytes]:
     """Yield the messages of a file.
 
     Raises: DataError: a length is missing, too large, or exceeds the rest of the file, or the file is not a complete
-        gzip file.  OSError: an error of reading.
+        gzip file.  OSError: the file cannot be read.
     """
     with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
         try:
@@ -69,7 +71,7 @@ def _read_length(file: Readable, path: str, number: int) -> int | None:
         if byte[0] < 0x80:
             break
     if byte[0] >= 0x80 or length > MESSAGE_BYTES:
-        raise DataError(f"{path}: message {number} is said to have over {MESSAGE_BYTES} bytes: no file of ProtoData")
+        raise DataError(f"{path}: message {number} claims to have over {MESSAGE_BYTES} bytes: no file of ProtoData")
     return length
 
 
@@ -94,12 +96,12 @@ def read_header(path: str) -> DataHeader:
 
 
 def require_header(path: str, header: DataHeader) -> None:
-    """Check that a file has the same slots as the first one.
+    """Check that a file has the slots of the first file.
 
     Raises: DataError: the slots differ.
     """
     if read_header(path) != header:
-        raise DataError(f"{path} has other slots than the first file of the list")
+        raise DataError(f"{path} does not have the slots of the first file of the list")
 
 
 def read_samples(path: str) -> Iterator[DataSample]:
@@ -118,15 +120,15 @@ def read_samples(path: str) -> Iterator[DataSample]:
         yield sample
 
 
-# ----- Samples in the form of a provider's -----
+# ----- Samples in the form that a provider yields -----
 
 
 def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[InputType]:
     """Return the type of each slot of a file; its first sample determines the dimensions of grids.
 
-    Args: in_sequences: whether consecutive samples form sequences (not every sample begins one).  is_each_sequence:
-        type
-        proto_sequence: each sample is a sequence, of ids for a sparse vector, and of one item otherwise.
+    Args: in_sequences: whether consecutive samples form sequences: some sample does not begin a sequence.
+        is_each_sequence: whether each sample is a sequence (type proto_sequence). A sparse vector becomes a sequence of
+            ids, and any other slot a sequence of one item.
     Raises: DataError: see `read_header`; or a slot on a grid is empty in the first sample.
     """
     first = next(read_samples(path), DataSample())
@@ -150,14 +152,14 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
 
 
 def has_sequences(path: str) -> bool:
-    """Return whether samples of a file form sequences: not every sample begins one."""
+    """Return whether samples of a file form sequences: some sample does not begin a sequence."""
     return any(not sample.is_beginning for sample in read_samples(path))
 
 
 def make_sample(sample: DataSample, header: DataHeader) -> list[Any]:
     """Return a sample's slots.
 
-    Raises: SampleError: it does not have the header's slots.
+    Raises: SampleError: the sample does not have the slots of the header.
     """
     ids, vectors, grids = iter(sample.id_slots), iter(sample.vector_slots), iter(sample.var_id_slots)
     try:

@@ -18,10 +18,11 @@ KIND = "multi"
 
 @dataclass
 class SharedSource:
-    """One of several sources.
+    """One of the sources of a MultiData.
 
-    Attributes: ratio: its share of a batch, relative to the others'.  is_main: whether its end is the end of the pass;
-        other sources restart.  begun: number of batches of the pass before its last start.
+    Attributes: ratio: its share of a batch, relative to the ratios of all sources. is_main: whether its end is the end
+        of the pass; a source that is not main restarts. begun: number of batches of the pass before the last start of
+        the source.
     """
 
     source: DataSource
@@ -33,7 +34,7 @@ class SharedSource:
 class MultiSource:
     """Batches with the samples of several sources, whose slots have different names.
 
-    In a test a source that has ended gives no more samples, and the last end is the end of the test.
+    In a test a source that has ended gives no more samples; the test ends when all sources have ended.
 
     Raises: ConfigError: there is no main source, or a share is not above 0.
     """
@@ -57,7 +58,7 @@ class MultiSource:
             part.source.close()
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of `size` units of all sources together, and its units, or None at the end of the pass.
+        """Return the next batch of about `size` units from all sources, and its units; None at the end of the pass.
 
         Raises: see DataSource.
         """
@@ -81,12 +82,12 @@ class MultiSource:
         return (slots, units) if units else None
 
     def track(self) -> None:
-        """Store from now on what `position` needs."""
+        """From now on store the data that `position` returns."""
         for part in self._parts:
             part.source.track()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue from here, see DataSource."""
+        """Return the state with which another process can continue after the last batch; see DataSource."""
         parts = [
             part.source.position(None if batches is None else max(0, batches - part.begun)) for part in self._parts
         ]
@@ -94,7 +95,7 @@ class MultiSource:
         return {"parts": parts, "begun": begun, "batches": batches, "is_read": all(one["is_read"] for one in parts)}
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Continue from a `position`; `size` is the batch size."""
+        """Continue after the batch at which `position` was called; `size` is the batch size."""
         for part, one, begun in zip(self._parts, position["parts"], position["begun"], strict=True):
             part.source.resume(one, self._share(part, size))
             part.begun = begun

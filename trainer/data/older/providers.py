@@ -1,6 +1,7 @@
 """SimpleData and ProtoData as providers: files take the place of a generator in PyDataProvider2.
 
-v0.10 shuffled the samples of a pass with a separate generator; here they are picked like those of other providers.
+v0.10 shuffled the samples of a pass with a separate generator; here they are picked like the samples of a
+PyDataProvider2.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ OF_MESSAGES = {  # whether each sample is a sequence
 
 
 def is_of_files(kind: str) -> bool:
-    """Return whether data of this type are files of a fixed format."""
+    """Return whether data of a type are files of a fixed format."""
     return kind == SIMPLE or kind in OF_MESSAGES
 
 
 def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvider]:
-    """Return the provider of some files.
+    """Return a provider that reads the files of the list.
 
-    Raises: ConfigError: the config lacks what the type needs, or the list names no file.  MissingInputError: the first
-        file, whose header defines the slots, does not exist.  DataError: it has another format.
+    Raises: ConfigError: the config lacks a value that the type needs, or the list names no file. MissingInputError: the
+        first file, whose header defines the slots, does not exist. DataError: the first file does not have the format.
     """
     if not entries:
         raise ConfigError(f"the list {config.files} of {config.type} data names no file; write one into each line")
     if config.type == SIMPLE:
-        dim = config.feat_dim * (2 * config.context_len + 1)  # a window of neighboring frames
+        dim = config.feat_dim * (2 * config.context_len + 1)  # the number of frames of a window of neighbouring frames
 
         def read_text(_settings: Any, path: str) -> Iterator[Any]:
             yield from text.read_lines(path, dim)
@@ -64,7 +65,8 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
         rows: Iterator[Any] = (messages.make_sample(one, header) for one in messages.read_samples(path))
         if joins:
             rows = messages.join_sequences(rows, (one.is_beginning for one in messages.read_samples(path)))
-        yield from (row[0] for row in rows) if len(slots) == 1 else rows  # for a single slot the bare value is a sample
+        # with a single slot a sample is the bare value of the slot
+        yield from (row[0] for row in rows) if len(slots) == 1 else rows
 
     options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}
     if joins:  # v0.10 fills a batch with frames, and takes a longer sequence alone
@@ -75,6 +77,6 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
 
 
 def _name(made: type[DataProvider], name: str) -> type[DataProvider]:
-    """Set the class's name, by which messages refer to the provider."""
+    """Set the name of the class, which messages use for the provider."""
     made.__name__ = name
     return made

@@ -22,14 +22,14 @@ def slots_of(dim: int) -> list[InputType]:
     Raises: ConfigError: feat_dim is missing.
     """
     if dim < 1:
-        raise ConfigError("SimpleData has no feat_dim; give how many numbers are in a line behind the label")
+        raise ConfigError("SimpleData has no feat_dim; give the number of values that follow the label in a line")
     return [dense_slot(dim), index_slot(MOST_LABELS)]
 
 
 def read_lines(path: str, dim: int) -> Iterator[tuple[list[float], int]]:
     """Yield the numbers and the label of each line: `label number number ...`.
 
-    Raises: SampleError: the text names a line of another form.  OSError: the file cannot be read.
+    Raises: SampleError: the text names a line that does not have this form.  OSError: the file cannot be read.
     """
     with Path(path).open(errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), ""), 1):

@@ -1,1 +1,1 @@
-"""Cost layers, whose sum training minimises."""
+"""Cost layers; training minimises the sum of their outputs."""

@@ -1,4 +1,4 @@
-"""The cost of a beam search in several steps: the cross entropy of the right path among all found paths.
+"""The cost of a beam search in several steps: the cross entropy of the correct path among all paths of the search.
 
 Source: gserver/layers/CrossEntropyOverBeam.cpp of PaddlePaddle 0.11.
 """
@@ -18,18 +18,18 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_ids, require_matrix, require_rows, require_starts, require_sub_starts
 from trainer.layers.sequence.pooling import count_sub_sequences
 
-NO_CANDIDATE = -1  # fills the rest of a row of candidates
+NO_CANDIDATE = -1  # the number that fills the end of a row with fewer candidates
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """One step of the search for one sample.
+    """One step of a beam search for one sample.
 
     Each row of candidates belongs to a list of scored items. The lists of a later step belong to the candidates of the
     previous step, one after the other.
 
-    Attributes: first: the batch's row with the first score.  bounds: the starts of the lists in the sample's scores,
-        and the end.  candidates: (list, item) of each.  gold: the right item of the right list.
+    Attributes: first: the row of the batch with the first score. bounds: the starts of the lists in the sample's
+        scores, and the end. candidates: (list, item) of each candidate. gold: the correct item of the correct list.
     """
 
     first: int
@@ -38,14 +38,15 @@ class Expansion:
     gold: int
 
     def row_of(self, number: int, item: int) -> int:
-        """Return the batch's row with an item's score."""
+        """Return the row of the batch with the score of an item."""
         return self.first + self.bounds[number] + item
 
 
 def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
-    """Return the rows of each path's scores, one for each step, and the index of the right path.
+    """Return for each path the rows of its scores, one for each step, and the index of the correct path.
 
-    The steps end where the right item is not a candidate; the right path is then an additional path, the last one.
+    If the correct item is not a candidate of a step, the steps end there, and the correct path is added as the last
+    path.
 
     Raises: DataError: a list does not contain the right item.
     """
@@ -78,11 +79,11 @@ def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
 
 
 class BeamCostLayer(Layer):
-    """-ln of the right path's probability, which is the softmax of the sums of the paths' scores.
+    """-ln of the probability of the correct path; the probabilities are the softmax of the summed scores of the paths.
 
     Each step has three inputs. The scores, (frames, 1), are sequences in the first step and have sub-sequences in later
-    steps. The candidates have the form of kmax_seq_score's output: (lists, beam size). The right items are ids, one for
-    each sample. Output: (samples, 1).
+    steps. The candidates have the form that kmax_seq_score returns: (lists, beam size). The right items are ids, one
+    for each sample. Output: (samples, 1).
 
     Raises (forward): DataError: the lists of a step are not the candidates of the previous step, or lack the right
     item.
@@ -117,7 +118,7 @@ class BeamCostLayer(Layer):
         return Argument(value=costs)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return softmax - 1 for the right path and softmax for the others, at the positions of their scores."""
+        """Return softmax - 1 for the correct path and softmax for all other paths, at the positions of their scores."""
         results: list[Array | None] = [None] * len(wanted)
         for position, rows in enumerate(self._shapes):
             results[3 * position] = np.zeros((rows, 1), gradient.dtype)

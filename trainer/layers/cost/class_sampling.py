@@ -1,4 +1,4 @@
-"""Costs that use few of many classes: noise-contrastive estimation (nce) and the hierarchical sigmoid (hsigmoid).
+"""Costs that use only some of many classes: noise-contrastive estimation (nce) and hierarchical sigmoid (hsigmoid).
 
 Both score pairs of a row and a class (or an inner node of the tree over the classes): the sum over the inputs of
 x_k . W_k[class], plus b[class].
@@ -29,7 +29,10 @@ LIMIT = 40.0  # limit of the scores in the tree
 
 
 class ClassCost(Layer):
-    """A cost of pairs (row, class). Inputs: x_k, label, and those of a subclass. W_k: (nodes, I_k), bias: (nodes,)."""
+    """A cost of pairs (row, class).
+
+    Inputs: x_k, label, and further inputs of a subclass. W_k: (nodes, I_k), bias: (nodes,).
+    """
 
     is_cost = True
 
@@ -69,7 +72,10 @@ class ClassCost(Layer):
         return scores
 
     def spread(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the parameters' gradients; return the inputs' gradients, from the gradient of the scores, (pairs,)."""
+        """Add to the gradients of the parameters, and return the gradients of the inputs.
+
+        `gradient` is the gradient of the scores, (pairs,).
+        """
         if self._node_bias is not None and not self._node_bias.is_static:
             self._node_bias.add_rows(self._classes, gradient[:, None])
         results: list[Array | None] = [None] * len(wanted)
@@ -87,7 +93,7 @@ class ClassCost(Layer):
     def require_labels(self, ids: Ids, upper: int) -> Ids:
         """Return the ids if they are in [0, upper).
 
-        Raises: DataError: the text contains one that is not.
+        Raises: DataError: the text contains an id that is out of range.
         """
         wrong = find_bad_id(ids, upper)
         if wrong is not None:
@@ -96,11 +102,13 @@ class ClassCost(Layer):
 
 
 class NoiseContrastiveCost(ClassCost):
-    """Distinguish the label's class from `num_neg_samples` random ones: -ln(o / (o + b)) and -ln(b / (o + b)) for each.
+    """Distinguishes the class of the label from random classes.
 
-    o is the score after the activation, b the number of samples times the class's probability in the noise
-    (neg_sampling_dist, or one over the number of classes). The label is an id or, for several classes, a sparse row; an
-    optional last input contains weights of the rows.
+    The label costs -ln(o / (o + b)), a random class -ln(b / (o + b)).
+
+    o is the score after the activation. b is num_neg_samples, the number of random classes, times the probability of
+    the class in the noise (neg_sampling_dist, or one over the number of classes). The label is an id or, for several
+    classes, a sparse row; an optional last input contains weights of the rows.
     """
 
     applies_activation = True
@@ -147,7 +155,10 @@ class NoiseContrastiveCost(ClassCost):
         return self.spread(self._activation.backward(part, o, self._scores, None)[:, 0], wanted)
 
     def _choose(self, label: Argument) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
-        """Return row, class, and whether it is the label's, of all pairs: for each row first its labels, then noise."""
+        """Return for all pairs the row, the class, and whether the class is a label.
+
+        A row has first its labels, then noise.
+        """
         if label.sparse is not None:
             lengths, labels = label.sparse.lengths, label.sparse.ids
         elif label.ids is not None:
@@ -173,18 +184,17 @@ class NoiseContrastiveCost(ClassCost):
 
     def _draw(self, count: int) -> Ids:
         if self.is_training and self.stream is None:
-            self._samples = SampleStream()  # a gradient check: the same samples every time
+            self._samples = SampleStream()  # in a gradient check the samples are the same in every pass
         if self._aliases is None:
             return self._samples.integers(count, self._nodes)
         return self._aliases.draw(self._samples, count)
 
 
 class HierarchicalSigmoidCost(ClassCost):
-    """-ln of the product of sigmoids along the label's path in a binary tree over the classes.
+    """-ln of the product of the sigmoids along the path of the label in a binary tree over the classes.
 
     The path of class c follows the bits of c + num_classes from the lowest up; the inner node at bit j is ((c +
-    num_classes) >> (j + 1)) - 1. If a path is shorter than the longest one, each missing node costs ln 2, as in the
-    legacy.
+    num_classes) >> (j + 1)) - 1. If a path is shorter than the longest path, each missing node costs ln 2, as in v0.10.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:

@@ -1,7 +1,7 @@
-"""Cost layers: one value for each row, also in sequences; an optional third input contains weights of the rows.
+"""Cost layers with one value for each row, also in sequences; an optional third input contains weights of the rows.
 
-The network applies `coeff`, because the legacy multiplies only the gradient by it, including the gradient that the
-prediction layer has from other costs so far.
+The network applies `coeff` and not the layer. As in v0.10, only the gradient is multiplied by `coeff`, including the
+gradient that the prediction layer already has from other costs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CostLayer(Layer):
         raise NotImplementedError
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the gradient of the summed cost, (rows, n), after `row_costs` of the same rows."""
+        """Return the gradient of the summed cost, (rows, n); `row_costs` of the same rows must come before."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -56,19 +56,19 @@ class CostLayer(Layer):
         return inputs[0].with_value(costs if weight is None else costs * weight)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Return the gradient of the prediction; label and weight have none."""
+        """Return the gradient of the prediction; label and weight have no gradient."""
         result = self.row_gradients(self._prediction, self._label)
         result *= self.weigh(gradient)
         return [result, *[None] * (len(wanted) - 1)]
 
     def weigh(self, gradient: Array) -> Array:
-        """Return the gradient of each row's cost before its weight, (rows, 1)."""
+        """Return the gradient of the cost of each row before weighting, (rows, 1)."""
         return gradient if self._weight is None else gradient * self._weight
 
     def require_target(self, prediction: Array, label: Argument) -> Array:
-        """Return the label as a matrix of the prediction's shape.
+        """Return the label as a matrix with the shape of the prediction.
 
-        Raises: ConfigError: the label has ids, or another width.
+        Raises: ConfigError: the label has ids, or a different width.
         """
         target = label.sparse.to_dense(prediction.dtype) if label.sparse is not None else label.value
         if target is None:
@@ -81,7 +81,8 @@ class CostLayer(Layer):
     def require_labels(self, label: Argument, rows: int, upper: int) -> Ids:
         """Return the label's ids, one for each row and each in [0, upper).
 
-        Raises: ConfigError: the label has none.  DataError: their number is another, or one is out of range.
+        Raises: ConfigError: the label has no ids. DataError: the number of ids differs from the number of rows, or an
+            id is out of range.
         """
         if label.ids is None:
             raise ConfigError(f"{self} needs a label of ids (integer_value)")
@@ -111,7 +112,7 @@ class CrossEntropyCost(CostLayer):
         return put_columns(-1 / self._picked, self._labels, prediction.shape[1])
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Return the same without the zeros, times the gradient of each row's cost."""
+        """Return `row_gradients` without the zeros, times the gradient of the cost of each row."""
         values = -1 / self._picked * self.weigh(gradient)[:, 0]
         picked = PickedGradient(self._labels, values, self._prediction.shape[1])
         return [picked, *[None] * (len(wanted) - 1)]
@@ -146,7 +147,7 @@ class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the cross entropy's gradient plus (1 + 2 alpha ln Z) / Z."""
+        """Return the gradient of the cross entropy plus (1 + 2 alpha ln Z) / Z."""
         result = super().row_gradients(prediction, label)
         alpha = prediction.dtype.type(self.config.softmax_selfnorm_alpha)
         result += (1 + 2 * alpha * np.log(self._sums)) / self._sums
@@ -174,9 +175,9 @@ class SoftBinaryCrossEntropyCost(CostLayer):
 
 
 class BinaryLabelsCrossEntropyCost(CostLayer):
-    """The negative sum over the columns of ln p for set columns, and of ln(1 - p) for others.
+    """The negative sum of ln p over the set columns, and of ln(1 - p) over all other columns.
 
-    Set columns are those in a sparse label with any value, the column of an id, or columns above 0.5 in a dense label.
+    A column is set if a sparse label contains it, if it is the id of the label, or if it is above 0.5 in a dense label.
     """
 
     _is_set: npt.NDArray[np.bool_]
@@ -237,7 +238,10 @@ class SmoothL1Cost(CostLayer):
 
 
 class HuberClassificationCost(CostLayer):
-    """With a = y * prediction, y = 2 label - 1: -4 a below -1, (1 - a)^2 up to 1, 0 above. Labels are 0 and 1."""
+    """With y = 2 label - 1 and a = y * prediction, the cost is -4 a for a below -1, (1 - a)^2 up to 1, and 0 above.
+
+    Labels are 0 and 1.
+    """
 
     _y: Array
 
@@ -251,7 +255,7 @@ class HuberClassificationCost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return -4 y below -1, -2 (1 - a) y up to 1, 0 beyond."""
+        """Return -4 y for a below -1, -2 (1 - a) y up to 1, and 0 above."""
         a = self._y * prediction
         result: Array = np.where(a < -1, -4, -2 * np.maximum(1 - a, 0)) * self._y
         return result

@@ -1,4 +1,4 @@
-"""Conditional random fields over the labels of a sequence: the cost of the right labels, and the best labels.
+"""Conditional random fields over the labels of a sequence: the cost of the correct labels, and the best labels.
 
 The score of the labels s_1 ... s_T of frames x_1 ... x_T is
 
@@ -37,13 +37,13 @@ class Scores:
 
     @classmethod
     def of(cls, flat: Array, classes: int) -> Scores:
-        """Return the parts of a parameter: row 0 is start, row 1 end, the other rows are move."""
+        """Return the parts of a parameter: row 0 is start, row 1 is end, and all further rows are move."""
         matrix = flat.reshape(classes + 2, classes).astype(np.float64)
         return cls(start=matrix[0], end=matrix[1], move=matrix[2:])
 
 
 class Chain:
-    """The forward sums over all paths of a batch, in packed order.
+    """The sums of the forward algorithm over all paths of a batch, in packed order.
 
     Probabilities are scaled at every frame, so that they neither underflow nor overflow.
     """
@@ -72,7 +72,7 @@ class Chain:
         self._log_scale = log_scale
 
     def log_totals(self, starts: Ids) -> Array:
-        """Return the logarithm of the sum of exp(score) over all paths, for each sequence; 0 for empty ones."""
+        """Return the logarithm of the sum of exp(score) over all paths, for each sequence; 0 for an empty sequence."""
         frames = self._packing.frames
         of_frame = np.empty(frames)
         of_frame[self._packing.rows] = self._log_scale
@@ -91,7 +91,8 @@ class Chain:
         """
         packing = self._packing
         beta = np.empty_like(self._alpha)
-        ahead = np.empty_like(self._alpha)  # emit * beta, scaled so that its share of each move has the sum 1
+        # emit * beta, scaled so that the probabilities of the moves into a row add up to 1
+        ahead = np.empty_like(self._alpha)
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
             begin, end = packing.begins[step], packing.begins[step + 1]
@@ -120,7 +121,7 @@ class Chain:
 
 
 def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
-    """Return the score of one path for each sequence; 0 for empty ones."""
+    """Return the score of one path for each sequence; 0 for an empty sequence."""
     of_frame = x[np.arange(len(x)), labels].astype(np.float64)
     firsts, lasts, pairs = _find_places(starts)
     of_frame[firsts] += scores.start[labels[firsts]]
@@ -147,10 +148,10 @@ def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Score
 
 
 def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
-    """Return the labels with the highest score, (frames,); of several the first."""
+    """Return the labels with the highest score, (frames,); of equal scores the first labels."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
-    to_from = np.ascontiguousarray(scores.move.T)  # so that the maximum is over adjacent elements
+    to_from = np.ascontiguousarray(scores.move.T)  # transposed, so that the maximum is over adjacent elements
     for step in range(packing.steps):
         begin, end = packing.begins[step], packing.begins[step + 1]
         if step == 0:
@@ -182,7 +183,7 @@ def _find_places(starts: Ids) -> tuple[Ids, Ids, Ids]:
 def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> Ids:
     """Return the labels of the frames.
 
-    Raises: ConfigError: the labels are not ids. DataError: their number differs, or one is out of range.
+    Raises: ConfigError: the labels are not ids. DataError: the number of labels is wrong, or a label is out of range.
     """
     if label.ids is None:
         raise ConfigError(f"{layer} needs labels of ids (integer_value_sequence)")
@@ -197,7 +198,7 @@ def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> 
 class CrfLayer(Layer):
     """x: (frames, classes), label ids [, weight (sequences, 1)]; parameter: (classes + 2, classes); cost a sequence.
 
-    `coeff` multiplies its own gradients only, unlike that of other costs.
+    `coeff` multiplies only the gradients of this layer, unlike in other costs.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -213,7 +214,7 @@ class CrfLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences.
 
-        Raises: ConfigError, DataError: see `require_labels`; or there is not one weight for each sequence.
+        Raises: ConfigError, DataError: see `require_labels`. DataError: the sequences do not have one weight each.
         """
         x = require_matrix(self, inputs[0], self.size)
         self._starts = starts = require_starts(self, inputs[0])
@@ -223,7 +224,7 @@ class CrfLayer(Layer):
         if self._weights is not None and len(self._weights) != len(costs):
             raise DataError(
                 f"{self}: {len(self._weights)} weights for {len(costs)} sequences; its weight input has one row for "
-                "each sequence, so it is a dense_vector(1) and no sequence"
+                "each sequence, so its type is dense_vector(1) and no sequence"
             )
         return Argument(value=costs if self._weights is None else costs * self._weights)
 
@@ -263,7 +264,10 @@ class CrfLayer(Layer):
 
 
 class CrfDecodingLayer(Layer):
-    """x: (frames, classes) [, label ids]; parameter: see the cost. Output: the best labels; 1 where they differ."""
+    """x: (frames, classes) [, label ids]; parameter: see the cost.
+
+    Output: the best labels; with label ids, 1 where best label and label differ, else 0.
+    """
 
     takes_gradient = False
 

@@ -1,9 +1,9 @@
 """Connectionist temporal classification: the cost of a sequence of labels that is shorter than its frames.
 
 The labels are extended by a blank before, between and after them. A path goes from one of the first two positions to
-one of the last two, one frame at a time. In each frame it stays, advances by one, or advances by two over a blank
-between different labels. The cost is -ln of the sum over all paths of the product of the positions' probabilities. All
-sequences of a batch are computed at once, step by step, in double precision.
+one of the last two positions, one frame at a time. In each frame a path stays, advances by one, or advances by two over
+a blank between different labels. The cost is -ln of the sum over all paths of the product of the positions'
+probabilities. All sequences of a batch are computed at once, step by step, in double precision.
 
 Source: Graves 2006; spec/config.md 6; gserver/layers/LinearChainCTC.cpp, CTCLayer.cpp, WarpCTCLayer.cpp of v0.10.
 """
@@ -50,7 +50,7 @@ class Widened:
 
 
 def _shift(log_p: Array, by: int) -> Array:
-    """Return the columns shifted to the right by `by` (to the left if negative), filled with -inf."""
+    """Return the columns shifted to the right by `by`, or to the left if `by` is negative; free columns are -inf."""
     result = np.full_like(log_p, -np.inf)
     if by > 0:
         result[:, by:] = log_p[:, :-by]
@@ -62,8 +62,8 @@ def _shift(log_p: Array, by: int) -> Array:
 def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Array, Array]:
     """Return ln of the sum over all paths, and the probability of each position at each frame.
 
-    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed. Sequences with too few
-    frames for their labels have -inf and zeros.
+    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed. For a sequence with
+        too few frames for its labels the results are -inf and zeros.
     """
     begins, live = packing.begins, packing.live
     rows = [np.arange(begins[step], begins[step + 1])[:, None] for step in range(packing.steps)]
@@ -120,7 +120,7 @@ class _Ctc(Layer):
         self._is_possible: Bools
 
     def log_probabilities(self, x: Array) -> Array:
-        """Return ln of the probability of each class, in double precision; x may be used later by `descend`."""
+        """Return ln of the probability of each class, in double precision; `descend` may use x later."""
         raise NotImplementedError
 
     def descend(self, expected: Array, is_possible: Bools) -> Array:
@@ -147,7 +147,7 @@ class _Ctc(Layer):
         return Argument(value=costs)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient of x; the labels have none."""
+        """Return the gradient of x; the labels have no gradient."""
         packing, lengths = self._packing, np.diff(self._starts)
         step_rows = np.concatenate([np.arange(live) for live in packing.live] or [np.zeros(0, np.int64)])
         keys = np.arange(packing.frames)[:, None] * self.size + self._labels[step_rows]
@@ -190,7 +190,7 @@ class CtcLayer(_Ctc):
 
 
 class WarpCtcLayer(_Ctc):
-    """The input passes through a softmax here; `blank` is the number of the blank class."""
+    """The layer applies a softmax to the input; `blank` is the number of the blank class."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -19,7 +19,7 @@ from trainer.layers.checks import require_matrix, require_same_rows, require_sta
 
 
 class RankCost(Layer):
-    """ln(1 + e^o) - t o, where o = left - right and t in [0, 1] is the preference of left over right.
+    """ln(1 + e^o) - t o, where o = left - right and t in [0, 1] says how much left is preferred to right.
 
     Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` has no effect, as in v0.10.
     """
@@ -58,13 +58,15 @@ class RankCost(Layer):
 
 
 class LambdaCost(Layer):
-    """The NDCG of each list (a sequence), in every row. The gradient is LambdaRank's, not the derivative of the NDCG.
+    """The NDCG of each list (a sequence), in every row.
+
+    The gradient is the gradient of LambdaRank, and not the derivative of the NDCG.
 
     Inputs: the network's scores, the true scores; both (rows, 1). DCG is the sum over the first NDCG_num positions i of
-    (2^true - 1) / ln(i + 2). A pair of documents at the true positions i < j contributes
-    -|change| / (1 + e^(o_i - o_j)) / best DCG, for i in the first max_sort_size positions (-1: all). The change is
-    (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)), without ln(j + 2) beyond those positions. This is v0.10's formula
-    (gserver/layers/CostLayer.cpp), and differs from the real change of the DCG.
+    (2^true - 1) / ln(i + 2). A pair of documents at the positions i < j of the true order contributes -|change| / (1 +
+    e^(o_i - o_j)) / best DCG, for i in the first max_sort_size positions (-1: all). The change is (2^true_i - 2^true_j)
+    / (ln(i + 2) - ln(j + 2)), without ln(j + 2) beyond those positions. This is the formula of v0.10
+    (gserver/layers/CostLayer.cpp). It differs from the real change of the DCG.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -83,7 +85,7 @@ class LambdaCost(Layer):
         self._truth: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return in each row the NDCG of the row's list."""
+        """Return for each row the NDCG of the list of the row."""
         self._bounds = require_starts(self, inputs[0]).tolist()
         scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
         require_same_rows(self, [scores, truth])
@@ -107,9 +109,9 @@ class LambdaCost(Layer):
         return [result if wanted[0] else None, None]
 
     def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
-        """Return each document's sum over its pairs, rounded and added in v0.10's order: by both positions.
+        """Return the sum over the pairs of each document, added and rounded in the order of v0.10: by both positions.
 
-        The sums of a list add up to 0 except for rounding, and that rest is the gradient of a bias.
+        The sums of a list add up to 0 except for rounding errors, and the gradient of a bias consists of these errors.
         """
         order = np.argsort(-truth, kind="stable")
         many = len(order)
@@ -127,7 +129,7 @@ class LambdaCost(Layer):
         return result
 
     def _sum_gains(self, truth: Array) -> np.floating[Any]:
-        """Return the DCG of documents in this order, rounded after every one of them."""
+        """Return the DCG of documents in the given order, rounded after every document."""
         gain = truth.dtype.type(0)
         for place, one in enumerate(truth[: self._places].tolist()):
             gain = truth.dtype.type(float(gain) + (2.0**one - 1) / math.log(place + 2))

@@ -1,6 +1,6 @@
-"""The legacy's second random generator, for samples of classes: C++'s std::minstd_rand0. Pure.
+"""The second random generator of v0.10, for samples of classes: C++'s std::minstd_rand0. Pure.
 
-x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x like the GNU C++ library's distributions do.
+x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x as in the distributions of the GNU C++ library.
 Source: utils/ThreadLocal.cpp of v0.10; ISO C++ [rand.predef].
 """
 
@@ -13,7 +13,9 @@ _MODULUS = 2147483647
 _MULTIPLIER = 16807
 _VALUES = _MODULUS - 1  # states are 1 .. _VALUES
 
-SEED = 1  # the flag's default with --thread_local_rand_use_global_seed; otherwise the legacy used the thread's number
+# the default of --seed, which v0.10 used with --thread_local_rand_use_global_seed; otherwise it used the thread's
+# number
+SEED = 1
 
 
 class SampleStream:
@@ -29,7 +31,7 @@ class SampleStream:
 
     def states(self, count: int) -> npt.NDArray[np.int64]:
         """Return the next `count` states, in order."""
-        powers = np.ones(1, np.int64)  # powers of the multiplier; their products with a state fit into 62 bits
+        powers = np.ones(1, np.int64)  # powers of the multiplier; the product of a power and a state fits into 62 bits
         while len(powers) <= count:
             powers = np.concatenate((powers, powers * pow(_MULTIPLIER, len(powers), _MODULUS) % _MODULUS))
         states: npt.NDArray[np.int64] = powers[1 : count + 1] * self._state % _MODULUS
@@ -57,9 +59,9 @@ class SampleStream:
 class AliasTable:
     """Draw classes with given probabilities, by two random fractions for each, independent of the number of classes.
 
-    The range [0, classes) has an interval of length one for each class: up to a threshold it is the class itself, above
-    it one other class. Walker's method: every class with less than the mean takes the rest of its interval from the
-    first class that still has more.
+    The range [0, classes) has an interval of length one for each class. The part of the interval up to a threshold
+    stands for the class itself, and the part above it for one other class. This is Walker's method: a class with less
+    than the mean probability gives the rest of its interval to the first class that still has more.
 
     Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run has non-uniform probabilities.
     """
@@ -69,12 +71,12 @@ class AliasTable:
         thresholds = given * len(given) / given.sum()
         others = np.arange(len(given))
         filled = thresholds >= 1
-        while True:  # a class that gave too much is filled in the next round
+        while True:  # a large class that has become small is filled in the next round
             small, big = np.flatnonzero(~filled), np.flatnonzero(thresholds > 1)
             if not len(small) or not len(big):
                 break
             _fill(thresholds, others, filled, small.tolist(), big.tolist())
-        thresholds[~filled] = 1  # the rest caused by rounding
+        thresholds[~filled] = 1  # classes that are left over by rounding
         self._thresholds = np.minimum(thresholds, 1).astype(np.float32)
         self._others: npt.NDArray[np.int64] = others
 
@@ -93,7 +95,7 @@ def _fill(
     small: list[int],
     big: list[int],
 ) -> None:
-    """Assign the small classes their other class, in order; a large class may be small afterwards."""
+    """Assign a large class to each small class, in order; the large class may be small afterwards."""
     givers = iter(big)
     giver = next(givers)
     for one in small:

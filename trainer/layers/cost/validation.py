@@ -1,6 +1,6 @@
-"""Layers that measure, in place of a cost: auc-validation and pnpair-validation.
+"""Layers that stand where a cost would stand and only measure: auc-validation and pnpair-validation.
 
-The session creates an evaluator for such a layer (trainer/evaluators/validation.py), which measures.
+The session creates an evaluator for such a layer (trainer/evaluators/validation.py), and the evaluator measures.
 
 Source: gserver/layers/ValidationLayer.cpp of v0.10.
 """
@@ -14,12 +14,12 @@ from trainer.layers.base import Layer
 
 
 class ValidationLayer(Layer):
-    """A layer without output and cost; its inputs have no gradient from it."""
+    """A layer without output and cost; it gives its inputs no gradient."""
 
     takes_gradient = False
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return an output of nothing."""
+        """Return an empty output."""
         return Argument()
 
 

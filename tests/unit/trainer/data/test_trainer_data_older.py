@@ -162,7 +162,7 @@ WRONG = [
     (b"", "has the slots none; there must be some"),
     (message(header(("STRING", 2))), "has the slots STRING"),
     (message(header(("INDEX", 2), ("VECTOR_DENSE", 2))), "a slot of ids before one of vectors"),
-    (b"\xff\xff\xff\xff\xff\xff", "message 0 is said to have over .* bytes: no file of ProtoData"),
+    (b"\xff\xff\xff\xff\xff\xff", "message 0 claims to have over .* bytes: no file of ProtoData"),
     (b"\x80", "the length of message 0 is cut off"),
     (b"\x05abc", "message 0 ends after 3 of 5 bytes"),
     (b"\x03\x0a\xff\xff", "does not begin with a header of ProtoData"),
@@ -198,7 +198,7 @@ def test_a_cut_gzip_file_is_bad_data(tmp_path):
 
 def test_files_of_a_list_have_the_same_slots_and_are_there(tmp_path):
     files = write(tmp_path, of_samples(sample(1)), message(header(("INDEX", 5))))
-    with pytest.raises(DataError, match="b has other slots than the first file of the list"):
+    with pytest.raises(DataError, match="b does not have the slots of the first file of the list"):
         read(files, "proto", INPUTS)
     (tmp_path / "a").unlink()
     with pytest.raises(MissingInputError, match="the first one of the list of ProtoData, is not in"):
