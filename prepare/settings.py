@@ -43,7 +43,11 @@ class Option(NamedTuple):
 OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
     Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
-    Option("split_count", "CONF_PADDLE_GRADIENT_NUM", "number of shards, one per trainer; must equal its default"),
+    Option(
+        "split_count",
+        "CONF_PADDLE_GRADIENT_NUM",
+        "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
+    ),
     Option("shard_files", "1", "number of files for a shard's training samples; many if trainers come and go"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),

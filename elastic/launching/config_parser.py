@@ -206,7 +206,8 @@ def read_config_file(path: str) -> dict[str, Any]:
 def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], override_args: Collection[str]) -> None:
     """Set the parameters of a command line from the content of a file.
 
-    Args: override_args: names of the parameters that the command line itself sets; the file does not change these.
+    Args: override_args: names of the parameters that the command line itself sets; the file does not change these
+        parameters.
     Raises: ParameterError: a value has a wrong type, or a section is no section.
     """
     controller = config.get("controller")

@@ -1,6 +1,6 @@
 """Runs a command in each slot of a job, by functions that a program or a test may replace one by one.
 
-`elastic.launch` is the way of users. Names, signatures and return values are those of `horovod.runner.gloo_run`. A
+Users call `elastic.launch` instead. Names, signatures and return values are those of `horovod.runner.gloo_run`. A
 worker of another machine is refused: an agent starts it (`paddle elastic agent`), and not ssh. The secret of the job is
 in the environment of a worker and never in its command line, which every user of the machine can read.
 """
@@ -125,7 +125,7 @@ def _create_elastic_worker_fn(
 
 
 def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
-    """Return a function that runs a command line on this machine; in a job that is not elastic a failure ends all."""
+    """Return a function that runs a command line on this machine; without elasticity a failure ends all workers."""
     has_failed = None if settings.elastic else threading.Event()
 
     def _exec_command(command: str, slot_info: SlotInfo, events: Events) -> tuple[int, float]:
@@ -159,7 +159,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
 
 @contextlib.contextmanager
 def _open_output(settings: BaseSettings, rank: int) -> Iterator[tuple[MultiFile | None, MultiFile | None]]:
-    """Yield the streams for the output of a rank: those of this process, and its files; None: no files."""
+    """Yield the streams for the output of a rank: streams of this process, and files of the rank; None: no files."""
     if not settings.output_filename:
         yield None, None
         return
@@ -255,7 +255,7 @@ def launch_gloo_elastic(
     """Run a command in the slots of a job whose hosts come and go, until the job is over.
 
     Args: get_common_interfaces: returns the interfaces of the workers.  rendezvous: server with the secret of the
-        settings.  The others are those of `launch_gloo`.
+        settings.  The other arguments are those of `launch_gloo`.
     Raises: JobFailedError: the job has failed.  TimeoutException, RuntimeError: the job could not begin.
         UsageError: the settings ask for the function mode.
     """

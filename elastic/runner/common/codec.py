@@ -1,4 +1,4 @@
-"""Values as text. Names are those of `horovod.runner.common.util.codec`; Horovod's own text is pickle.
+"""Values as text. Names are those of `horovod.runner.common.util.codec`; the text that Horovod itself makes is pickle.
 
 A text that pickle has written is refused, because its reader runs any code that the writer chooses.
 """
@@ -35,7 +35,7 @@ def dumps_base64(obj: object, to_ascii: bool = True) -> str | bytes:
 def loads_base64(encoded: str | bytes) -> object:
     """Return the value of `dumps_base64`.
 
-    Raises: DataError: `dumps_base64` has not made the text, e.g. because it is pickle.
+    Raises: DataError: the text is not from `dumps_base64`, but, for example, from pickle.
     """
     if len(encoded) > 2 * MOST_VALUE_BYTES:
         raise DataError(f"a value has {len(encoded)} characters of base64, which is too many")

@@ -10,7 +10,7 @@ NAMESPACE_PATH = "/proc/self/ns"
 
 
 def _namespaces() -> str:
-    """Return the Linux namespaces of this process; programs in other containers have others."""
+    """Return the Linux namespaces of this process; programs in other containers have other namespaces."""
     try:
         return " ".join(str(one.readlink()) for one in sorted(Path(NAMESPACE_PATH).iterdir()))
     except OSError:

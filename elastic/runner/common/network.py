@@ -7,7 +7,7 @@
 A message is the HMAC-SHA256 of its body (32 bytes), the length of the body (4 bytes, little-endian), and the body. The
 body is an object of a class with plain data or arrays in its attributes. The class belongs to this module, or to a
 module of the service's or client's own classes: a reader makes objects of no other class, and it parses no body without
-a right digest. A request may be sent more than once, and must not do harm then.
+a right digest. A request may be sent more than once; a repeated request must do no harm.
 Names and signatures are those of `horovod.runner.common.util.network`, whose messages are pickle.
 """
 
@@ -33,7 +33,7 @@ from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageEr
 from runtime.interfaces import list_nics
 
 MOST_MESSAGE_BYTES = 4 << 20
-MOST_CALLERS = 64  # at the same time
+MOST_CALLERS = 64  # maximum requests at the same time
 REQUEST_S = 10.0  # seconds for a request to arrive
 ANSWER_S = 600.0  # seconds for a service to answer
 _CHUNK = 64 << 10  # characters
@@ -45,7 +45,7 @@ class ByteReader(Protocol):
     """A stream of bytes."""
 
     def read(self, length: int, /) -> bytes:
-        """Return so many bytes; fewer at the end of the stream."""
+        """Return `length` bytes; fewer at the end of the stream."""
 
 
 class ByteWriter(Protocol):
@@ -62,7 +62,7 @@ class TextReader(Protocol):
     """A text, e.g. of a `Pipe`."""
 
     def read(self, length: int, /) -> Any:
-        """Return at most so many characters; nothing at the end."""
+        """Return at most `length` characters; nothing at the end."""
 
 
 class PingRequest:
@@ -91,7 +91,7 @@ class AckStreamResponse:
 class Wire:
     """Reads and writes messages.
 
-    Args: modules: names of the modules whose classes may be sent, besides this one.
+    Args: modules: names of the modules whose classes may be sent, besides this module.
     """
 
     def __init__(self, key: bytes, modules: Collection[str] = ()) -> None:
@@ -128,7 +128,7 @@ class Wire:
             raise DataError(f"a message of {length} bytes; at most {MOST_MESSAGE_BYTES} are read")
         body = _read_all(rfile, length)
         if not check_digest(self._key, body, digest):
-            raise ConfigError("Security error: the digest of a message is wrong; the two programs have different keys")
+            raise ConfigError("Security error: the digest of a message is wrong; writer and reader have different keys")
         try:
             name, value = load_object(body)
         except (TypeError, ValueError) as exc:
@@ -297,7 +297,8 @@ class BasicService:
 class BasicClient:
     """The client of a service.
 
-    Args: addresses: addresses of the service by interface; those that do not answer with its name are left out.
+    Args: addresses: addresses of the service by interface; addresses that do not answer with the name of the service
+        are left out.
         match_intf: leave out an address that is not reached by the interface of the same name.  probe_timeout: seconds
         for an address to answer.  attempts: how often a request is sent.
     Raises: NoValidAddressesFound: no address is left.

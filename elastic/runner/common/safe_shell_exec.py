@@ -1,4 +1,4 @@
-"""A shell command whose output is copied, and which ends with this program.
+"""Runs a shell command, and copies its output; the command ends with this program.
 
 Names are those of `horovod.runner.common.util.safe_shell_exec`.
 """
@@ -63,8 +63,8 @@ def execute(
 ) -> int:
     """Run a command of the shell to its end; return its exit code, 128 + n after signal n.
 
-    Args: env: None: the variables of this process.  stdout, stderr: None: those of this process.  index: number that
-        begins each line; None: no line has a prefix.  events: each of them ends the command.
+    Args: env: None: the variables of this process.  stdout, stderr: None: the streams of this process.  index: number
+        that begins each line; None: no line has a prefix.  events: each of them ends the command.
     Raises: OSError: the command cannot be started.
     """
     streams: dict[str, TextSink] = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
@@ -83,8 +83,8 @@ def prefix_connection(
 ) -> None:
     """Copy a pipe to a stream up to its end, line by line, and close the pipe.
 
-    A line ends with a line feed or a carriage return. If `index` and `prefix` are given, it begins with
-    `[index]<prefix>:`, after the time if that is wanted.
+    A line ends with a line feed or a carriage return. If `index` and `prefix` are given, a line begins with
+    `[index]<prefix>:`, after the time if `prefix_output_with_timestamp` is set.
     """
     decoder = codecs.getincrementaldecoder("utf8")("replace")
     line, chunk = "", b"-"

@@ -26,7 +26,7 @@ class Pipe:
             self._changed.notify_all()
 
     def read(self, length: int = -1) -> str | bytes | None:
-        """Return at most `length` characters or bytes; -1: all that was written at once; None: the pipe is closed."""
+        """Return at most `length` characters or bytes; -1: the whole text of one write; None: the pipe is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is not None or self._is_closed)
             if self._held is None:

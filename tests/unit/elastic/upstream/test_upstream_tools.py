@@ -284,7 +284,7 @@ def test_a_store_keeps_data_and_no_functions(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError, match="cannot be sent"):
         put_data_into_kvstore("127.0.0.1", port, "runfunc", "func", lambda: 1)
     monkeypatch.setenv("PADDLE_SECRET", "t" * 32)
-    with pytest.raises(RuntimeError, match="PADDLE_SECRET differs"):
+    with pytest.raises(RuntimeError, match="the same PADDLE_SECRET"):
         read_data_from_kvstore("127.0.0.1", port, "scope", "key")
     server.shutdown_server()
     monkeypatch.setattr("elastic.runner.http_client.ASK_S", 0.0)
