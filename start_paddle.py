@@ -9,9 +9,9 @@ What it does, in this order:
   2. It asks the Kubernetes API for the pods of the job until exactly the expected number of them is Running.
   3. It gives every pod a trainer id: the completion index in an Indexed Job, otherwise the rank of the pod's IP.
   4. It connects to the launcher of trainer 0, which chooses the attempt: a number, a set of pods, and the checkpoint or
-    pass to resume from. Only the launcher of trainer 0 writes output/job.json.
+     pass to resume from. Only the launcher of trainer 0 writes output/job.json.
   5. It starts `paddle pserver` (output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
-    give this pod one, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
+     give this pod one, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
   6. It waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout).
   7. When a pod is lost or a program fails, it stops its programs and returns to step 2 in the same pod. An error that a
      retry cannot repair (64, 65, 66, 77, 78) ends the pod, and more than RESTARTS attempts without progress end it,
@@ -25,8 +25,7 @@ Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Ever
 
 status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
 pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads attempt,
-pass and cost from DIRECTORY/JOB/output (default of DIRECTORY: JOB_PATH), even when no cluster answers. Its exit status
-is 0, 64, 66, 69 or 77.
+pass and cost from DIRECTORY/JOB/output (default: JOB_PATH), even if no cluster answers. It ends with 0, 64, 66, 69, 77.
 
 Environment:
 {environment}
@@ -87,7 +86,7 @@ class Launcher:
     api: PodApi
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
-    attempt: JobRecord | None = None  # agreed on by all pods; None: startPaddle agrees on an attempt itself
+    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle agrees on one
 
     def __post_init__(self) -> None:
         self.control: LauncherControl = ControlChannel(self.config, self.api.secrets.redact)

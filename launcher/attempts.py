@@ -232,7 +232,7 @@ class AttemptHistory:
         return self.record.attempt if self.record else 0
 
     def is_news(self, record: JobRecord) -> bool:
-        """Return whether a record describes an attempt after this launcher's last one."""
+        """Return whether a record describes an attempt after this launcher's last attempt."""
         return self.record is None or is_later(record, self.record)
 
     def note(self, result: AttemptResult) -> None:

@@ -1,4 +1,4 @@
-"""Find saved passes and checkpoints in the save directory, and set damaged or unfinished ones aside."""
+"""Find saved passes and checkpoints in the save directory, and set damaged or unfinished saves aside."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def archive(paths: Iterable[Path]) -> str:
 
 
 def clear_unfinished(save_dir: Path) -> None:
-    """Remove passes and checkpoints that are half written or half removed, and restore one that was being replaced."""
+    """Remove half-written and half-removed passes and checkpoints; restore a save whose replacement is unfinished."""
     state = save_dir / "state"
     with contextlib.suppress(OSError):  # leftover files only occupy space
         for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:

@@ -27,7 +27,7 @@ from launcher.variables import MOST_TRAINERS
 from launcher.volume import load, read_json, write_atomically
 from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, StoppedError
 
-REPORT_LIMIT_S = 20.0  # seconds for `paddle report`; it takes less than one unless the volume is slow
+REPORT_LIMIT_S = 20.0  # seconds for `paddle report`, which takes less than one second unless the volume is slow
 LAST_REPORT_LIMIT_S = 5.0  # seconds for `paddle report` while the termination grace period of the pod runs
 ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json file, which usually has about 1,000
 LOST_POD = "pod"  # program name in the report about a pod that ended without a report of its own

@@ -3,9 +3,11 @@
 Only trainer 0's launcher writes output/job.json, which outlives all launchers. A replacement of trainer 0's
 launcher reads this file, and so does a launcher that starts after the end of the Job. No launcher waits for a change
 of this file.
-decide    what the next attempt is: resume.next_record (pure); decide_attempt does the input and output around it
-learn     which attempt begins: agree and agree_alone (full set of pods), follow (in large jobs), go_on_without (if some
-          pods are gone)
+
+- resume.next_record decides what the next attempt is, without input and output; decide_attempt calls it.
+- `agree` and `agree_alone` learn which attempt begins for a full set of pods.
+- `follow` learns it in a large job, and `go_on_without` if some pods are gone.
+
 The end of an attempt and of the Job is in control/ending.py.
 """
 

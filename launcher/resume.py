@@ -35,7 +35,7 @@ class Saved:
 
     @property
     def following(self) -> int:
-        """The number of the pass after the last saved one."""
+        """The number of the pass after the last saved pass."""
         return self.passes[-1] + 1 if self.passes else 0
 
     @property

@@ -89,7 +89,7 @@ def check_mount(volume: Path) -> None:
         if problem.errno == errno.ENOTCONN:
             raise LostMountError(
                 f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. Its client on this node has "
-                "ended, and only a new pod gets a new mount; look after the client if that one cannot start"
+                "ended, and only a new pod gets a new mount; if the new pod cannot start, repair the client on its node"
             ) from problem
 
 

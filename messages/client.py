@@ -34,7 +34,7 @@ _FAILURES = {
     zmq.EVENT_CLOSED: "no connection to it can be made",
     zmq.EVENT_DISCONNECTED: "it has closed the connection",
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it has closed the connection in the handshake",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "what answers there is no control server of this job",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the program that answers there is not a control server of this job",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it has another secret; PADDLE_SECRET must be the same for all programs of a job",
 }
 _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be the same for all programs of a job"
@@ -134,7 +134,7 @@ class ControlClient:
                 try:
                     self._dealer.send(command.data, zmq.DONTWAIT)
                 except zmq.Again:
-                    self._fail("it does not read what it is told")
+                    self._fail("it does not read its messages")
 
     def _wait(self, due: float) -> None:
         """Wait until a message arrives, a message is queued, or a tick is due; receive messages."""

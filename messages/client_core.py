@@ -194,7 +194,7 @@ class ClientCore:
         return self._wait(reason, now)
 
     def receive(self, data: bytes, now: float) -> list[ClientEffect]:
-        """Handle a message; count and drop an invalid one."""
+        """Handle a message; count and drop an invalid message."""
         if self.state not in (ClientState.JOINING, ClientState.JOINED):
             return []
         self._times.heard = now
@@ -203,7 +203,7 @@ class ClientCore:
             return self._take(message, now)
         except SchemaError as exc:
             self.counts[exc.code] += 1
-            self.trouble = f"a message of it is refused: {exc}"
+            self.trouble = f"its message is refused: {exc}"
             return []
 
     def _take(self, message: Envelope, now: float) -> list[ClientEffect]:

@@ -73,7 +73,7 @@ class PreparedMessage:
 def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
     """Return a message that can be sent with any values of `id` and `ack`.
 
-    Raises: SchemaError: the other side would refuse its form or size.
+    Raises: SchemaError: the other side would refuse the form or size of the message.
     """
     text = _dump(kind, body)
     before = _begin(kind)
@@ -86,7 +86,7 @@ def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
 def encode(message: Envelope) -> bytes:
     """Return the bytes of a message.
 
-    Raises: SchemaError: the other side would refuse its form or size.
+    Raises: SchemaError: the other side would refuse the form or size of the message.
     """
     return prepare(message.kind, message.body).encode(message.id, message.ack)
 

@@ -52,7 +52,7 @@ class FakeServer:
         self.dispatcher.refuse_join(member, code, reason)
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Send a pushed message to some members, or to all connected ones."""
+        """Send a pushed message to some members, or to all connected members."""
         self.dispatcher.push(kind, body, to)
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ RECEIVED = 64  # maximum queued messages of a member, each up to 1 MiB; the serv
 SENT = 1024
 CLOSING_S = 1.0  # seconds to send the last messages after `close`
 TURN = 256  # maximum messages received before queued messages are sent
-_INNER_BACKLOG = 1024  # of libzmq's socket; more than the gate's limit of unauthenticated connections
+_INNER_BACKLOG = 1024  # backlog of libzmq's socket; above the gate's limit of unauthenticated connections
 # computed once, because operations on enums are slow
 _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
@@ -106,7 +106,7 @@ class ControlServer:
         self._dispatcher.refuse_join(member, code, reason)
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> None:
-        """Send a pushed message to some members, or to all connected ones.
+        """Send a pushed message to some members, or to all connected members.
 
         Raises: SchemaError: the protocol has no pushed message of this kind.
         """
@@ -213,7 +213,7 @@ class ControlServer:
                 self._router.send(send.route, _NOW_MORE)
                 self._router.send(send.data, _NOW)
             except zmq.Again:
-                self._dispatcher.broken(send.route, "it does not read what it is told")
+                self._dispatcher.broken(send.route, "it does not read its messages")
             except zmq.ZMQError as exc:
                 if exc.errno != zmq.EHOSTUNREACH:
                     raise

@@ -67,7 +67,7 @@ class LauncherControl(typing.Protocol):
 
 
 class ControlChannel:
-    """Messages between this launcher and the others. A job of one pod opens no port.
+    """Messages between this launcher and the other launchers. A job of one pod opens no port.
 
     Args: redact: removes tokens from a text that is sent to other pods.
     """

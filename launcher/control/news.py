@@ -126,7 +126,7 @@ def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) ->
 
 
 def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = None) -> str:
-    """Say that another pod has ended an attempt. Args: record: of the attempt."""
+    """Say that another pod has ended an attempt. Args: record: the record of the attempt."""
     if failure is None:
         return "another pod has ended the attempt; what failed first is not known yet"
     if failure["program"] == RETURNED_POD:

@@ -22,7 +22,7 @@ CONNECT_S = 2.0  # seconds for a launcher to accept a connection
 def find_returned(pods: Sequence[PodStatus], record: JobRecord, is_heard: Callable[[PodStatus], bool]) -> list[str]:
     """Return the pods that are absent from an attempt and can take part in the next one.
 
-    Args: pods: of this Job. is_heard: returns whether the launcher of a pod is running.
+    Args: pods: the pods of this Job. is_heard: returns whether the launcher of a pod is running.
     """
     absent = {one["index"] for one in record.absent}
     back = [pod for pod in pods if pod.is_live and pod.index in absent and pod.uid not in record.pod_uids]

@@ -1,4 +1,4 @@
-"""The trainers of a job that make no batch: since when, and what each one waits for.
+"""Find the trainers of a job that make no batch, the time since when, and what each trainer waits for.
 
 The sources are each trainer's progress.json, which it writes every few seconds also while it waits, and the end of its
 train.log. A trainer that writes neither is silent: its process is frozen, or its pod is gone.
@@ -17,8 +17,8 @@ from launcher.programs.process import read_tail
 from launcher.text import JsonObject, is_time, list_some, number_of
 from launcher.variables import MOST_TRAINERS
 
-STALL_S = 30.0  # seconds without a batch after which a trainer is named; every wait has logged its reason by then
-SILENCE_S = 60.0  # seconds without a progress.json after which a trainer is silent; it writes one every 5 s
+STALL_S = 30.0  # seconds without a batch after which a trainer is named; within this time every wait logs its reason
+SILENCE_S = 60.0  # seconds without a new progress.json after which a trainer is silent; a trainer writes it every 5 s
 MOST_READ = 8  # trainers whose logs are read: on a sick volume each of them takes 5 s
 MOST_SHOWN = 5  # trainers with a line of their own
 MOST_TEXT = 400  # characters of a log line
@@ -38,8 +38,9 @@ _TRAINERS = re.compile(r"\btrainers? (\d{1,9}(?:, \d{1,9})*)")
 class Stall(NamedTuple):
     """A trainer that makes no batch.
 
-    Attributes: number: its id.  host: its pod, or "".  idle_s: seconds since its last batch, None if it has not begun.
-        silent_s: seconds since its last report; None: it still reports.  reason: what it waits for, or "".
+    Attributes: number: the trainer's id. host: name of its pod, or "". idle_s: seconds since its last batch, None if it
+    has not begun. silent_s: seconds since its last report; None: it still reports. reason: what the trainer waits for,
+    or "".
     """
 
     number: int
@@ -75,7 +76,8 @@ def describe_stalls(
     if not stalls:
         return []
     known = {one.number: explain(output, one) for one in stalls[:MOST_READ]}
-    for number in sorted(find_culprits(known.values()))[:MOST_READ]:  # a culprit may come after the trainers read
+    # a trainer that other trainers wait for may come after the trainers whose logs were read
+    for number in sorted(find_culprits(known.values()))[:MOST_READ]:
         known.update({one.number: explain(output, one) for one in stalls if one.number == number})
     culprits = find_culprits(known.values())
     head = f"{_name(one.number for one in stalls)} of {max(len(trainers), record.gradient_num if record else 0)}"
@@ -88,7 +90,7 @@ def describe_stalls(
 
 
 def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
-    """Return the trainers without a batch for STALL_S, silent ones, and those of `count` that have not begun.
+    """Return the trainers without a batch for STALL_S, silent trainers, and trainers below `count` that have not begun.
 
     Args: places: names of the pods by trainer id.
     """
@@ -126,14 +128,14 @@ def explain(output: Path, stall: Stall) -> Stall:
 
 
 def find_culprits(stalls: Iterable[Stall]) -> set[int]:
-    """Return the trainers that others wait for and that wait for no other trainer."""
+    """Return the trainers that other trainers wait for, and that themselves wait for no trainer."""
     waits = {one.number: one.waits_for for one in stalls}
     named = {number for numbers in waits.values() for number in numbers}
     return {number for number in named if not waits.get(number)}
 
 
 def drop_repeats(text: str) -> str:
-    """Return a log line without the parts in which further pservers say the same as an earlier one."""
+    """Return a log line without the parts in which a pserver repeats the words of an earlier pserver of the line."""
     kept: list[str] = []
     for part in text.split("; "):
         claim = re.sub(r"^pserver \S+ ", "", part)

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     """Run a role and return its exit status.
 
-    Raises: UsageError: there is no such role.  ConfigError: variables are missing or wrong, all are named.
+    Raises: UsageError: the name is not that of a role.  ConfigError: variables are missing or wrong, all are named.
     """
     if not arguments or arguments[0] not in ROLES:
         raise UsageError(f"there is no role {' '.join(arguments[:1])!r}; write start.sh {' | '.join(ROLES)}")

@@ -63,7 +63,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except shutil.Error as problem:  # it contains a list of (source, target, text); the first is enough for a message
+    except shutil.Error as problem:  # with a list of (source, target, text); the first entry suffices for a message
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):

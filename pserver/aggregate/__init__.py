@@ -1,8 +1,8 @@
 """Turn the gradients of several trainers into optimiser steps.
 
-elastic_rounds               synchronous rounds in two phases, for trainers that join and leave
-sync_dense, sync_sparse      synchronous rounds: the gradients of all trainers are added, then one step is taken
-async_dense, async_sparse    asynchronous training: every gradient is a separate step
-round_agreement              how the trainers of an elastic job make a round count on all services or on none
-staleness                    which gradients of slow trainers are discarded in asynchronous training
+- `sync_dense` and `sync_sparse` make synchronous rounds: they add the gradients of all trainers, then take one step.
+- `async_dense` and `async_sparse` serve asynchronous training: every gradient is a separate step.
+- `elastic_rounds` makes synchronous rounds in two phases, for trainers that join and leave.
+- `round_agreement` decides how the trainers of an elastic job make a round count on all services or on none.
+- `staleness` decides which gradients of slow trainers are discarded in asynchronous training.
 """

@@ -116,7 +116,7 @@ class TwoPhaseRounds:
             self.prepared, self._pass = None, 0
         if key <= self.done or self.prepared is not None or self._open not in (None, key):
             known = self.prepared or self._open or self.done
-            raise EpochChangedError(f"{key} is pushed where {known} is the last one", self.epoch)
+            raise EpochChangedError(f"{key} is pushed, but {known} is the last round here", self.epoch)
         self.rounds.add(trainer, one.piece, one.payload, one.samples, 0, one.length)
         self._open = key
         self._pass = max(self._pass, pass_number)
@@ -162,7 +162,7 @@ class TwoPhaseRounds:
             return False
         if key != self.prepared:
             raise EpochChangedError(
-                f"{key} is committed where {self.prepared or self.done} is the last one", self.epoch
+                f"{key} is committed, but {self.prepared or self.done} is the last round here", self.epoch
             )
         advance_pass(self.rounds.shard, self._pass)
         self.rounds.step(range(self.rounds.pieces), self._order)

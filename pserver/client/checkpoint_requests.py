@@ -77,7 +77,7 @@ class FetchBlob(FetchArrays):
     """Fetch a trainer's stored binary data from one service; the answers of all other services are ignored."""
 
     def __init__(self, own: ServerChannel, arrays: Mapping[ServerChannel, memoryview]) -> None:
-        super().__init__("fetch what it had left", Fetch.CHECKPOINT_BLOB, arrays)
+        super().__init__("fetch its checkpoint blob", Fetch.CHECKPOINT_BLOB, arrays)
         self._own = own
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:

@@ -127,7 +127,7 @@ class JoinRequest(ServiceRequest):
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
         """Return the hello to a service."""
-        # a repeated hello offers the same memory as the first one
+        # a repeated hello offers the same memory as the first hello
         if channel.memory is None and channel.layout.size and self._is_near(channel.connection.host):
             channel.memory = SharedMemory.make(self._model.shared_bytes(channel.layout.size))
         service = self._channels.index(channel)

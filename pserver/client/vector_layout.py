@@ -30,7 +30,8 @@ class VectorLayout:
         self._lowest: list[int] = []
         # views of recently used arrays, by id of the array
         self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}
-        self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}  # by id of the array
+        # views of recently used arrays, by id of the array
+        self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
         """Return the vector's memory areas that form a piece of this service's elements; None if they are too many.

@@ -198,7 +198,7 @@ class Server:
                         listener.send(listener.service.check(now))
                     self._raise_failure()  # the last lost trainer is not connected, and has not said goodbye
         except StoppedError as exc:
-            if self._kind.is_elastic:  # its trainers wait for the next server of its index
+            if self._kind.is_elastic:  # the trainers wait for the next server with this server's index
                 raise
             self._fail(LostPeerError(f"{self._name()} is leaving: {exc}"))
             raise

@@ -82,7 +82,7 @@ class Stragglers:
         )
 
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
-        """Describe which trainers were the last more often than random order explains, the most frequent one first.
+        """Describe which trainers were the last more often than random order explains, the most frequent trainer first.
 
         Return "" if no trainer was, or if the job has two trainers or fewer, as v0.10 did.
         """

@@ -169,7 +169,7 @@ class DenseShard(Shard):
         parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
         log_clipping: whether to log which gradients are clipped.
         pool: the threads that take a step together; the result does not depend on their number.
-    Raises: ConfigError: if the optimization is not supported, or does not fit a parameter.
+    Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
     """
 
     def __init__(

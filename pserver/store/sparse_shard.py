@@ -30,7 +30,7 @@ from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 BLOCK = 1 << 16  # number of elements of rows that are processed at a time; copies of these rows stay in the cache
 
-SparseGradient = tuple[RowIds, Array]  # of one table: row numbers, ascending; gradients, (n, width)
+SparseGradient = tuple[RowIds, Array]  # for a table: row numbers, ascending; gradients, (n, width)
 
 
 class SparseShard(Shard):

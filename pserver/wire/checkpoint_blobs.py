@@ -34,13 +34,13 @@ class CheckpointBlobs:
         """
         if piece == 0:
             if not isinstance(length, int) or not 0 <= length <= self._most:
-                raise BugError(f"trainer {trainer} leaves {length} bytes; at most {self._most} are possible")
+                raise BugError(f"the blob of trainer {trainer} has {length} bytes; at most {self._most} are possible")
             self._arriving[trainer] = (bytearray(length), set(range(protocol.count_pieces(length))))
         data, missing = self._arriving.get(trainer, (bytearray(), set()))
         target = protocol.cut(memoryview(data), piece) if piece in missing else memoryview(b"")
         if piece not in missing or len(target) != payload.nbytes:
             raise BugError(
-                f"piece {piece} of what trainer {trainer} leaves has {payload.nbytes} bytes, not {len(target)}"
+                f"piece {piece} of the blob of trainer {trainer} has {payload.nbytes} bytes, not {len(target)}"
             )
         target[:] = payload
         missing.discard(piece)
@@ -66,7 +66,7 @@ def restore(sizes: object, elements: int) -> dict[str, bytearray]:
         isinstance(size, int) and 0 <= size <= most and name.startswith(PREFIX) and name[len(PREFIX) :].isdecimal()
         for name, size in sizes.items()
     ):
-        raise BugError(f"the state has checkpoint blobs that are none: {str(sizes)[:200]}")
+        raise BugError(f"the state has invalid checkpoint blobs: {str(sizes)[:200]}")
     return {name: bytearray(size) for name, size in sizes.items()}
 
 

@@ -83,7 +83,7 @@ class Connection:
     """One open connection.
 
     Args: stream: a non-blocking socket. place: receives the previous frames and the length of a payload, and returns
-        its memory: one or several buffers. limits: may be changed; nothing more is read after a message above them.
+        its memory: one or several buffers. limits: may be changed; nothing more is read after a larger message.
         traffic: an additional counter of this connection's bytes.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """

@@ -37,8 +37,9 @@ from pserver.wire.authentication import MAGIC, VERSION
 DTYPE = "float32"
 # bytes of a piece; the overhead of a message is small at this length, and sending, adding and receiving overlap
 PIECE_BYTES = 2 << 20
-MAX_NOTE_BYTES = 16 << 20  # for the ops with the model's description or the states of trainers: LARGE_NOTES
-SMALL_NOTE_BYTES = 64 << 10  # for the other ops: the longest is an ERROR of MAX_REASON characters, 12 bytes each
+MAX_NOTE_BYTES = 16 << 20  # limit for the ops with the model's description or the states of trainers: LARGE_NOTES
+# limit for the other ops: their longest note is an ERROR of MAX_REASON characters, 12 bytes each
+SMALL_NOTE_BYTES = 64 << 10
 MAX_REASON = 4000  # maximum characters of a program's reason to give up or refuse
 MAX_PAYLOAD_BYTES = 4 << 20
 RECONNECT_GRACE = 2.5  # seconds after a peer's connection has ended until the peer is lost, on both sides

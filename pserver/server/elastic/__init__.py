@@ -1,10 +1,10 @@
 """A service of an elastic job, whose trainers join and leave: the differences from a static service (docs/pserver.md).
 
-sessions        the present trainers: a lost one is removed, and a restarted one replaces its earlier session
-roster          the service's knowledge of each trainer, present or not
-values          initial values from any trainer, and the answers to FETCH
-async_pushes    asynchronous gradients; a repeated one counts once
-round_requests  synchronous rounds in two phases
-captures        the content of a service's snapshot
-service         the whole service
+- `sessions` contains the present trainers; it removes lost trainers, and replaces the session of a restarted trainer.
+- `roster` contains what the service knows of each trainer, present or not.
+- `values` receives initial values from any trainer, and answers FETCH.
+- `async_pushes` receives asynchronous gradients; a repeated gradient counts once.
+- `round_requests` makes synchronous rounds in two phases.
+- `captures` describes the content of a service's snapshot.
+- `service` is the whole service.
 """

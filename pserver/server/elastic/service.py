@@ -144,7 +144,7 @@ class ElasticService(Service):
             return []
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow the last one; the service may have missed requests between the two."""
+        """Return whether a request may follow the last request; the service may have missed some in between."""
         return number >= last
 
     def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:

@@ -62,7 +62,7 @@ class ElasticValues:
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Receive a piece of the initial values, unless the service has values; the first piece contains the setup."""
         if self._state.rounds is not None:
-            trainer.take(message, "sent initial values after another one")
+            trainer.take(message, "sent initial values after another trainer")
             return self._answer_later(trainer, message)
         if message.piece == 0:
             more = message.note.keys() - SETUP_KEYS
@@ -137,7 +137,7 @@ class ElasticValues:
             return [trainer.reply(Op.FETCH)]
         if message.argument == Fetch.AVERAGES:
             return trainer.reply_array(Op.FETCH, arithmetic.average(rounds.shard))
-        # a copy, because the other trainers continue meanwhile
+        # the values are copied, because the other trainers continue meanwhile
         return trainer.reply_array(Op.FETCH, memoryview(bytearray(rounds.values)))
 
     def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:

@@ -39,7 +39,7 @@ class Checkpoints:
         self._state.require_rounds()
         payload = trainer.payload_of(message)
         self.blobs.add(trainer.number, message.piece, message.note.get("bytes"), payload)
-        trainer.take(message, "left its state for a checkpoint")
+        trainer.take(message, "sent its checkpoint blob")
         return [trainer.acknowledge(message)]
 
     def finish(self) -> list[Outgoing]:
@@ -48,7 +48,7 @@ class Checkpoints:
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present
         if not self.barrier.finish(awaited):
             return []
-        # imports numpy, which a server must not do before its first hello (0.15 s in bench/launch.py)
+        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import list_state
 
         rounds = self._state.require_rounds()
@@ -76,5 +76,5 @@ class Checkpoints:
 
     def fetch_blob(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
         """Answer with a trainer's stored binary data."""
-        trainer.take(message, "asked for what it had left")
+        trainer.take(message, "asked for its checkpoint blob")
         return trainer.reply_array(Op.FETCH, memoryview(self.blobs.whole.get(trainer.number, b"")))

@@ -28,7 +28,7 @@ class InitialValues:
 
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Receive a piece of the initial values; the first piece contains the setup of the model."""
-        # imports numpy, 0.15 s: without it a server answers its first hello earlier (bench/launch.py)
+        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import ShardLoader
 
         if trainer.number != 0 or self._state.rounds is not None:
@@ -59,7 +59,7 @@ class InitialValues:
 
     def _finish_loading(self) -> list[Outgoing]:
         """When all pieces have arrived, start to receive gradients, and answer the waiting trainers."""
-        # imports numpy, see `initialise`
+        # imported late, see `initialise`
         from pserver.server.arithmetic import make_rounds
 
         loader = self._loader

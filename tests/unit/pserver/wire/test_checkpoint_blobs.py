@@ -46,7 +46,7 @@ def test_what_cannot_be_is_refused(piece, length, payload):
 
 @pytest.mark.parametrize("sizes", [[], {"own.x": 1}, {"values": 4}, {"own.1": -1}, {"own.1": 1 << 40}, {"own.1": "1"}])
 def test_a_checkpoint_with_other_blobs_is_refused(sizes):
-    with pytest.raises(BugError, match="checkpoint blobs that are none"):
+    with pytest.raises(BugError, match="invalid checkpoint blobs"):
         checkpoint_blobs.restore(sizes, 10)
 
 
