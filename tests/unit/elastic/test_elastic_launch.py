@@ -125,5 +125,5 @@ def test_a_job_is_judged_by_its_error_then_by_the_first_failure() -> None:
     with pytest.raises(JobFailedError, match="ended by signal 9") as caught:
         judge(Results(None, {"a[0]": (137, 1.0)}))
     assert caught.value.exit_code == 75
-    with pytest.raises(JobFailedError, match="no worker has come to the end"):
+    with pytest.raises(JobFailedError, match="no worker has finished its work"):
         judge(Results(None, {}))
