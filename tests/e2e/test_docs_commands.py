@@ -54,6 +54,7 @@ def volume_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project / "jobpath"
 
 
+@pytest.mark.timeout(400)  # a page trains several times; some machines are busy
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_commands_of_the_page_work(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     name, state = str(page.relative_to(ROOT)), state_of(page.read_text(encoding="utf-8"))
