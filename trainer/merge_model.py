@@ -22,8 +22,8 @@ from trainer.__main__ import report
 FLAGS = index_flags(
     Flag("model_dir", "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
     Flag("model_file", "", Status.SUPPORTED, "file to write"),
-    Flag("config", "", Status.SUPPORTED, "the config script; empty: the one that model_dir/path.txt names"),
-    Flag("config_file", "", Status.SUPPORTED, "the same under the legacy's name"),
+    Flag("config", "", Status.SUPPORTED, "the config script; empty: the config script that model_dir/path.txt names"),
+    Flag("config_file", "", Status.SUPPORTED, "the value of --config, under the flag's name in v0.10"),
     Flag("config_args", "", Status.SUPPORTED, "arguments of the config script, as k1=v1,k2=v2"),
     Flag("python_path", "", Status.SUPPORTED, "further directories of modules, separated by colons"),
 )
@@ -47,8 +47,8 @@ def merge(arguments: Sequence[str]) -> None:
 
     Raises: UsageError: a directory or file is not given.  MissingInputError: config or parameters are missing.
     """
-    # Imported here and in `_warn_of_objects`, because it takes 0.19 s of CPU time (median of nine); --help and wrong
-    # arguments are answered without it in 0.07 s.
+    # These imports, here and in `_warn_of_objects`, take 0.19 s of CPU time (median of nine); without them --help and
+    # wrong arguments are answered in 0.07 s.
     from trainer.arrays.parameters import ParameterTable
     from trainer.arrays.rng import Stream
     from trainer.config import parse_config
@@ -81,8 +81,8 @@ def _warn_of_objects(config: TrainerConfig) -> None:
                 deserialize_args(data.load_data_args)
             except ValueError as error:
                 glog.warning(
-                    f"args of the data provider {data.load_data_module}::{data.load_data_object} will not be read out "
-                    f"of the merged model: {error}; --job=test with this model needs --config, too"
+                    f"args of the data provider {data.load_data_module}::{data.load_data_object} cannot be read from "
+                    f"the merged model: {error}; --job=test with this model needs --config, too"
                 )
 
 

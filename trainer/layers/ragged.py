@@ -1,8 +1,8 @@
 """Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding. Pure.
 
 `starts` holds the first row of each sequence, and at the end the number of rows; a sequence may be empty. If the
-sequences have sub-sequences, `sub_starts` describes these in the same form. A recurrent layer takes the rows in packed
-order: the first rows of all sequences, then the second rows, and so on.
+sequences have sub-sequences, `sub_starts` describes the sub-sequences in the same form. A recurrent layer takes the
+rows in packed order: the first rows of all sequences, then the second rows, and so on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def starts_of(lengths: Ids) -> Ids:
 
 
 def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
-    """Return a matrix whose row places[i] is rows[i] and whose other rows are zero; the places are distinct.
+    """Return a matrix in which row places[i] is rows[i] and all other rows are zero; the places are distinct.
 
     Shapes: rows: (rows, width), places: (rows,) -> (height, width).
     """
@@ -53,7 +53,7 @@ def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
 
 
 def take_ragged(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
-    """Return some items of an argument, which are its rows or the sequences that `starts` describes.
+    """Return some items of an argument: its rows, or the sequences that `starts` describes.
 
     Args: starts: where the sequences begin; None takes rows, and the result has no sequences.
     Shapes: starts: (sequences + 1,), items: (taken,), the positions of the items in the order of the result.
@@ -85,14 +85,14 @@ def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
 
 
 def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
-    """Return the first row of consecutive items (sequences, or rows if there are none) and the row after the last."""
+    """Return the first row of consecutive items (sequences, or else rows), and the row after the last item."""
     if argument.starts is None:
         return begin, end
     return int(argument.starts[begin]), int(argument.starts[end])
 
 
 def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
-    """Return consecutive items (sequences, or rows if there are none) of an argument without copying values."""
+    """Return consecutive items (sequences, or else rows) of an argument, without copying values."""
     first, last = find_rows(argument, begin, end)
     sparse = argument.sparse
     return Argument(
@@ -104,7 +104,7 @@ def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
 
 
 def join_ragged(parts: Sequence[Argument]) -> Argument:
-    """Return the items of several arguments of the same kind, one argument after the other; there is at least one."""
+    """Return the items of one or several arguments of the same kind, one argument after the other."""
     values = [one.value for one in parts if one.value is not None]
     ids = [one.ids for one in parts if one.ids is not None]
     return Argument(
@@ -123,8 +123,9 @@ class PackedOrder:
     Sequences are ordered from the longest to the shortest, so the frames of step t are rows begins[t]:begins[t + 1] of
     a packed matrix, and h[begins[t - 1]:][:live[t]] is the state before step t of the sequences that have a step t.
 
-    Args: starts: where each sequence begins, and the end.  is_reversed: the first step is each sequence's last frame.
-    Shapes: order: (sequences,) the longest first; live: (steps,) how many sequences have a frame at each step;
+    Args: starts: where each sequence begins, and the end. is_reversed: the first step is the last frame of each
+        sequence.
+    Shapes: order: (sequences,) the longest first; live: (steps,) the number of sequences with a frame at each step;
         begins: (steps + 1,); rows: (frames,) the frame of each packed row.
     """
 
@@ -168,7 +169,7 @@ class PackedOrder:
 
 
 class PackedInput:
-    """The dense input of a recurrent layer, in packed order; of repeated rows only the distinct rows are stored.
+    """The dense input of a recurrent layer, in packed order; repeated rows are stored once.
 
     Shapes: matrix: (any, width); rows: (frames,), the row of the matrix of each packed row.
     """
@@ -184,7 +185,7 @@ class PackedInput:
         take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
 
     def gradient(self, packed: Array, kept: Workspace) -> Flowing:
-        """Return the input's gradient from the gradient in packed order; `kept` holds the array for the result."""
+        """Return the gradient of the input from the gradient in packed order; `kept` holds the array for the result."""
         if self._repeats:
             return DistinctGradient(sum_repeated(packed, self.rows))
         result = kept.rows("gradient", len(packed), packed.shape[1], packed.dtype)
@@ -194,4 +195,4 @@ class PackedInput:
 
 def take_rows(matrix: Array, rows: Ids, result: Array) -> None:
     """Copy rows of a matrix: result[i] = matrix[rows[i]]."""
-    np.take(matrix, rows, axis=0, out=result, mode="clip")  # the default mode would copy `result` twice
+    np.take(matrix, rows, axis=0, out=result, mode="clip")  # the default mode of `take` would copy `result` twice

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array
 
-_SPARE = 1.25  # a larger batch is seldom the largest: allocate more than it needs
+_SPARE = 1.25  # for a larger batch allocate more than it needs, because a still larger batch often follows
 
 
 class Workspace:
-    """Arrays by name; each grows to the largest batch so far."""
+    """Arrays by name; each array grows to the size that the largest batch needs."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}
@@ -34,7 +34,7 @@ class Workspace:
 
 
 class Buffer:
-    """One array at a time, of any shape; grows to the largest asked for and stays that large."""
+    """One array at a time, of any shape; the memory grows to the largest requested size and never shrinks."""
 
     def __init__(self) -> None:
         self._memory: Array = np.empty(0, np.float32)

@@ -10,8 +10,8 @@ from trainer.arrays.arguments import Array
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.layers.recurrent.state import StatefulLayer
 
-STATES_KEY = ""  # key of the states in the result of `carried`; no layer has an empty name
-States = dict[str, tuple[Array, ...]]  # by the name of the layer
+STATES_KEY = ""  # the key of the states in the result of `carried`; it is empty, because no layer has an empty name
+States = dict[str, tuple[Array, ...]]  # states by the name of the layer
 
 
 class BatchStates:
@@ -27,7 +27,7 @@ class BatchStates:
     def begin(self) -> None:
         """Let the layers carry their states from batch to batch, beginning with zeros.
 
-        Raises: ConfigError: a layer cannot do that; the text names it.
+        Raises: ConfigError: a layer cannot carry its state; the text names the layer.
         """
         for layer in self._layers.values():
             layer.require_carrying()
@@ -41,19 +41,19 @@ class BatchStates:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """After this block, restore the layers' states from before it."""
+        """At the end of the block, restore the states that the layers had at its start."""
         before = self._take()
         yield
         self._put(before)
 
     def carried(self) -> dict[str, Any] | None:
-        """Return the states in a JSON-compatible form; None if they are not carried from batch to batch."""
+        """Return the states in a JSON-compatible form; None if no states are carried from batch to batch."""
         if not self._is_on:
             return None
         return {name: [encode_array(one) for one in state] for name, state in self._take().items()}
 
     def carry_on(self, record: Mapping[str, Any]) -> None:
-        """Restore the states from such a record, if states are carried from batch to batch."""
+        """Restore the states that `carried` returned, if states are carried from batch to batch."""
         if self._is_on:
             self._put({name: tuple(map(decode_array, state)) for name, state in record.items()})
 

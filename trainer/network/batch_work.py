@@ -1,7 +1,7 @@
 """Estimate the work of a batch, to decide whether cutting it into parts for several threads is useful.
 
-Each part repeats the Python overhead of every layer, and has the overhead of passing it to a thread. It saves its share
-of the arithmetic. The estimates use only the config and the sizes of the batch, never a clock, so that runs are
+Each part repeats the Python overhead of every layer, and has the overhead of passing it to a thread. A part saves its
+share of the arithmetic. The estimates use only the config and the sizes of the batch, never a clock, so that runs are
 reproducible bit for bit.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
-# minimum operations per layer for cutting a batch; bench/threads.py measures where both are equally fast
+# a batch with fewer operations per layer is not cut; bench/threads.py measures where cut and whole are equally fast
 LEAST_OF_LAYER = 8e6
 # layer types that compute each sample independently without random numbers: parts and whole batch give equal results
 SEPARATE = frozenset({
@@ -59,9 +59,9 @@ class Work:
 
 
 def estimate(config: ModelConfig) -> Work | None:
-    """Return the estimate for a network; None if parts would give other results than the whole batch.
+    """Return the estimate for a network; None if the results of parts would differ from those of the whole batch.
 
-    That is the case if a layer uses several samples (batch_norm), or draws random numbers (dropout, nce).
+    Results differ if a layer uses several samples (batch_norm), or draws random numbers (dropout, nce).
     """
     if any(one.is_recurrent_layer_group for one in config.sub_models):
         return None
@@ -81,6 +81,6 @@ def estimate(config: ModelConfig) -> Work | None:
 
 
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
-    """Return the operations for a row in products with the layer's parameters, except for data inputs."""
+    """Return the operations for a row in products with the parameters of a layer, without products of data inputs."""
     names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
     return sum(2 * sizes.get(name, 0) for name in names)

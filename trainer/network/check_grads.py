@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-NEARLY_ZERO = 1e-20  # added to both changes of the cost, so that two zeros are equal
+NEARLY_ZERO = 1e-20  # a summand for both changes of the cost, so that two zeros are equal
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class CheckedVariable:
 class Comparison:
     """The change of the cost along a direction of one variable, by difference and by gradient.
 
-    Attributes: step: distance of the move, in lengths of the direction.  costs: at both ends.
+    Attributes: step: distance of the move, in lengths of the direction. costs: the costs at both ends.
         analytic_delta: the change of the cost from the middle to one end, according to the gradient.
     """
 
@@ -64,7 +64,7 @@ def check_grads(
     """Yield the comparison for each variable, in order.
 
     Args: cost: computes the cost from the present values of the variables, always with the same random numbers.
-        variables: each is moved in place along a direction and back, one at a time.
+        variables: the variables; each is changed in place along a direction, and back, one after the other.
         draw_direction: returns a direction for a gradient, with the same shape.
         choose_step: returns the step for the derivative along the direction.
     """

@@ -1,4 +1,4 @@
-"""Data parallelism in one process: a batch is cut into parts, and a thread for each computes them in parallel.
+"""Data parallelism in one process: a batch is cut into parts, and threads compute the parts in parallel.
 
 Source: spec/trainer.md sections 5.4 and 6.1; gserver/gradientmachines/MultiGradientMachine.cpp of v0.10.
 """
@@ -22,18 +22,18 @@ from trainer.network.batch_states import BatchStates
 from trainer.network.batch_work import estimate
 from trainer.network.network import Batch, Network, OnFinal
 
-SMALL_S = 0.0005  # seconds: a shorter part is not worth a thread; measured by bench/threads.py
-STATE_KEY = "shares"  # key of the streams in checkpoints; no layer has this name
+SMALL_S = 0.0005  # seconds; a part that takes less time is not worth a thread (measured by bench/threads.py)
+STATE_KEY = "shares"  # the key of the streams in checkpoints; no layer has this name
 
 
 class DataParallelNetwork:
     """One network for each part of a batch, with the interface of one network.
 
-    All replicas have the same values. Their gradients are added to those of `parameters` in the order of the parts, so
-    that runs are reproducible bit for bit. The calling thread computes the first part. A part without samples is
-    skipped. Between batches the threads can do other work: `pool`.
+    All replicas have the same values. The gradients of the replicas are added to the gradients of `parameters` in the
+    order of the parts, so that runs are reproducible bit for bit. The calling thread computes the first part. A part
+    without samples is skipped. Between batches the threads can do other work: `pool`.
 
-    A batch that is too small for threads is computed as a whole, if that gives the same results
+    A batch that is too small for threads is computed as a whole, if parts and whole give the same results
     (trainer/network/batch_work.py).
 
     Args: streams: random streams of the replicas; there are as many replicas as streams.
@@ -53,7 +53,7 @@ class DataParallelNetwork:
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
-        self.states = BatchStates()  # as in v0.10, a network of several parts begins every batch with zero states
+        self.states = BatchStates()  # as in v0.10, a network with several parts begins every batch with zero states
         # the networks whose outputs, one after the other, are the outputs of the batch
         self.replicas: Sequence[Network] = ()
         self.output_names = self._networks[0].output_names
@@ -74,7 +74,7 @@ class DataParallelNetwork:
         return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Restore these states; with another number of replicas each stream restarts."""
+        """Restore states that `carried` returned; with a different number of replicas each stream restarts."""
         states = state.get(STATE_KEY, [])
         if len(states) != len(self._networks):
             glog.warning(f"the checkpoint is of --trainer_count={len(states)}: the random numbers of the shares differ")
@@ -90,7 +90,7 @@ class DataParallelNetwork:
     def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
         """Run a batch; the outputs of the replicas stay valid until the next call.
 
-        Args: see Network.forward, but the dropout masks are drawn from the replicas' own streams.
+        Args: see Network.forward, but the dropout masks are drawn from the streams of the replicas.
         """
         count = 1 if self._is_small(batch) else len(self._networks)
         parts = cut_batch(batch, count)
@@ -112,7 +112,7 @@ class DataParallelNetwork:
                 self.parameters.follow_replica(network.parameters)
 
     def _is_small(self, batch: Batch) -> bool:
-        """Return whether the batch is computed as a whole; log this once."""
+        """Return whether the batch is computed as a whole; log the first such batch."""
         if self._work is None or not self._work.is_small(batch):
             return False
         if not self._has_said:
@@ -132,7 +132,7 @@ class DataParallelNetwork:
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
 
-        Args: on_final: see Network.backward; no gradient is complete before those of all replicas are added.
+        Args: on_final: see Network.backward; no gradient is complete before the gradients of all replicas are added.
         """
         self._run([partial(self._go_back, network) for network in self.replicas])
         for network in self.replicas:
@@ -140,7 +140,7 @@ class DataParallelNetwork:
                 self.parameters.add_gradients_of(network.parameters)
 
     def close(self) -> None:
-        """End the threads; wait only briefly for one that computes."""
+        """End the threads; wait only briefly for a thread that computes."""
         for worker in self._workers:
             worker.close()
 
@@ -150,7 +150,7 @@ class DataParallelNetwork:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Execute at most one task per replica in parallel; raise the error of the first failed one.
+        """Execute at most one task for each replica in parallel; raise the error of the first failed task.
 
         Tasks that take less time than passing them to threads are executed one after the other.
         """

@@ -1,6 +1,6 @@
-"""Combine layers that compute faster together: rewrite the message's layers before the network is built. Pure.
+"""Combine layers that compute faster together: rewrite the layers of the message before the network is built. Pure.
 
-Layers that keep their names keep their outputs.
+A layer that keeps its name keeps its output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ Layers = Sequence[LayerConfig]
 
 
 def fuse(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers, with combinable layers replaced by one.
+    """Return the layers of the message; combinable layers are replaced by one layer.
 
-    A context projection is combined with the fully connected layer that reads it, and both with a maximum over
-    sequences that reads these, each only if no other layer reads it. The same holds for the parts of attention: an
-    expanded state, the sum with frames that reads it, and the score that reads the sum; scaled frames and their sum.
+    A context projection is combined with the fully connected layer that reads it. Both are combined with the maximum
+    over sequences that reads the fully connected layer. Layers are combined only if no other layer reads the inner
+    outputs. The parts of attention are combined under the same condition: the expanded state, its sum with the frames,
+    and the score that reads the sum; and the scaled frames and their sum.
 
-    Args: kept: names of layers whose output is needed elsewhere; they stay.
+    Args: kept: names of layers that stay, because their output is needed for something else.
     """
     layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
     layers = _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
@@ -60,7 +61,10 @@ def _find_readers(layers: Layers) -> dict[str, list[LayerConfig]]:
 
 
 def _join_scores(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers, with an expanded state, its tanh sum with frames and the sum's score replaced by one."""
+    """Return the layers.
+
+    One layer replaces an expanded state, the tanh of its sum with frames, and the score of this tanh.
+    """
     readers, by_name = _find_readers(layers), {one.name: one for one in layers}
     joined: dict[str, LayerConfig | None] = {}
     for score in layers:

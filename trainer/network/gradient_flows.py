@@ -7,19 +7,21 @@ from dataclasses import replace
 
 from trainer.arrays.arguments import Array, DistinctGradient, PickedGradient
 
-DISTINCT = "distinct rows"  # not the name of any output: the key of the gradient of the default output's distinct rows
+# the key of the gradient of the distinct rows of the default output; no output has this name
+DISTINCT = "distinct rows"
 
 
 class GradientFlows:
     """The gradients in a backward pass, by layer and, for a layer with several outputs, by output name.
 
     Args: gradients: the initial gradients of the default outputs of some layers.
-    Shapes: a gradient has the shape of its output; that of distinct rows has their shape.
+    Shapes: a gradient has the shape of its output; the gradient of distinct rows has the shape of the distinct rows.
     """
 
     def __init__(self, gradients: Mapping[str, Array]) -> None:
         self._gradients: dict[str, dict[str, Array]] = {name: {"": one} for name, one in gradients.items()}
-        self._picked: dict[str, PickedGradient] = {}  # gradients of default outputs that have no other part
+        # the gradients of default outputs that consist of one PickedGradient only
+        self._picked: dict[str, PickedGradient] = {}
 
     def add(self, name: str, part: Array | DistinctGradient | PickedGradient, output: str = "") -> None:
         """Add a part to the gradient of a layer's output; the part itself is not changed."""
@@ -57,7 +59,7 @@ class GradientFlows:
         return self._gradients.pop(name)
 
     def _spread(self, name: str) -> None:
-        """Turn a picked gradient into one with all its zeros."""
+        """Replace a PickedGradient by a dense array with all its zeros."""
         picked = self._picked.pop(name, None)
         if picked is not None:
             self._gradients[name][""] = picked.to_dense()

@@ -1,4 +1,7 @@
-"""Take out of recurrent groups what needs no steps: rewrite the separated model before the network is built. Pure."""
+"""Move layers that need no steps out of recurrent groups: rewrite the separated model before the network is built.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ Groups = dict[str, Group]
 
 
 def simplify_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:
-    """Return the model and its groups with less inside the groups; see `separate_groups`.
+    """Return the model and its groups, with fewer layers in the groups; see `separate_groups`.
 
-    A group of which a step is only a GRU becomes one layer, which runs all steps at once. A fully connected layer that
-    only gives a result (the scores of all words) moves into the enclosing model, so that neither its rows nor their
-    gradients are put into another order.
+    A group whose step is only a GRU becomes one layer, which runs all steps. A fully connected layer that
+    only gives a result (for example the scores of all words) moves into the enclosing model, so that its rows and their
+    gradients need not be reordered.
     """
     return _move_results(*_join_gru_groups(config, groups))
 
@@ -64,7 +67,7 @@ def _join_gru(group: Group, step: LayerConfig, result: LayerConfig) -> LayerConf
     return joined
 
 
-# ----- Results that are computed outside -----
+# ----- Results that are computed outside the group -----
 
 
 def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:
@@ -97,7 +100,7 @@ def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Gro
 
 
 def _find_results(group: Group) -> dict[str, LayerConfig]:
-    """Return the layers that can move, by the name of the result."""
+    """Return the layers that can move out of the group, by the name of their result."""
     if group.record.HasField("generator") or not group.record.in_links:
         return {}
     parts = split_step(group)
@@ -122,7 +125,7 @@ def _is_connected(layer: LayerConfig) -> bool:
 
 
 def _without(group: Group, results: Mapping[str, LayerConfig]) -> Group:
-    """Return the group without these results; their inputs are results under their own names."""
+    """Return the group without the given results; the inputs of these results become results under their own names."""
     record, step = SubModelConfig(), ModelConfig()
     record.CopyFrom(group.record)
     step.CopyFrom(group.step)

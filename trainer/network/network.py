@@ -25,16 +25,16 @@ from trainer.network.groups import simplify_groups
 from trainer.network.node import Node
 from trainer.network.several import SEVERAL, join_networks
 
-Batch = Mapping[str, Argument]  # data layer name -> its slot
+Batch = Mapping[str, Argument]  # from the name of a data layer to its slot
 OnFinal = Callable[[int], None]
 
 
 class Network:
-    """Layers in the order of the message; each runs after its inputs.
+    """The layers, in the order of the message; each layer runs after its inputs.
 
-    Only layers that outputs and evaluators need are built: an unused layer may have any type.
+    Only layers that outputs and evaluators need are built, so an unused layer may have any type.
 
-    Args: config: the message.  parameters: its parameter table, whose gradients `backward` adds to.
+    Args: config: the message. parameters: the parameter table of the message; `backward` adds to its gradients.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
 
@@ -47,7 +47,7 @@ class Network:
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
-        if compiled is not None:  # in numpy one large product is faster than sums over rows of many small ones
+        if compiled is not None:  # in numpy one large product is faster than the sum of many small products
             layers = fuse(layers, asked)
         self._nodes = {one.name: Node(one, parameters) for one in layers}
         for node in self._nodes.values():
@@ -76,7 +76,8 @@ class Network:
         """
         sizes = [one.size for one in self.parameters.trained()]
         ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
-        unknown = ends.keys() - set().union(*used)  # not used by any layer: complete only after the whole backward pass
+        # a parameter that no layer uses is complete only after the whole backward pass
+        unknown = ends.keys() - set().union(*used)
         final, start = {}, max((ends[name] for name in unknown), default=0)
         for layer, names in zip(self._nodes, used, strict=True):
             final[layer] = start
@@ -91,11 +92,11 @@ class Network:
                 node.layer.watch(clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """Measure the passes of every layer from now on, by the name `forward <layer> (<type>)` or `backward ...`.
+        """From now on measure the passes of every layer, under the names `forward <layer> (<type>)` and `backward ...`.
 
         The time of a recurrent group's layer includes all layers of the group.
 
-        Args: measure: returns a decorator that measures a function by this name.
+        Args: measure: returns a decorator that measures a function under the given name.
         """
         for node in self._nodes.values():
             for way in ("forward", "backward"):
@@ -129,7 +130,7 @@ class Network:
     def forward(
         self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
     ) -> dict[str, Argument]:
-        """Run a batch and return the output of every layer by name; they stay valid until the next call.
+        """Run a batch and return the output of every layer by name; the outputs stay valid until the next call.
 
         Args: stream: random stream of the dropout masks in training.
             is_training: by default, whether there is a stream. True without a stream is for gradient checks: training
@@ -147,7 +148,7 @@ class Network:
     def cost(self) -> float:
         """Return the cost of the last batch: the sum over all output layers, in double.
 
-        Outputs that are ids do not count.
+        Outputs of ids are left out of the sum.
         """
         values = (self.outputs[name].value for name in self.output_names)
         return float(sum(value.sum(dtype=np.float64) for value in values if value is not None))
@@ -161,15 +162,16 @@ class Network:
         return ""
 
     def backward(self, on_final: OnFinal | None = None) -> None:
-        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
+        """Add the gradients of the cost of the last batch, sums over the samples, to the gradients of the parameters.
 
-        Args: on_final: called repeatedly with an element: the flat gradients are complete from it on.
+        Args: on_final: called repeatedly with the number of an element: the flat gradients are complete from this
+            element on.
         """
         values = {name: self.outputs[name].value for name in self.output_names}
         self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
 
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
-        """Add the gradients that follow from those of some layers to the gradients of the parameters.
+        """Run the backward pass from the gradients of some layers, and add to the gradients of the parameters.
 
         Args: on_final: see `backward`.
         Returns: the gradients of the data layers of the last batch, by name.
@@ -190,7 +192,7 @@ class Network:
 
 
 def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str]:
-    """Return the names of the parameters that a layer uses; a layer for a group uses those of the group's layers."""
+    """Return the names of the parameters that a layer uses; the layer of a group uses those of its inner layers."""
     names = {one.input_parameter_name for one in layer.inputs} | {layer.bias_parameter_name}
     if layer.name in groups:
         step = groups[layer.name].step

@@ -66,18 +66,20 @@ class Node:
     def backward(self, flows: GradientFlows) -> None:
         """Apply the chain rule: compute the gradients of the inputs and parameters from the gradient of the output.
 
-        y = drop(activation(z)) and z = layer(x of every input), so dy -> dz -> dx of every input.
+        y = drop(activation(z)) and z = layer(x of every input), so the gradients are computed in the order dy, dz, and
+        dx of every input.
         """
         picked = flows.take_picked(self.name) if self.output.takes_picked else None
         dy = flows.take(self.name)
         dz = self.output.backward(dy) if picked is None else self.output.backward_picked(picked)
-        self.layer.extra_gradients = dy  # the remaining entries are gradients of further outputs
+        self.layer.extra_gradients = dy  # the remaining entries of the dictionary are gradients of further outputs
         flowing = self.layer.backward(dz, self._wanted)
         for position, (name, output, dx) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if dx is not None:
                 flows.add(name, dx, output)
                 if position == 0 and self._coeff != 1.0:
-                    # the legacy scales the whole gradient of the prediction layer so far, including other costs
+                    # v0.10 scales the whole present gradient of the prediction layer, including the gradients from
+                    # other costs
                     flows.scale(name, self._coeff)
 
 
@@ -107,7 +109,7 @@ class OutputStage:
             raise ConfigError(f"layer {config.name}: drop_rate does not go with the softmax activation")
 
     def forward(self, result: Argument, is_training: bool, stream: Stream | None) -> Argument:
-        """Return the output for the layer's result."""
+        """Return the output of the layer, computed from the result of its `forward`."""
         self.kept_gradient = None
         self._index = result.index
         if self._keeps_distinct and result.distinct is not None:
@@ -124,7 +126,7 @@ class OutputStage:
         return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras, grids=result.grids)
 
     def backward(self, gradients: dict[str, Array]) -> Array:
-        """Return the gradient of the layer's result, and remove the gradient of the output from `gradients`."""
+        """Return the gradient of the result of `forward`, and remove the gradient of the output from `gradients`."""
         dy = self._clip(self._undrop(self._collect(gradients)))
         dz = self._activation.backward(dy, self._y, self._z, self._starts)
         if self.keeps_gradient:
@@ -140,7 +142,7 @@ class OutputStage:
         return is_plain and self._activation.backward_picked is not None
 
     def backward_picked(self, gradient: PickedGradient) -> Array:
-        """Return the gradient of the layer's result from a gradient of the output with one number in each row."""
+        """Return the gradient of the result of `forward` from a gradient of the output with one number in each row."""
         assert self._activation.backward_picked is not None  # takes_picked
         return self._activation.backward_picked(gradient, self._y)
 
@@ -150,7 +152,7 @@ class OutputStage:
         return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
-        """Multiply by a new 0/1 mask in training, and by the kept share in testing."""
+        """Multiply by a new 0/1 mask in training, and by 1 - drop_rate in testing."""
         self._mask = None
         if not is_training:
             return y * y.dtype.type(1.0 - self._drop_rate)
@@ -173,7 +175,7 @@ class OutputStage:
         return np.clip(gradient, -threshold, threshold)
 
     def _collect(self, gradients: dict[str, Array]) -> Array:
-        """Remove and return the gradient of the default output, or of its distinct rows if these were computed."""
+        """Remove and return the gradient of the default output, or of its distinct rows if only they were computed."""
         full, distinct = gradients.pop("", None), gradients.pop(DISTINCT, None)
         if not self._keeps_distinct:
             return np.zeros_like(self._y) if full is None else full

@@ -15,9 +15,9 @@ ROOT = "root"
 
 
 def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]:
-    """Return the parts with their own inputs and outputs: the model, or each of several networks.
+    """Return the networks of a model with their inputs and outputs: the model itself, or each of its several networks.
 
-    Raises: ConfigError: a model of several networks has none.
+    Raises: ConfigError: a model of type multi_nn has no network.
     """
     if config.type != SEVERAL:
         return [config]
@@ -28,7 +28,7 @@ def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]
 
 
 def join_networks(config: ModelConfig) -> ModelConfig:
-    """Return one network with the inputs and outputs of all; its cost is the sum of their costs.
+    """Return one network with the inputs and outputs of all networks; its cost is the sum of their costs.
 
     Raises: ConfigError: see `list_networks`; or a data layer is an input of two networks.
     """
@@ -37,7 +37,7 @@ def join_networks(config: ModelConfig) -> ModelConfig:
     networks = list_networks(config)
     joined = ModelConfig()
     joined.CopyFrom(config)
-    joined.type = "recurrent_nn"  # with groups or without
+    joined.type = "recurrent_nn"  # the networks may have recurrent groups or not
     del joined.input_layer_names[:], joined.output_layer_names[:]
     joined.input_layer_names.extend(name for one in networks for name in one.input_layer_names)
     joined.output_layer_names.extend(name for one in networks for name in one.output_layer_names)

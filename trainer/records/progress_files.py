@@ -18,7 +18,7 @@ STALE_S = 60.0  # seconds without a report after which a trainer's speed is igno
 
 
 def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
-    """Replace a progress.json; readers see the old or the new one.
+    """Replace a progress.json; a reader sees the old file or the new file.
 
     Raises: OSError.
     """
@@ -26,7 +26,7 @@ def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
 
 
 def read_job(output: Path) -> Record:
-    """Return the job's progress, or {} if there is none yet."""
+    """Return the progress of the job, or {} if there is no progress.json yet."""
     try:
         found = json.loads(read_text_file(output / FILE))
     except (OSError, ValueError, RecursionError):
@@ -35,7 +35,7 @@ def read_job(output: Path) -> Record:
 
 
 def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
-    """Return {trainer id: its progress} of the trainers that have reported in this attempt, in the order of the ids."""
+    """Return {trainer id: progress} of the trainers that have reported in this attempt, in the order of the ids."""
     found = {}
     for path in output.glob(f"node_*/{FILE}"):
         one = read_job(path.parent)
@@ -50,7 +50,7 @@ def _is_whole(progress: Record) -> bool:
     if not isinstance(usage, dict):
         return False
     numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
-    # the comparison is also false for nan
+    # the comparison is also false if the number is nan
     return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)
 
 
@@ -61,7 +61,7 @@ def job_speed(trainers: Mapping[str, Record]) -> float:
 
 
 def mean_speed(trainers: Mapping[str, Record]) -> float:
-    """Return the samples per second of all trainers together, each over its whole run: for a run that has ended."""
+    """Return the samples per second of all trainers together, averaged over the whole run; for a run that has ended."""
     totals = [(one["usage"].get("samples", 0), one["usage"].get("seconds", 0)) for one in trainers.values()]
     return float(sum(samples / seconds for samples, seconds in totals if seconds > 0))
 
@@ -69,8 +69,8 @@ def mean_speed(trainers: Mapping[str, Record]) -> float:
 def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
     """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished, or None.
 
-    `samples` and `cost` (per sample) are those of all trainers if all `count` trainers have reported that pass,
-    otherwise those of trainer 0; `trainers` is the number of trainers included.
+    If all `count` trainers have reported that pass, `samples` and `cost` (per sample) cover all trainers, and otherwise
+    trainer 0 only. `trainers` is the number of trainers that they cover.
     """
     own = _read_pass(trainers.get("0"))
     if own is None:
@@ -96,9 +96,10 @@ def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
 
 
 def find_slowest(trainers: Mapping[str, Record]) -> Record | None:
-    """Return {trainer, host, busy_seconds, mean_busy_seconds} of the slowest trainer; None for a single one.
+    """Return {trainer, host, busy_seconds, mean_busy_seconds} of the slowest trainer; None for a single trainer.
 
-    It has spent the most time on its data and computation since the attempt began, and the others wait for it.
+    The slowest trainer has spent the most time on data and computation since the attempt began, and all other trainers
+    wait for it.
     """
     busy = {
         number: one["usage"].get("data_seconds", 0.0) + one["usage"].get("compute_seconds", 0.0)

@@ -1,4 +1,6 @@
-"""The records of a run: OUTPUT/records.jsonl, one JSON object a line, the source of all charts of a job.
+"""The records of a run: the file OUTPUT/records.jsonl, with a JSON object in each line.
+
+All charts of a job come from it.
 
 Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its name, "" without a launcher):
 
@@ -12,10 +14,10 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
   checkpoint  pass, batch, name
   end         status (an exit status), message
 
-In a recurrent group, layers that represent other layers list these as `inputs`, or as `memory_of` for the previous
-step.
+In a recurrent group, an agent lists the layer that it stands for as `inputs`, or as `memory_of` if it stands for the
+previous step.
 
-Costs and evaluators have the six digits of the log's line; null is a number that is not finite.
+Costs and evaluators have six digits, as in the log; null stands for a number that is not finite.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.durable_files import MOST_TEXT_BYTES
 from runtime.regular_files import open_regular
 
-if TYPE_CHECKING:  # readers of records do not need numpy
+if TYPE_CHECKING:  # a type check needs numpy, but readers of records do not
     from trainer.evaluators import Accumulator
 
 Record = dict[str, Any]
@@ -43,7 +45,7 @@ def encode_record(record: Mapping[str, Any]) -> str:
     """Return the line of a record, with its newline; a number that is not finite becomes null."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    except ValueError:  # infinite numbers are searched only if there are any
+    except ValueError:  # numbers that are not finite are searched only if the first attempt fails
         return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -56,9 +58,11 @@ def _without_odd_numbers(value: Any) -> Any:
 
 
 def read_all_records(output: Path) -> list[Record]:
-    """Return every record of a job, of all its attempts; [] without a file. Lines that are not records are ignored.
+    """Return every record of all attempts of a job; [] if the file does not exist.
 
-    The end of a writer may have truncated a line.
+    A line that is not a record is ignored.
+
+    A writer that was killed may have left a truncated line.
     """
     try:
         with open_regular(output / FILE) as file:
@@ -93,7 +97,7 @@ def read_records(output: Path) -> list[Record]:
 
 
 def drop_undone(records: Iterable[Record]) -> list[Record]:
-    """Return the records without those that a later attempt has trained, tested or saved again."""
+    """Return the records without the records of batches, tests and saves that a later attempt has repeated."""
     kept: dict[Any, Record] = {}
     for number, record in enumerate(records):
         kind = record["kind"]
@@ -107,7 +111,7 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
 
 
 def place_of(record: Record) -> tuple[int, float]:
-    """Return the pass of a record, and the number of its batches before it; a pass ends after all of them."""
+    """Return the pass of a record, and the number of batches before the record; a pass ends after all its batches."""
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 

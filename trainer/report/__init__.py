@@ -1,4 +1,4 @@
-"""The report of a job: one HTML page, made from the files in its output while the job trains or after it ended."""
+"""The report of a job: an HTML page made from the files in the output of the job, during training or later."""
 
 from trainer.report.writing import write_report
 

@@ -39,16 +39,16 @@ def main(argv: Sequence[str]) -> None:
 def report(outputs: Sequence[Path], target: Path | None) -> Path:
     """Write the report of one output, or the comparison of two, and return its path.
 
-    Raises: MissingInputError: if there is no such directory.  NothingFoundError: if it holds no records of a run.
-    VolumeError: if the report cannot be written.
+    Raises: MissingInputError: the directory does not exist. NothingFoundError: the directory holds no records of a run.
+    VolumeError: the report cannot be written.
     """
     for output in outputs:
         if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
         if not Reader(output).read().is_known:
             raise NothingFoundError(
-                f"there are no records in {output}, so that there is nothing to report; a job in pods keeps them by "
-                "itself, `paddle train` keeps them with --report"
+                f"there are no records in {output}, so there is nothing to report; a job in pods keeps records always, "
+                "`paddle train` keeps them with --report"
             )
     try:
         return write_comparison(outputs, target) if len(outputs) > 1 else write_report(outputs[0], target)

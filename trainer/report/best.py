@@ -9,7 +9,7 @@ from trainer.report.html.text import general, number, whole
 
 
 class Best(NamedTuple):
-    """The best pass: its number, the cost it was chosen by, and whether this is the cost of its test."""
+    """The best pass: its number, its lowest cost, and whether this is a test cost."""
 
     number: int
     cost: float
@@ -17,7 +17,7 @@ class Best(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The sentence about it beside the curves and the table."""
+        """The sentence about the best pass beside the curves and the table."""
         what = "test cost" if self.is_tested else "cost"
         return f"best is pass {self.number}, with the lowest {what}: {general(self.cost)}"
 

@@ -1,7 +1,7 @@
-"""Layers that work on the elements of their inputs: sums, joins, scales, powers, norms of rows, limits.
+"""Layers that compute with the elements of their inputs: sums, joins, scales, powers, norms of rows, limits.
 
-x, y: (rows, size) unless another shape is given. Sequences are those of the first input.
-Source: the layers' files in gserver/layers of v0.10.
+x, y: (rows, size) unless another shape is given. The result has the sequences of the first input.
+Source: the files of these layers in gserver/layers of v0.10.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AddLayer(Layer):
         return inputs[0].with_value(self._bias.add_to(total, is_fresh=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient for each input, to each an array of its own."""
+        """Return the gradient for each input; every input gets an array of its own."""
         self._bias.backward(gradient)
         first = list(wanted).index(True) if any(wanted) else -1
         return [
@@ -50,7 +50,7 @@ class AddLayer(Layer):
 
 
 class ConcatLayer(Layer):
-    """The inputs side by side."""
+    """Joins the columns of the inputs, side by side."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -64,11 +64,11 @@ class ConcatLayer(Layer):
         require_same_rows(self, values)
         self._ends = np.cumsum([value.shape[1] for value in values]).tolist()
         if self._ends[-1] != self.size:
-            raise ConfigError(f"{self}: its inputs are {self._ends[-1]} wide together, the layer {self.size}")
+            raise ConfigError(f"{self}: its inputs have {self._ends[-1]} columns together, the layer {self.size}")
         return inputs[0].with_value(np.concatenate(values, axis=1))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return each input's columns."""
+        """Return the columns of the gradient that belong to each input."""
         columns = zip([0, *self._ends], self._ends, wanted, strict=False)
         return [np.ascontiguousarray(gradient[:, begin:end]) if want else None for begin, end, want in columns]
 
@@ -92,7 +92,7 @@ class SlopeInterceptLayer(Layer):
 
 
 class ScalingLayer(Layer):
-    """w x for one number w a row. Inputs: w (rows, 1), x."""
+    """w x, where each row has one number w. Inputs: w (rows, 1), x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -115,7 +115,7 @@ class ScalingLayer(Layer):
 
 
 class InterpolationLayer(Layer):
-    """w x + (1 - w) y for one number w a row. Inputs: w (rows, 1), x, y."""
+    """w x + (1 - w) y, where each row has one number w. Inputs: w (rows, 1), x, y."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -141,7 +141,7 @@ class InterpolationLayer(Layer):
 
 
 class PowerLayer(Layer):
-    """x to the power of w, one number w a row. Inputs: w (rows, 1), x."""
+    """x to the power of w, where each row has one number w. Inputs: w (rows, 1), x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -166,7 +166,7 @@ class PowerLayer(Layer):
 
 
 class RowScalingLayer(Layer):
-    """x over a number of its row."""
+    """x divided by a number that is computed from its row."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -175,11 +175,11 @@ class RowScalingLayer(Layer):
         self._y: Array
 
     def measure(self, x: Array) -> Array:
-        """Return the numbers of the rows. Shapes: x: (rows, size); the result: (rows,)."""
+        """Return the divisor of each row. Shapes: x: (rows, size); the result: (rows,)."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return each row over its number."""
+        """Return each row divided by its divisor."""
         x = require_matrix(self, inputs[0], self.size)
         self._inverse = 1 / self.measure(x)[:, None]
         self._y = x * self._inverse
@@ -187,7 +187,7 @@ class RowScalingLayer(Layer):
 
 
 class SumToOneLayer(RowScalingLayer):
-    """x over the sum of its row."""
+    """x divided by the sum of its row."""
 
     def measure(self, x: Array) -> Array:
         """Return sum x."""
@@ -202,7 +202,7 @@ class SumToOneLayer(RowScalingLayer):
 
 
 class RowNormLayer(RowScalingLayer):
-    """x over the Euclidean length of its row."""
+    """x divided by the Euclidean norm of its row."""
 
     def measure(self, x: Array) -> Array:
         """Return |x|."""
@@ -217,7 +217,7 @@ class RowNormLayer(RowScalingLayer):
 
 
 class ClipLayer(Layer):
-    """x, not less than clip_conf.min and not more than clip_conf.max; outside of them the gradient is zero."""
+    """x, limited to the range from clip_conf.min to clip_conf.max; outside of the range the gradient is zero."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -273,7 +273,7 @@ class ParametricReluLayer(Layer):
         self.require_inputs(1, 1)
         self._share: int = config.partial_sum or 1
         if self.size % self._share:
-            raise ConfigError(f"{self}: partial_sum {self._share} does not go into the layer's size {self.size}")
+            raise ConfigError(f"{self}: partial_sum {self._share} does not divide the layer's size {self.size}")
         self._weight = require_weight(self, 0, self.size // self._share)
         self._x: Array
 

@@ -1,4 +1,4 @@
-"""The data layer: a slot of the batch, as it is."""
+"""The data layer: a slot of the batch, unchanged."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainer.layers.base import Layer
 
 
 class DataLayer(Layer):
-    """Stand for a slot of the data provider; the network puts the slot's rows in place of this layer's output."""
+    """Stands for a slot of the data provider; the network uses the rows of the slot as the output of this layer."""
 
     takes_gradient = False
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Refuse: the network calls this only where the batch has no such slot.
+        """Raise an error: the network calls this method only if the batch has no slot for the layer.
 
         Raises: ConfigError: always.
         """
         raise ConfigError(
-            f"data layer {self.name} gets no data: no output depends on it, so that it is no input of the network, but "
-            "an evaluator reads it; name all data layers in inputs(...)"
+            f"data layer {self.name} gets no data: no output depends on it, so it is no input of the network, but an "
+            "evaluator reads it; name all data layers in inputs(...)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Normalisation of data with numbers that were found before training."""
+"""Normalisation of data with constants that were computed before training."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_matrix, require_weight
 
-# which rows of the parameter a strategy subtracts and multiplies by
+# for each strategy: the row of the parameter that is subtracted, and the row that is the factor
 STRATEGIES: dict[str, tuple[int | None, int]] = {"z-score": (2, 3), "min-max": (0, 1), "decimal-scaling": (None, 4)}
 
 
 class DataNormLayer(Layer):
-    """(x - a) * b, column by column; nothing flows back.
+    """(x - a) * b, column by column; the input gets no gradient.
 
     Parameter: (5, size), static: minimum, 1 / range, mean, 1 / standard deviation, 1 / power of ten.
     """

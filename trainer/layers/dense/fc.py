@@ -1,8 +1,9 @@
 """The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
 
-Inputs are dense or sparse rows (0/1 or with values). The work of a sparse input is proportional to the number of its
-nonzeros, forward and backward: the layer gathers and sums rows of W, and scatters rows of its gradient. An id that
-occurs repeatedly in a row counts repeatedly. The layer multiplies repeated rows once.
+Inputs are dense or sparse rows (0/1 or with values). The work for a sparse input is proportional to the number of its
+nonzeros: the layer gathers and sums rows of W, and in the backward pass it scatters rows of the gradient of W. An id
+that occurs repeatedly in a row counts repeatedly. For an input with repeated rows the layer multiplies each distinct
+row once.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class FullyConnectedLayer(Layer):
 
     @staticmethod
     def fits(config: LayerConfig) -> bool:
-        """Return whether a mixed layer computes the same as this layer."""
+        """Return whether a mixed layer computes what an fc layer computes."""
         kinds = {one.proj_conf.type for one in config.inputs}
         return kinds == {"fc"} and not config.operator_confs and not config.shared_biases
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the weighted sums; if the only input repeats its rows, the result does too."""
+        """Return the weighted sums; if the only input has repeated rows, the result has repeated rows, too."""
         self._inputs = inputs
         first = inputs[0]
         if len(inputs) == 1:
@@ -69,7 +70,7 @@ class FullyConnectedLayer(Layer):
         return first.with_value(self._add_bias(total))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Add x^T g to the weights' gradients, return g W^T for dense inputs."""
+        """Add x^T g to the gradients of the weights, and return g W^T for dense inputs."""
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_columns(gradient))
         results: list[Flowing] = []
@@ -97,12 +98,12 @@ class FullyConnectedLayer(Layer):
             raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
         if x is not None:
             return multiply(x, w)
-        assert one.sparse is not None  # without sparse rows width would be None
+        assert one.sparse is not None  # the input has sparse rows, or width would be None
         return sum_rows(w, one.sparse.ids, one.sparse.offsets, one.sparse.values)
 
 
 def _repeats(term: tuple[Argument, object]) -> bool:
-    """Return the sort key: inputs without repeated rows come first, because the other products are added to theirs."""
+    """Return the sort key: inputs without repeated rows come first, because later products are added to theirs."""
     return term[0].index is not None
 
 

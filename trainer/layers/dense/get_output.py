@@ -1,4 +1,4 @@
-"""The layer that returns an additional output of another layer, such as the cell state of an LSTM step."""
+"""The layer that returns an additional output of its input layer, such as the cell state of an LSTM step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.layers.base import Layer
 
 
 class GetOutputLayer(Layer):
-    """The output of its input that `input_layer_argument` names; the network takes the gradient to that output."""
+    """The output of the input layer that `input_layer_argument` names. The network adds the gradient to that output."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -22,7 +22,7 @@ class GetOutputLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return that output.
 
-        Raises: ConfigError: if the input has none of this name.
+        Raises: ConfigError: the input has no output of this name.
         """
         found = inputs[0].value if not self._output else inputs[0].extras.get(self._output)
         if found is None:

@@ -1,4 +1,4 @@
-"""The ids of each row's largest values.
+"""The ids of the largest values of each row.
 
 Source: gserver/layers/MaxIdLayer.cpp of v0.10.
 """
@@ -15,11 +15,13 @@ from trainer.arrays.arguments import Argument, Array, Ids, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 
-NOTHING = -1  # the id where a sparse row has fewer columns than are wanted
+NOTHING = -1  # the id that fills the result of a sparse row with fewer columns than beam_size
 
 
 class MaxIdLayer(Layer):
-    """The columns of the `beam_size` largest values of each row, largest first; of equal values the first column first.
+    """The columns of the `beam_size` largest values of each row, the largest first.
+
+    Equal values are in the order of columns.
 
     A sparse row has only the columns of its nonzeros.
 
@@ -36,7 +38,7 @@ class MaxIdLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the ids.
 
-        Raises: ConfigError: if the input has no values, or less columns than are wanted.
+        Raises: ConfigError: the input has no values, or fewer than beam_size columns.
         """
         one, count = inputs[0], self._count
         if one.sparse is not None:
@@ -54,9 +56,11 @@ class MaxIdLayer(Layer):
 
 
 def find_best(p: Array, count: int) -> Ids:
-    """Return the columns of the largest numbers of each row, largest first; of equal numbers the first column first.
+    """Return the columns of the largest numbers of each row, the largest first.
 
-    Shapes: p: (rows, columns) -> (rows, count or columns if there are fewer).
+    Equal numbers are in the order of columns.
+
+    Shapes: p: (rows, columns) -> (rows, the smaller of count and columns).
     """
     count = min(count, p.shape[1])
     found = np.argpartition(-p, count - 1, axis=1)[:, :count] if count < p.shape[1] else np.argsort(-p, axis=1)

@@ -14,9 +14,9 @@ from trainer.layers.base import Layer
 
 
 class PrintLayer(Layer):
-    """Log `user_arg` with each %s replaced by an input; without `user_arg`, log `layer=<name>` and each input.
+    """Logs `user_arg`, in which inputs replace every %s; without `user_arg`, logs `layer=<name>` and each input.
 
-    The layer's output is its first input, which no other layer reads.
+    The output of the layer is its first input; no layer reads this output.
     """
 
     takes_gradient = False

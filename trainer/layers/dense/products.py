@@ -1,7 +1,7 @@
-"""Layers that multiply rows with rows: dot, outer and bilinear products, circular convolution, factorised pairs.
+"""Layers that multiply rows with rows: dot, outer and bilinear products, circular convolution, interactions of pairs.
 
-x: (rows, m), y: (rows, n) are the rows of the first and second input.
-Source: the layers' files in gserver/layers of v0.10.
+x, (rows, m), are the rows of the first input, and y, (rows, n), the rows of the second input.
+Source: the files of these layers in gserver/layers of v0.10.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.layers.checks import require_matrix, require_rows, require_same_row
 
 
 class PairLayer(Layer):
-    """A layer of two dense inputs, which it keeps for `backward`."""
+    """A layer with two dense inputs; it keeps the inputs for `backward`."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -38,9 +38,9 @@ class PairLayer(Layer):
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the result; sequences are those of the first input.
+        """Return the result, with the sequences of the first input.
 
-        Raises: ConfigError: if the sizes do not fit together.
+        Raises: ConfigError: the sizes do not fit together.
         """
         self.x, self.y = (require_rows(self, one) for one in inputs)
         require_same_rows(self, [self.x, self.y])
@@ -69,13 +69,13 @@ class DotProductLayer(PairLayer):
 
 
 class DistanceLayer(PairLayer):
-    """|x - y|, one number a row; where it is zero, so is the gradient."""
+    """|x - y|, one number for each row; if it is zero, the gradient is zero, too."""
 
     _difference: Array
     _distance: Array
 
     def expected_size(self) -> int:
-        """Return 1 for inputs of one width."""
+        """Return 1 if the inputs have the same width."""
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
@@ -92,7 +92,7 @@ class DistanceLayer(PairLayer):
 
 
 class OuterProductLayer(PairLayer):
-    """x_i y_j for all i and j, row by row of x."""
+    """x_i y_j for all i and j; j runs fastest."""
 
     def expected_size(self) -> int:
         """Return m n."""
@@ -104,7 +104,7 @@ class OuterProductLayer(PairLayer):
         return outer(self.x, self.y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sums of g over j and over i, with the other factor."""
+        """Return the sum over j of g y_j for each x_i, and the sum over i of g x_i for each y_j."""
         return split_outer(gradient, self.x, self.y, wanted)
 
 
@@ -126,13 +126,13 @@ class TensorLayer(PairLayer):
         return size
 
     def multiply(self) -> Array:
-        """Return the products: one matrix product with x_i y_j."""
+        """Return the products, which one matrix product computes from all x_i y_j."""
         self._outer = outer(self.x, self.y)
         product: Array = self._outer @ self._weight.matrix(self.size, self._outer.shape[1]).T
         return self._bias.add_to(product, is_fresh=True)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g_k x_i y_j, and return the gradients that flow back through x_i y_j."""
+        """Add the sums of g_k x_i y_j to the gradient of W, and return the gradients of x and y."""
         self._bias.backward(gradient)
         if not self._weight.is_static:
             self._weight.add_product(gradient, self._outer)
@@ -146,7 +146,7 @@ def outer(x: Array, y: Array) -> Array:
 
 
 def split_outer(gradient: Array, x: Array, y: Array, wanted: Sequence[bool]) -> list[Array | None]:
-    """Return the gradients of x and y from that of `outer(x, y)`."""
+    """Return the gradients of x and y; g is the gradient of `outer(x, y)`."""
     matrices = gradient.reshape(len(x), x.shape[1], y.shape[1])
     return [
         np.einsum("kij,kj->ki", matrices, y) if wanted[0] else None,
@@ -155,10 +155,10 @@ def split_outer(gradient: Array, x: Array, y: Array, wanted: Sequence[bool]) -> 
 
 
 class CircularConvolutionLayer(PairLayer):
-    """y_i = the sum over j of a_(i + j - middle) b_j; the index of a wraps around, and b's length is odd."""
+    """y_i = the sum over j of a_(i + j - middle) b_j; the index of a wraps around, and the length of b is odd."""
 
     def expected_size(self) -> int:
-        """Return a's width if b's width is odd."""
+        """Return the width of a if the width of b is odd."""
         size: int = self.x.shape[1] if self.y.shape[1] % 2 else -1
         return size
 
@@ -178,7 +178,7 @@ class CircularConvolutionLayer(PairLayer):
         return [of_a if wanted[0] else None, of_b if wanted[1] else None]
 
     def _taps(self) -> list[tuple[int, int]]:
-        """Return for each j the offset from i of the element of a that b_j meets."""
+        """Return for each j the offset j - middle."""
         length = self.y.shape[1]
         return [(j, j - (length - 1) // 2) for j in range(length)]
 
@@ -208,7 +208,7 @@ class LinearCombinationLayer(PairLayer):
 
 
 class FactorizationMachineLayer(Layer):
-    """The sum over all pairs i < j of (v_i . v_j) x_i x_j, one number a row.
+    """The sum over all pairs i < j of (v_i . v_j) x_i x_j, one number for each row.
 
     The layer computes it as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
 

@@ -1,4 +1,4 @@
-"""Layers that change the shape of a batch: transposed, resized, repeated."""
+"""Layers that change the shape of a batch: they transpose it, give its rows a new width, or repeat its rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.layers.checks import require_rows
 
 
 class TransposeLayer(Layer):
-    """The batch's matrix transposed: (rows, columns) -> (columns, rows); the result has no sequences."""
+    """The transpose of the matrix of a batch: (rows, columns) -> (columns, rows); the result has no sequences."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -31,7 +31,7 @@ class TransposeLayer(Layer):
 
 
 class ResizeLayer(Layer):
-    """The batch's numbers in rows of `size`; the result has no sequences."""
+    """The numbers of the batch in rows of `size`; the result has no sequences."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -41,11 +41,11 @@ class ResizeLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the numbers in their new rows.
 
-        Raises: DataError: if the numbers do not fill the new rows.
+        Raises: DataError: the numbers do not fill the new rows.
         """
         x = require_rows(self, inputs[0])
         if x.size % self.size:
-            raise DataError(f"{self}: {len(x)} rows of {x.shape[1]} numbers do not go into rows of {self.size}")
+            raise DataError(f"{self}: {len(x)} rows of {x.shape[1]} numbers do not fill rows of {self.size}")
         self._shape = x.shape
         return Argument(value=x.reshape(x.size // self.size, self.size))
 
@@ -55,14 +55,14 @@ class ResizeLayer(Layer):
 
 
 class RepeatLayer(Layer):
-    """Each row x num_filters times: as x x x; with user_arg "as_col_vec" each element is repeated in its place."""
+    """Repeats each row num_filters times. With user_arg "as_col_vec" it repeats each element in its place."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         self.require_inputs(1, 1)
         self._times: int = config.num_filters
         if self._times < 1 or self.size % self._times:
-            raise ConfigError(f"{self}: num_filters {self._times} does not go into the layer's size {self.size}")
+            raise ConfigError(f"{self}: num_filters {self._times} does not divide the layer's size {self.size}")
         self._by_element = config.user_arg == "as_col_vec"
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:

@@ -1,4 +1,4 @@
-"""Layers that select: a row of one of several inputs, a random id, the ids that end a sentence."""
+"""Layers that select: a row of one of several inputs, a random id, or the ids that end a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.layers.cost.sampling import SampleStream
 
 
 class MultiplexLayer(Layer):
-    """Row i of the input that id i names. Inputs: the ids, then the candidates, numbered from 0."""
+    """Returns row i of the input that id i names. Inputs: the ids, then the candidates, numbered from 0."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -25,9 +25,9 @@ class MultiplexLayer(Layer):
         self._ids: Ids
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows; the sequences are those of the ids.
+        """Return the rows, with the sequences of the ids.
 
-        Raises: DataError: if an id names no input.
+        Raises: DataError: an id names no input.
         """
         self._ids = require_ids(self, inputs[0])
         values = [require_matrix(self, one, self.size) for one in inputs[1:]]
@@ -50,7 +50,7 @@ class MultiplexLayer(Layer):
 
 
 class SamplingIdLayer(Layer):
-    """A random column of each row, drawn by the probabilities in the row."""
+    """Draws a column of each row, by the probabilities in the row."""
 
     takes_gradient = False
 
@@ -77,7 +77,7 @@ class SamplingIdLayer(Layer):
 
 
 class EndOfSentenceLayer(Layer):
-    """1 where the input's id is eos_id, else 0; the output is ids."""
+    """1 where the id of the input is eos_id, else 0; the output consists of ids."""
 
     takes_gradient = False
 

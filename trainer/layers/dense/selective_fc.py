@@ -54,7 +54,7 @@ class SelectiveFullyConnectedLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the selected sums.
 
-        Raises: ConfigError: if the selection is not sparse.  DataError: if rows select different numbers of columns.
+        Raises: ConfigError: the selection is not sparse. DataError: rows select different numbers of columns.
         """
         matrices = [self._matrix(weight) for weight in self._parts]
         self._x = [self._rows_of(one, w.shape[1], w.dtype) for one, w in zip(inputs, matrices, strict=False)]
@@ -73,7 +73,7 @@ class SelectiveFullyConnectedLayer(Layer):
         return inputs[0].with_value(total)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradients of the parameters' selected rows, and return the gradients of the inputs."""
+        """Add to the gradients of the selected rows of the parameters, and return the gradients of the inputs."""
         columns = self._columns
         if self._column_bias is not None and not self._column_bias.is_static:
             if columns is None:

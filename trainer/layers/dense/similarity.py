@@ -44,7 +44,7 @@ class CosineLayer(Layer):
         return inputs[0].with_value(self._cosine * x.dtype.type(self._scale))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return s g (y / |y| - x cos / |x|) / |x| and the same with x and y exchanged."""
+        """Return s g (y / |y| - x cos / |x|) / |x|, the gradient of x, and the gradient of y: x and y are exchanged."""
         gradient = gradient * gradient.dtype.type(self._scale)
         inverse_x, inverse_y = self._inverse
         crossed = gradient * inverse_x * inverse_y

@@ -1,8 +1,8 @@
 """Batch normalisation: scale each channel to mean 0 and variance 1 over batch and pixels, then apply scale and bias.
 
-In training the statistics are those of the batch; moving averages of them are kept in two static parameters. Tests
-normalise with the moving averages. Both cases use the biased variance. Source: spec/config.md 6; gserver/layers/
-BatchNormalizationLayer.cpp of v0.10.
+In training the statistics are computed from the batch, and two static parameters keep their moving averages. Tests
+normalise with the moving averages. Training and tests use the biased variance. Source: spec/config.md 6;
+gserver/layers/ BatchNormalizationLayer.cpp of v0.10.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.workspace import Buffer
 
-CHUNK_BYTES = 1 << 20  # channels worked on at a time, so that all steps but the first find them in the cache
+# number of channels that are processed together, so that all steps but the first find them in the cache
+CHUNK_BYTES = 1 << 20
 
 
 class BatchNormLayer(Layer):
-    """x: (n, channels * pixels) -> the same shape. The three inputs are the same layer: they carry the parameters.
+    """x: (n, channels * pixels) -> the same shape. The three inputs are the same layer; each input carries a parameter.
 
     Parameters: scale, moving mean, moving variance, bias: (channels,).
     """
@@ -61,7 +62,7 @@ class BatchNormLayer(Layer):
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Add to the gradients of scale and bias; return the gradient of the rows, including through the statistics."""
-        assert self._input.value is not None  # forward rejects an input without values
+        assert self._input.value is not None  # `forward` rejects an input without values
         x, g = self._split(self._input.value), self._split(gradient)
         out = self._gradient.take(x.shape, x.dtype)
         totals, products = np.zeros((2, self._channels), x.dtype)
@@ -133,7 +134,7 @@ class BatchNormLayer(Layer):
         return rows.reshape(len(rows), self._channels, rows.shape[1] // self._channels)
 
     def _chunks(self, x: Array) -> Iterator[slice]:
-        """Yield slices of the channels of (n, channels, pixels)."""
+        """Yield slices of the channels of arrays (n, channels, pixels)."""
         step = max(1, CHUNK_BYTES // max(1, x[:, :1].nbytes))
         for start in range(0, self._channels, step):
             yield slice(start, start + step)

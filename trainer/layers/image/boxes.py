@@ -1,6 +1,7 @@
 """Arithmetic of boxes for detection: overlaps, codes, matches. Pure.
 
-A box is (left, top, right, bottom) as fractions of the image's size; a prior has a variance for each number of a code.
+A box is (left, top, right, bottom) as fractions of the size of the image. A code is the position of a box relative to a
+prior box; a prior has a variance for each of the four numbers of a code.
 Source: gserver/layers/DetectionUtil.cpp of v0.10.
 """
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array, Ids
 
-TOUCHING = 1e-6  # overlaps up to this are none
+TOUCHING = 1e-6  # an overlap up to this counts as none
 
 
 def overlaps(boxes: Array, others: Array) -> Array:
@@ -36,7 +37,7 @@ def encode(priors: Array, variances: Array, boxes: Array) -> Array:
 
 
 def decode(priors: Array, variances: Array, codes: Array) -> Array:
-    """Return the boxes of codes. Shapes: priors, variances: (n, 4); codes, result: (any, n, 4)."""
+    """Return the boxes that the codes describe. Shapes: priors, variances: (n, 4); codes, result: (any, n, 4)."""
     size, centre = priors[:, 2:] - priors[:, :2], (priors[:, :2] + priors[:, 2:]) / 2
     scaled = codes * variances
     centres, halves = scaled[..., :2] * size + centre, np.exp(scaled[..., 2:]) * size / 2
@@ -44,7 +45,7 @@ def decode(priors: Array, variances: Array, codes: Array) -> Array:
 
 
 def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
-    """Return the box assigned to each prior, -1 for none, and the prior's largest overlap with any box.
+    """Return the box assigned to each prior, -1 for none, and the largest overlap of the prior with any box.
 
     First each box gets the prior that overlaps it most, pair by pair. Then each remaining prior gets the box that it
     overlaps most, if the overlap reaches the threshold.
@@ -66,7 +67,7 @@ def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
 
 
 def suppress(boxes: Array, scores: Array, *, least: float, most_overlap: float, count: int) -> Ids:
-    """Return the boxes that remain, best first: of boxes that overlap too much only the best remains.
+    """Return the boxes that remain, the best first: of boxes that overlap too much only the best box remains.
 
     Args: least: boxes with this score or less are dropped.  count: number of the best boxes to consider; 0: all.
     """

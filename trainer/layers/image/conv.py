@@ -1,4 +1,4 @@
-"""Layers that slide filters over images: convolution and its transpose, over planes and over volumes."""
+"""Layers that slide filters over images: convolution and transposed convolution, over planes and over volumes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer.layers.workspace import Buffer
 
 
 class ConvolutionLayer(Layer):
-    """x_k: (n, channels, *image), one or several -> the sum over k of (n, filters, *grid), plus a bias.
+    """From one or several inputs x_k, (n, channels, *image), to the sum over k of (n, filters, *grid), plus a bias.
 
     The bias has one value per filter (shared_biases) or one per value of the output. The message holds the sizes of the
-    output, so the configuration has already applied caffe_mode (rounding down).
+    output, so the config language has already applied caffe_mode (rounding down).
     """
 
     owns_result = True
@@ -49,7 +49,7 @@ class ConvolutionLayer(Layer):
             for one, product in zip(inputs, self._products, strict=True)
         ]
         total: Array | None = None
-        # the bias of each filter is added here, while its map is in the cache
+        # the bias of each filter is added now, while the map of the filter is in the cache
         bias = self.bias if self.config.shared_biases and not self.is_transposed else None
         for x, product, weight in zip(self._images, self._products, self._filter_weights, strict=True):
             out = (self._out if total is None else self._more).take((len(x), self.size), weight.value.dtype)
@@ -103,7 +103,7 @@ class ConvolutionLayer(Layer):
 
 
 class TransposedConvolutionLayer(ConvolutionLayer):
-    """The transpose of a convolution from images of `num_filters` channels to the input's shape."""
+    """The transpose of a convolution from images with `num_filters` channels to the shape of the input."""
 
     is_transposed = True
 

@@ -1,9 +1,10 @@
-"""Convolution as matrix products: the windows of some images side by side are one operand. Pure except for buffers.
+"""Convolution as matrix products: one operand holds the windows of some images, side by side. Pure except for buffers.
 
-With many filters of 3 x 3, the operands are the points of Winograd's convolution instead (kernels/winograd.py).
+With many filters of 3 x 3 elements, the operands are the points of Winograd's convolution instead
+(kernels/winograd.py).
 
-The transposed convolution swaps the roles of images and maps, so one class serves both: it computes maps from images,
-images from maps, and the gradient of the filters from both.
+The transposed convolution swaps the roles of images and maps. So one class serves convolution and transposed
+convolution: it computes maps from images, images from maps, and the gradient of the filters from images and maps.
 
 Filters are not flipped (cross-correlation). Flat filters have the shape (groups, filters / groups,
 channels / groups * elements of a window); group i of the filters reads group i of the channels.
@@ -22,14 +23,17 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 from trainer.layers.workspace import Buffer
 
-CHUNK_BYTES = 1 << 21  # unfolded windows and maps at a time: what the second level of a cache holds
-POINT_BYTES = 1 << 21  # points of images and maps at a time
-LEAST_CHANNELS = 32  # with fewer, the transforms take most of the time that fewer multiplications save
+# bytes of unfolded windows and maps that are processed at a time: the second-level cache holds them
+CHUNK_BYTES = 1 << 21
+POINT_BYTES = 1 << 21  # bytes of the points of images and maps that are processed at a time
+# with fewer channels and filters, the transforms take most of the time that the saved multiplications would take
+LEAST_CHANNELS = 32
 
 
 class Convolution:
-    """From images (n, channels, *image) to maps (n, filters, *grid) and back; images and maps may be given as flat
-    rows.
+    """From images (n, channels, *image) to maps (n, filters, *grid) and back.
+
+    Images and maps may be given as flat rows.
 
     Args: windows: the places where a filter is applied.
     """
@@ -42,7 +46,7 @@ class Convolution:
         self._columns, self._maps, self._sum, self._part = Buffer(), Buffer(), Buffer(), Buffer()
 
     def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
-        """Write to `out`, (n, map_size), the result of each filter at each place, and return it.
+        """Write the result of each filter at each place to `out`, (n, map_size), and return `out`.
 
         Args: bias: a number for each filter, added to its results.
         """
@@ -59,7 +63,7 @@ class Convolution:
         return out
 
     def to_images(self, maps: Array, w: Array, out: Array) -> Array:
-        """Write to `out`, (n, image_size), the sums of the filters times the maps' values, and return it."""
+        """Write the sums of the filters times the values of the maps to `out`, (n, image_size), and return `out`."""
         filters = self._split_filters(w).swapaxes(1, 2)
         for chunk in self._chunks(len(maps), maps.itemsize):
             images = out[chunk].reshape(-1, self.channels, *self.windows.image)
@@ -120,7 +124,7 @@ class Convolution:
 
 
 class PointBuffers(threading.local):
-    """Buffers of all convolutions of a thread; their contents last for one call of one convolution."""
+    """The buffers of all convolutions of a thread; the contents last for one call of one convolution."""
 
     def __init__(self) -> None:
         self.images, self.maps, self.filters, self.sum, self.part = Buffer(), Buffer(), Buffer(), Buffer(), Buffer()
@@ -130,19 +134,20 @@ _buffers = PointBuffers()
 
 
 class WinogradConvolution(Convolution):
-    """A convolution of stride 1 with filters of 3 x 3: products at points, for contiguous float32."""
+    """A convolution of stride 1 with filters of 3 x 3 elements, by Winograd's products at points, for float32."""
 
     def __init__(self, windows: ImageWindows, channels: int, filters: int) -> None:
         super().__init__(windows, channels, filters)
         y, x = windows.axes
         self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
-        # a chunk has at least as many points as the filters, which are read once for each chunk
+        # a chunk has at least as many points as the filters have, because the points of the filters are read for each
+        # chunk
         weights = winograd.POINTS * filters * channels * 4
         bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
         self._step = max(1, max(POINT_BYTES, weights) // bytes_each)
 
     def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
-        """Write to `out` the result of each filter at each place, and return it."""
+        """Write the result of each filter at each place to `out`, and return `out`."""
         if not winograd.suits(images, w, out, bias):
             return super().to_maps(images, w, out, bias)
         filters = self._filter_points(w)
@@ -153,7 +158,7 @@ class WinogradConvolution(Convolution):
         return out
 
     def to_images(self, maps: Array, w: Array, out: Array) -> Array:
-        """Write to `out` the sums of the filters times the maps' values, and return it."""
+        """Write the sums of the filters times the values of the maps to `out`, and return `out`."""
         if not winograd.suits(maps, w, out):
             return super().to_images(maps, w, out)
         filters = self._filter_points(w).swapaxes(1, 2)
@@ -202,7 +207,7 @@ class WinogradConvolution(Convolution):
 
 
 def make_convolution(windows: ImageWindows, channels: int, filters: int, groups: int = 1) -> Convolution:
-    """Return the convolution that is computed fastest."""
+    """Return the fastest convolution for these windows."""
     if groups == 1 and min(channels, filters) >= LEAST_CHANNELS and _suits_tiles(windows.axes):
         return WinogradConvolution(windows, channels, filters)
     return Convolution(windows, channels, filters, groups)

@@ -1,4 +1,4 @@
-"""Object detection in images: prior boxes, the cost of their predictions, and the boxes found.
+"""Object detection in images: prior boxes, the cost of predictions for the prior boxes, and the detected boxes.
 
 Source: gserver/layers/PriorBox.cpp, MultiBoxLossLayer.cpp and DetectionOutputLayer.cpp of v0.10.
 """
@@ -20,12 +20,12 @@ from trainer.layers.checks import require_matrix, require_starts
 from trainer.layers.image.boxes import decode, encode, match, suppress
 from trainer.layers.image.shape import input_shape
 
-# values of a box; of a box with variances; of (class, box, difficult); of (image, class, score, box)
+# numbers of a box, of a box with variances, of (class, box, difficult), and of (image, class, score, box)
 BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7
 
 
 class PriorBoxLayer(Layer):
-    """Boxes of several sizes and shapes around each place of a map, with variances; one row, clipped to the image.
+    """Boxes of several sizes and shapes around each place of a map, with variances; they are clipped and form one row.
 
     Inputs: the layer with the map, and the image.
     """
@@ -37,7 +37,7 @@ class PriorBoxLayer(Layer):
         self.require_inputs(2, 2)
         conf = config.inputs[0].priorbox_conf
         if not conf.min_size or len(conf.max_size) not in (0, len(conf.min_size)) or len(conf.variance) != BOX:
-            raise ConfigError(f"{self} needs a min_size, no max_size or one for each, and 4 numbers of variance")
+            raise ConfigError(f"{self} needs a min_size, no or as many max_size, and 4 numbers of variance")
         ratios = [ratio for one in conf.aspect_ratio for ratio in (one, 1 / one)]
         sizes: list[tuple[float, float]] = []
         for smallest in conf.min_size:
@@ -63,7 +63,10 @@ class PriorBoxLayer(Layer):
 
 
 class _Predictions:
-    """The predictions of several layers for the priors: rows of C, H, W joined as rows of priors."""
+    """The predictions of several layers for the priors.
+
+    The layers have rows of C, H, W, which become rows of priors.
+    """
 
     def __init__(self, layer: Layer, first: int, count: int, numbers: int) -> None:
         conf = layer.config.inputs[0]
@@ -106,7 +109,7 @@ class _Predictions:
 
 
 class MultiBoxLossLayer(Layer):
-    """The error of locations and classes, divided by the number of matched priors; the same number in every row.
+    """The error of locations and classes, divided by the number of matched priors; every row has the same number.
 
     Inputs: the priors; the labels, a sequence of (class, box, difficult) for each image; one or more layers with the
     predicted locations; as many layers with the predicted classes. A prior without a matching box counts as background
@@ -126,7 +129,7 @@ class MultiBoxLossLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the cost in each row.
 
-        Raises: DataError: if a label is no class.
+        Raises: DataError: a label is no class.
         """
         priors = _read_priors(self, inputs[0])
         starts, labels = require_starts(self, inputs[1], 1), require_matrix(self, inputs[1], LABEL)
@@ -161,8 +164,7 @@ class MultiBoxLossLayer(Layer):
         return [None, None, *parts]
 
     def _match(self, priors: Array, labels: Array, starts: Ids, shares: Array) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Return the box of each prior (-1: none), as an index in its image, and whether the prior counts as
-        background.
+        """Return the box of each prior, as an index in its image (-1: none), and whether the prior is background.
 
         Shapes: both (images, priors).
         """
@@ -181,7 +183,7 @@ class MultiBoxLossLayer(Layer):
 
 
 class DetectionOutputLayer(Layer):
-    """The boxes found in all images: rows of (image, class, score, box).
+    """The boxes detected in all images: rows of (image, class, score, box).
 
     Inputs: the priors; one or more layers with the predicted locations; as many layers with the predicted classes.
     """

@@ -19,8 +19,8 @@ CROSS_CHANNEL_EPSILON = 1e-6
 class NormLayer(Layer):
     """x: (n, channels * pixels) -> same shape.
 
-    cmrnorm-projection: x / d^pow with d = 1 + scale * the sum of the squares of the `size` channels around x's.
-    cross-channel-norm: scale the channels of each pixel to length 1, then multiply each by its weight.
+    cmrnorm-projection: x / d^pow, with d = 1 + scale * the sum of the squares of the `size` channels around the channel
+    of x. cross-channel-norm: scale the channels of each pixel to norm 1, then multiply each channel by its weight.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -83,7 +83,7 @@ class NormLayer(Layer):
 
 
 def _sum_channels(x: Array, before: int, after: int) -> Array:
-    """Return for each channel the sum of the channels from `before` before it to `after` after it."""
+    """Return for each channel the sum of itself, the `before` channels before it, and the `after` channels after it."""
     total = x.copy()
     channels = x.shape[1]
     for distance in range(1, min(before, channels - 1) + 1):

@@ -17,7 +17,7 @@ from trainer.layers.image.shape import image_shape, input_shape
 
 
 class MaxOutLayer(Layer):
-    """The largest of every `groups` neighbouring channels, for each pixel; the first maximum gets the gradient."""
+    """For each pixel the largest value of every `groups` neighbouring channels; the first maximum gets the gradient."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -74,9 +74,9 @@ class BilinearInterpolationLayer(Layer):
 
 
 class ScaleSubRegionLayer(Layer):
-    """Each image with one box of it multiplied by a constant.
+    """Multiplies one box of each image by a constant.
 
-    Inputs: the images, and rows of first and last channel, row and column of the box, counted from 1.
+    Inputs: the images; for each image a row with the first and last channel, row and column of the box, counted from 1.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -89,7 +89,7 @@ class ScaleSubRegionLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the images with the box scaled.
 
-        Raises: DataError: if a box is not inside the image.
+        Raises: DataError: a box is not inside the image.
         """
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         boxes = require_matrix(self, inputs[1], 6).astype(np.int64)
@@ -111,11 +111,12 @@ class ScaleSubRegionLayer(Layer):
 
 
 class RegionPoolLayer(Layer):
-    """The largest values of regions of images; each region is cut into pooled_height x pooled_width bins that may
-    overlap.
+    """The largest values of regions of images.
+
+    Each region is cut into pooled_height x pooled_width bins that may overlap.
 
     Inputs: the images; one row for each region: index of its image in the batch, first column, first row, last column,
-    last row (further columns are ignored), in pixels of an image 1 / spatial_scale as large.
+    last row (further columns are ignored). The unit is a pixel of an image that is 1 / spatial_scale as large.
     Result: a row for each region; an empty bin is 0.
     """
 
@@ -127,9 +128,10 @@ class RegionPoolLayer(Layer):
         self._places: npt.NDArray[np.intp]  # place of each value in the flat images; -1: none
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the regions' values.
+        """Return the values of the regions.
 
-        Raises: ConfigError, DataError: the regions have fewer than 5 columns, or name an image that is not there.
+        Raises: ConfigError: the regions have fewer than 5 columns. DataError: a region is of an image that is not in
+            the batch.
         """
         shape = input_shape(self, 0) if not self._conf.HasField("height") else self._given_shape()
         x = require_matrix(self, inputs[0], int(np.prod(shape)))
@@ -169,7 +171,7 @@ class RegionPoolLayer(Layer):
 
 
 def interpolation_matrix(length: int, new_length: int) -> Array:
-    """Return the matrix that interpolates `new_length` values linearly from `length`; first and last value are kept."""
+    """Return the matrix that interpolates `new_length` values linearly from `length`; both end values are kept."""
     step = (length - 1) / (new_length - 1) if new_length > 1 else 0.0
     places = np.arange(new_length) * step
     low = np.minimum(places.astype(int), length - 1)

@@ -18,7 +18,7 @@ from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 
 
 class PadLayer(Layer):
-    """Zeros around the images: pad_c, pad_h and pad_w say how many come before and after on each axis."""
+    """Adds zeros around the images: pad_c, pad_h and pad_w are the numbers of zeros before and after, on each axis."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -47,8 +47,10 @@ class PadLayer(Layer):
 
 
 class CropLayer(Layer):
-    """A part of the images. On `axis` (1 channels, 2 rows, 3 columns) and the later axes it begins at `offset`; its
-    size is `shape` or the shape of a second input.
+    """Returns a part of the images.
+
+    On `axis` (1 channels, 2 rows, 3 columns) and the later axes it begins at `offset`; its size is `shape` or the shape
+    of a second input.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -88,7 +90,7 @@ class CropLayer(Layer):
 
 
 class RotateLayer(Layer):
-    """Every map, `height` x `width`, turned by 90 degrees clockwise."""
+    """Turns every map, `height` x `width`, by 90 degrees clockwise."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -122,7 +124,7 @@ class SwitchOrderLayer(Layer):
             raise ConfigError(f"{self}: its reshape axes {axes} must be 0, 1, 2, 3 in order")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows in the other order."""
+        """Return the rows in the order H, W, C."""
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         turned = x.reshape(-1, *self._shape).transpose(0, 2, 3, 1)
         rows = int(np.prod([turned.shape[axis] for axis in self._row_axes]))
@@ -131,13 +133,16 @@ class SwitchOrderLayer(Layer):
         return inputs[0].with_value(value) if self._row_axes == [0] else Argument(value=value)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient in the input's order."""
+        """Return the gradient in the order of the input."""
         channels, height, width = self._shape
         return [_flatten(gradient.reshape(-1, height, width, channels).transpose(0, 3, 1, 2))]
 
 
 class BlockExpandLayer(Layer):
-    """Each image becomes a sequence of its blocks, row by row; an output row is a block's channels, rows, columns."""
+    """Turns each image into the sequence of its blocks.
+
+    An output row holds the channels, rows and columns of a block.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -180,7 +185,7 @@ class BlockExpandLayer(Layer):
 
 
 class UpsampleLayer(Layer):
-    """The values of a pooled image, put back at the places where pooling found them; zeros elsewhere.
+    """Puts the values of a pooled image back at the places where pooling found them, and zeros elsewhere.
 
     Inputs: the images, and the max-pool-with-mask layer whose mask holds the places.
     """
@@ -199,12 +204,12 @@ class UpsampleLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the larger images.
 
-        Raises: ConfigError: if the second input has no mask, or its mask reaches outside the larger images.
+        Raises: ConfigError: the second input has no mask, or its mask reaches outside the larger images.
         """
         x = require_matrix(self, inputs[0], self._channels * self._pooled)
         mask = inputs[1].extras.get(MASK)
         if mask is None or mask.shape != x.shape:
-            raise ConfigError(f"{self}: its second input must be a max-pool-with-mask layer of the first one's shape")
+            raise ConfigError(f"{self}: its second input must be a max-pool-with-mask layer of the first input's shape")
         self._places = mask.astype(np.intp).reshape(len(x) * self._channels, self._pooled)
         if self._places.size and self._places.max() >= self._pixels:
             raise ConfigError(f"{self}: its maps have {self._pixels} places, the mask has {self._places.max()}")
@@ -225,7 +230,7 @@ def _flatten(images: Array) -> Array:
 
 
 def _block_axis(length: int, size: int, stride: int, padding: int) -> WindowAxis:
-    """Return the windows of an axis, rounded up."""
+    """Return the number of windows of an axis, rounded up."""
     return WindowAxis(length, 1 + -(-(length + 2 * padding - size) // stride), size, stride, padding)
 
 

@@ -18,14 +18,14 @@ from trainer.layers.image.shape import image_shape
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer
 
-MASK = "mask"  # the name of max-pool-with-mask's additional output
+MASK = "mask"  # the name of the additional output of max-pool-with-mask
 WITH_MASK = "max-pool-with-mask"
 
 
 def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_padding: bool = False) -> Pooling:
     """Return the pooling of a pool_type.
 
-    Raises: ConfigError: if the type is unknown, or a window lies entirely in the padding; the message names the layer.
+    Raises: ConfigError: the type is unknown, or a window lies entirely in the padding; the message names the layer.
     """
     empty = find_empty_window(windows.axes)
     if empty is not None:
@@ -41,7 +41,10 @@ def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_paddi
 
 
 def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
-    """Return the windows of a PoolConfig, over (y, x) or (z, y, x); missing values for y default to those for x."""
+    """Return the windows of a PoolConfig, over (y, x) or (z, y, x).
+
+    Missing values for y default to the values for x.
+    """
 
     def of_y(name: str, otherwise: int) -> int:
         return getattr(conf, name) if conf.HasField(name) else otherwise
@@ -59,8 +62,9 @@ def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
 
 
 class PoolLayer(Layer):
-    """x: (n, channels * pixels) -> (n, channels * windows). With max-pool-with-mask the additional output `mask` holds
-    the place in its channel of each value.
+    """x: (n, channels * pixels) -> (n, channels * windows).
+
+    With max-pool-with-mask the additional output `mask` holds, for each value, its place in its channel.
     """
 
     dimensions: ClassVar[int] = 2
@@ -70,7 +74,7 @@ class PoolLayer(Layer):
         self.require_inputs(1, 1)
         self._conf = config.inputs[0].pool_conf
         self._windows = pool_windows(self._conf, self.dimensions)
-        # v0.10 counts the padding of planes; exclude_mode and volumes came later, and volumes do not count it
+        # for planes v0.10 counts the padding; exclude_mode and volumes came later, and volumes do not count the padding
         counts_padding = not self._conf.exclude_mode if self._conf.HasField("exclude_mode") else self.dimensions == 2
         self._pooling = make_pooling(self, self._conf.pool_type, self._windows, counts_padding=counts_padding)
         self.size = self._conf.channels * self._windows.places
@@ -142,7 +146,7 @@ class PyramidPoolLayer(Layer):
         return inputs[0].with_value(np.hstack(rows))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sum of the levels' gradients of the images."""
+        """Return the gradient of the images, the sum over the levels."""
         images = self._x.reshape(-1, *self._image)
         total = np.zeros_like(self._x)
         start = 0

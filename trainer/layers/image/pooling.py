@@ -1,6 +1,6 @@
-"""Pooling of images, one axis after the other: the maximum of a window is the maximum of its rows' maxima.
+"""Pooling of images, one axis after the other: the maximum of a window is the maximum of the maxima of its rows.
 
-Windows are clipped at the edges: padding is ignored, unless an average counts it. Pure except for buffers.
+Windows are clipped at the edges of the image: padding is ignored, unless an average counts it. Pure except for buffers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer
 
-CHUNK_BYTES = 1 << 19  # images pooled at a time, so that what is between the axes stays in the cache
+# number of images that are pooled at a time, so that the result of the first axis stays in the cache
+CHUNK_BYTES = 1 << 19
 
 
 class Pooling:
-    """From images (n, *image) to a value for each window (n, *grid), and back.
+    """Computes a value for each window, (n, *grid), from images, (n, *image), and the gradient of the images.
 
     A subclass defines the step for one axis.
     """
@@ -30,14 +31,14 @@ class Pooling:
         self._flows = [Buffer() for _ in windows.axes]
 
     def forward(self, images: Array, out: Array) -> Array:
-        """Write the value of each window to `out` and return it."""
+        """Write the value of each window to `out`, and return `out`."""
         for chunk in self._chunks(images):
             *_, last = self._climb(images[chunk], len(self.windows.axes) - 1)
             self.pool(self.windows.axes[-1], last, out[chunk].reshape(*last.shape[:1], -1, 1))
         return out
 
     def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
-        """Write the gradient of the images to `out` and return it, computed from the gradient of the values."""
+        """Write the gradient of the images to `out`, computed from the gradient of the values, and return `out`."""
         for chunk in self._chunks(images):
             inputs = self._climb(images[chunk], len(self.windows.axes) - 1)
             outputs = [*inputs[1:], values[chunk]]
@@ -64,7 +65,7 @@ class Pooling:
             yield slice(start, start + step)
 
     def _climb(self, images: Array, levels: int) -> list[Array]:
-        """Return the input of each axis, viewed as (any, length, any); all but the first stay in buffers."""
+        """Return the input of each axis, viewed as (any, length, any); all inputs but the first stay in buffers."""
         grid, image = self.windows.grid, self.windows.image
         x = images.reshape(len(images), image[0], -1)
         inputs = [x]
@@ -77,10 +78,10 @@ class Pooling:
 
 
 class WindowMaximum(Pooling):
-    """The largest value of each window. All values equal to it get its gradient, as in the legacy."""
+    """The largest value of each window. All values that equal the largest value get its gradient, as in v0.10."""
 
     def forward(self, images: Array, out: Array) -> Array:
-        """Write the largest values to `out` and return it."""
+        """Write the largest values to `out`, and return `out`."""
         if len(self.windows.axes) == 2 and find_largest(out, images, *(axis.numbers for axis in self.windows.axes)):
             return out
         return super().forward(images, out)
@@ -117,7 +118,7 @@ class WindowMaximum(Pooling):
 class WindowAverage(Pooling):
     """The mean of each window.
 
-    Args: counts_padding: whether places in the padding count as zeros; otherwise they are ignored.
+    Args: counts_padding: whether places in the padding count as zeros; otherwise the mean leaves them out.
     """
 
     def __init__(self, windows: ImageWindows, *, counts_padding: bool = False) -> None:
@@ -126,7 +127,7 @@ class WindowAverage(Pooling):
         self._shares: Array = 1 / reduce(np.multiply.outer, counts)  # (*grid)
 
     def forward(self, images: Array, out: Array) -> Array:
-        """Write the means to `out` and return it."""
+        """Write the means to `out`, and return `out`."""
         super().forward(images, out)
         out *= self._shares.astype(out.dtype)
         return out
@@ -151,18 +152,18 @@ class WindowAverage(Pooling):
 
 
 def find_first_largest(images: Array, windows: ImageWindows, values: Array) -> Array:
-    """Return the place in its flat image of each window's first largest value, as floating-point numbers.
+    """Return for each window the place, in the flat image, of its first largest value, as floating-point numbers.
 
-    Shapes: images: (n, *image); values: (n, *grid), the largest ones; result: like values.
+    Shapes: images: (n, *image); values: (n, *grid), the largest values; result: like values.
     """
     places = np.arange(windows.pixels).reshape(windows.image)
     result: Array = np.full(values.shape, -1, values.dtype)
-    for _, there, where in reversed(windows.spans):  # so that the first one is written last
+    for _, there, where in reversed(windows.spans):  # in reverse order, so that the first largest value is written last
         found = images[(slice(None), *where)] == values[(slice(None), *there)]
         np.copyto(result[(slice(None), *there)], places[where], where=found, casting="unsafe")
     return result
 
 
 def find_empty_window(axes: Sequence[WindowAxis]) -> WindowAxis | None:
-    """Return the first axis of which a window holds padding only, or None."""
+    """Return the first axis that has a window with padding only, or None."""
     return next((axis for axis in axes if min(axis.counts(with_padding=False), default=1) <= 0), None)

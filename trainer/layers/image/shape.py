@@ -1,4 +1,4 @@
-"""What layers over images share: their rows are C, H, W (or C, D, H, W), with the last axis contiguous."""
+"""Functions for layers over images. A row of such a layer is C, H, W (or C, D, H, W), with the last axis contiguous."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def image_shape(conf: ImageConfig) -> tuple[int, int, int]:
 
 
 def input_shape(layer: Layer, position: int, channels: int = 0) -> tuple[int, int, int]:
-    """Return (channels, height, width) of an input; the message holds only the sizes of the input's layer.
+    """Return (channels, height, width) of an input; the message holds only the sizes of the input layer.
 
-    Args: channels: 0 to compute it from the size.
-    Raises: ConfigError: if the sizes do not go together.
+    Args: channels: number of channels; 0: it is computed from the size.
+    Raises: ConfigError: the sizes do not fit together.
     """
     source = layer.input_configs[position]
     height, width = source.height, source.width

@@ -1,4 +1,7 @@
-"""Sliding windows over images with any number of axes: the places of their elements, and copies both ways. Pure."""
+"""Sliding windows over images with any number of axes: the places of elements, and copies from and to images.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Slices = tuple[slice, ...]
 class WindowAxis:
     """One axis of an image, and the windows along it; window o begins at o * stride - padding.
 
-    Args: length: length of the image.  windows: number of windows; the last may reach beyond the padded image.
+    Args: length: length of the image.  windows: number of windows; the last window may reach beyond the padded image.
     size: elements of a window.  dilation: distance between two elements.
     """
 
@@ -31,11 +34,11 @@ class WindowAxis:
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int, int]:
-        """The axis as the compiled loops take it."""
+        """The axis in the form that the compiled loops take."""
         return self.length, self.windows, self.size, self.stride, self.padding, self.dilation
 
     def span(self, element: int) -> tuple[slice, slice]:
-        """Return the windows that have this element inside the image, and the element's places there."""
+        """Return the windows that have an element inside the image, and the places of the element in the image."""
         shift = element * self.dilation - self.padding
         first = max(0, -(shift // self.stride))
         last = min(self.windows, (self.length - 1 - shift) // self.stride + 1)
@@ -53,7 +56,7 @@ class WindowAxis:
 
 @dataclass(frozen=True)
 class ImageWindows:
-    """The windows over an image with these axes, outermost first."""
+    """The windows over an image with the given axes, the outermost axis first."""
 
     axes: tuple[WindowAxis, ...]
 
@@ -89,7 +92,7 @@ class ImageWindows:
 
     @cached_property
     def spans(self) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-        """For each element of a window: its index, the windows that have it inside the image, and its places there."""
+        """For each element of a window: its index, the windows that have it inside the image, and its places."""
         return list(self._find_spans())
 
     def _find_spans(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:

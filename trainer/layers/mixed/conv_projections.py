@@ -26,7 +26,7 @@ def _make_product(conf: ConvConfig, filters: int, *, is_transposed: bool) -> Con
 
 
 class ConvolutionProjection(Projection):
-    """The parameter's filters over images. x: (rows, channels * pixels) -> (rows, filters * windows)."""
+    """Slides the filters of the parameter over images. x: (rows, channels * pixels) -> (rows, filters * windows)."""
 
     is_transposed: ClassVar[bool] = False
 
@@ -44,14 +44,14 @@ class ConvolutionProjection(Projection):
         return self._product.weights
 
     def forward(self, one: Argument) -> Array:
-        """Return what the filters give."""
+        """Return the results of the filters."""
         self._x = self.require_values(one)
         out: Array = np.empty((len(self._x), self.output_size), self._x.dtype)
         run = self._product.to_images if self.is_transposed else self._product.to_maps
         return run(self._x, self.weight.value, out)
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the gradient of the filters, return that of the images."""
+        """Add to the gradient of the filters, and return the gradient of the images."""
         gradient = np.ascontiguousarray(gradient)
         if self.trained_weight is not None:
             ends = (gradient, self._x) if self.is_transposed else (self._x, gradient)
@@ -63,13 +63,13 @@ class ConvolutionProjection(Projection):
 
 
 class TransposedConvolutionProjection(ConvolutionProjection):
-    """The transpose of a convolution, with the parameter's filters."""
+    """The transpose of a convolution, with the filters of the parameter."""
 
     is_transposed = True
 
 
 class ConvolutionOperator(Operator):
-    """Each row's own filters over its image.
+    """Slides the filters of each row over the image of that row.
 
     Inputs: images, (rows, channels * pixels), and filters, (rows, weights).
     """
@@ -92,7 +92,7 @@ class ConvolutionOperator(Operator):
         self._w: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Array:
-        """Return what each row's filters give."""
+        """Return the results of the filters of each row."""
         self._x, w = self.require_values(inputs)
         self._w = w.reshape(len(w), self._filters, self._channels * self._windows.elements)
         return self._to_images(self._x) if self.is_transposed else self._to_maps(self._x)
@@ -131,7 +131,7 @@ class ConvolutionOperator(Operator):
 
 
 class TransposedConvolutionOperator(ConvolutionOperator):
-    """The transpose of a convolution with each row's own filters."""
+    """The transpose of a convolution in which each row has its own filters."""
 
     is_transposed = True
 

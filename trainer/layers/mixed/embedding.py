@@ -1,4 +1,4 @@
-"""The embedding: a mixed layer of one table projection; it stores repeated rows once where the next layers allow it."""
+"""The embedding: a mixed layer of one table projection. It stores repeated rows once if the next layers allow this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.checks import require_weight
 from trainer.layers.mixed.mixed import MixedLayer
 
-WORTHWHILE = 0.8  # share of distinct rows above which finding the distinct rows costs more time than it saves
+WORTHWHILE = 0.8  # above this share of distinct rows, finding the distinct rows costs more time than it saves
 
 
 class EmbeddingLayer(MixedLayer):
@@ -42,7 +42,7 @@ class EmbeddingLayer(MixedLayer):
         return Argument(distinct=rows, index=index, starts=inputs[0].starts, sub_starts=inputs[0].sub_starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add each row of the gradient to the gradient of its id's row."""
+        """Add each row of the gradient to the row of W's gradient that its id selects."""
         if self._distinct is None:
             return super().backward(gradient, wanted)
         if not self._table.is_static:

@@ -22,7 +22,7 @@ OPERATORS: dict[str, type[Operator]] = {**operators.OPERATORS, **conv_projection
 
 
 class MixedLayer(Layer):
-    """y = the sum of the projections and operators applied to the inputs, plus a bias."""
+    """y is the sum of the projections and operators, applied to the inputs, plus a bias."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -38,7 +38,7 @@ class MixedLayer(Layer):
         self._inputs = 0
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the sum; sequences are those of the first input."""
+        """Return the sum, with the sequences of the first input."""
         self._inputs = len(inputs)
         parts = [one.forward(inputs[position]) for position, one in self._projections.items()]
         parts += [one.forward([inputs[index] for index in one.config.input_indices]) for one in self._operators]
@@ -80,7 +80,7 @@ class MixedLayer(Layer):
 
 
 class JoinedProjectionsLayer(Layer):
-    """y = the projections of the inputs side by side, plus a bias."""
+    """y consists of the projections of the inputs, side by side, plus a bias."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -94,7 +94,7 @@ class JoinedProjectionsLayer(Layer):
         self._bias = Bias(self)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the joined rows; sequences are those of the first input."""
+        """Return the joined rows, with the sequences of the first input."""
         parts = [self._projections[position].forward(one) for position, one in enumerate(inputs)]
         require_same_rows(self, parts)
         joined: Array = np.concatenate(parts, axis=1)
@@ -111,9 +111,9 @@ class JoinedProjectionsLayer(Layer):
 
 
 def make_projections(layer: Layer) -> dict[int, Projection]:
-    """Return a layer's projections by the position of their input.
+    """Return the projections of a layer by the position of their input.
 
-    Raises: ConfigError: if a projection is not supported or is wrong; the message names it.
+    Raises: ConfigError: a projection is not supported or is wrong; the message names the projection.
     """
     projections = {}
     for position, one in enumerate(layer.config.inputs):

@@ -1,4 +1,4 @@
-"""Operators: functions of several inputs of a mixed layer, which the layer adds to its sum.
+"""Operators: functions of several inputs of a mixed layer; the layer adds their results to its sum.
 
 Source: spec/config.md 7; gserver/layers/*Operator.cpp of v0.10.
 """
@@ -13,9 +13,9 @@ from trainer.arrays.arguments import Argument, Array
 
 
 class Operator:
-    """One operator: dense inputs of the message's sizes -> (rows, output_size).
+    """An operator of a layer: it computes (rows, output_size) from dense inputs, whose sizes are in the message.
 
-    Args: config: its message.  where: its layer, for messages.
+    Args: config: the message of the operator. where: the name of the layer, for error messages.
     """
 
     def __init__(self, config: OperatorConfig, where: str) -> None:
@@ -31,13 +31,13 @@ class Operator:
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return fresh arrays with the wanted gradients of the inputs; the method must not change `gradient`."""
+        """Return new arrays with the wanted gradients of the inputs; the method must not change `gradient`."""
         raise NotImplementedError
 
     def require_values(self, inputs: Sequence[Argument]) -> list[Array]:
         """Return the dense rows of the inputs.
 
-        Raises: ConfigError: if an input has no dense rows, or rows of another width.
+        Raises: ConfigError: an input has no dense rows, or rows of a different width.
         """
         values = []
         for one, width in zip(inputs, self.config.input_sizes, strict=True):

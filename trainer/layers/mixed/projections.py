@@ -18,11 +18,12 @@ from trainer.arrays.parameters import Parameter
 
 
 class Projection:
-    """One projection of one input: (rows, input_size) -> (rows, output_size).
+    """A projection of one input: from (rows, input_size) to (rows, output_size).
 
-    A subclass overrides `forward` and `backward`, and may keep values between the two calls.
+    A subclass overrides `forward` and `backward`, and may keep values between `forward` and `backward`.
 
-    Args: config: its message.  weight: its parameter, if any.  where: its layer and input, for messages.
+    Args: config: the message of the projection. weight: its parameter, or None. where: the layer and the input, for
+        error messages.
     """
 
     returns_view: ClassVar[bool] = False  # True: the result of `forward` may share memory with the input
@@ -62,17 +63,17 @@ class Projection:
         raise NotImplementedError
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the parameter's gradient and return the input's gradient, or None if the input has none.
+        """Add to the gradient of the parameter, and return the gradient of the input; None: the input has no gradient.
 
         Args: gradient: the gradient of the last result of `forward`; the method must not change it.
-        Returns: a fresh array, or the given one.
+        Returns: a new array, or the array `gradient`.
         """
         raise NotImplementedError
 
     def require_values(self, one: Argument) -> Array:
         """Return the dense rows of the input.
 
-        Raises: ConfigError: if the input has no dense rows, or rows of another width.
+        Raises: ConfigError: the input has no dense rows, or rows of a different width.
         """
         if one.value is None:
             raise ConfigError(f"{self} needs an input of dense rows")
@@ -138,14 +139,17 @@ class TransposedMatrixProjection(MatrixProjection):
 
 
 class TableProjection(MatrixProjection):
-    """The row of W of each id; id -1 is a row of zeros without a gradient. W: (input_size, output_size)."""
+    """Returns the row of W that each id selects; the id -1 gives a row of zeros, which has no gradient.
+
+    W: (input_size, output_size).
+    """
 
     _ids: Ids
 
     def forward(self, one: Argument) -> Array:
         """Return the rows of the ids.
 
-        Raises: ConfigError: if the input has no ids.  DataError: if an id is neither -1 nor a row of W.
+        Raises: ConfigError: the input has no ids. DataError: an id is neither -1 nor a row of W.
         """
         if one.ids is None:
             raise ConfigError(f"{self} needs an input of ids; declare the slot as integer_value(_sequence)")
@@ -161,7 +165,7 @@ class TableProjection(MatrixProjection):
         return rows
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add each row of the gradient to the gradient of its id's row."""
+        """Add each row of the gradient to the row of W's gradient that its id selects."""
         if self.trained_weight is not None:
             known = self._ids >= 0
             if known.all():
@@ -186,7 +190,7 @@ class IdentityProjection(Projection):
 
 
 class SliceProjection(Projection):
-    """Some ranges of x's columns, joined. One range that begins at `offset` is an identity_offset projection."""
+    """Joins some ranges of the columns of x. An identity_offset projection has one range, which begins at `offset`."""
 
     returns_view = True
 
@@ -234,7 +238,7 @@ class DotMulProjection(Projection):
         return product
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add the sum of g * x over the rows, return g * w."""
+        """Add the sum over the rows of g * x to the gradient of w, and return g * w."""
         if self.trained_weight is not None:
             self.trained_weight.add_gradient(np.einsum("ij,ij->j", gradient, self._x))
         return gradient * self.weight.value if is_wanted else None
@@ -256,7 +260,7 @@ class ScalingProjection(Projection):
         return product
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add the sum of g * x, return w g."""
+        """Add the sum of g * x to the gradient of w, and return w g."""
         if self.trained_weight is not None:
             self.trained_weight.add_gradient(np.einsum("ij,ij->", gradient, self._x).reshape(1))
         return gradient * self.weight.value if is_wanted else None
@@ -265,8 +269,9 @@ class ScalingProjection(Projection):
 class ContextProjection(Projection):
     """A window of frames around each frame, side by side: block j of row t is frame t + context_start + j.
 
-    Frames outside the sequence are zero rows. With trainable_padding they are rows of the parameter: first the rows for
-    frames before the sequence, the farthest frame first; then the rows for frames after it, the nearest frame first.
+    Frames outside the sequence are zero rows. With trainable_padding, frames outside the sequence are rows of the
+    parameter: first the rows for frames before the sequence, the farthest frame first; then the rows for frames after
+    it, the nearest frame first.
     """
 
     def __init__(self, config: ProjectionConfig, weight: Parameter | None, where: str) -> None:
@@ -288,7 +293,7 @@ class ContextProjection(Projection):
     def forward(self, one: Argument) -> Array:
         """Return the windows.
 
-        Raises: ConfigError: if the rows form no sequences.
+        Raises: ConfigError: the rows form no sequences.
         """
         x = self.require_values(one)
         if one.starts is None:
@@ -312,7 +317,7 @@ class ContextProjection(Projection):
         for block, (rows, _) in enumerate(self._edges):
             part = self._block(gradient, block)
             kept = part[rows]
-            part[rows] = 0  # zero the rows of other sequences for this step, which is cheaper than a copy
+            part[rows] = 0  # for this step the rows of other sequences are set to zero, which is faster than a copy
             add_shifted(part, -self._shift(block), result)
             part[rows] = kept
         return result
@@ -333,7 +338,7 @@ class ContextProjection(Projection):
 
 
 def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
-    """Return the rows t whose frame t + shift lies outside their sequence, and the padding row of each."""
+    """Return the rows t whose frame t + shift lies outside their sequence, and the padding row for each row t."""
     lengths = np.diff(starts)
     many = np.minimum(lengths, abs(shift))
     ranks = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)  # 0, 1, ... in each sequence
@@ -343,14 +348,14 @@ def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
 
 
 def copy_shifted(x: Array, shift: int, result: Array) -> None:
-    """Copy row t + shift of x to row t of `result` where x has this row; the other rows stay unchanged."""
+    """Copy row t + shift of x to row t of `result` where x has row t + shift; all other rows stay unchanged."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] = x[begin + shift : end + shift]
 
 
 def add_shifted(x: Array, shift: int, result: Array) -> None:
-    """Add row t + shift of x to row t of `result` where x has this row."""
+    """Add row t + shift of x to row t of `result` where x has row t + shift."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] += x[begin + shift : end + shift]

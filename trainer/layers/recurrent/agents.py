@@ -15,7 +15,10 @@ from trainer.layers.base import Layer
 
 
 class GroupOutput(Argument):
-    """The results of a group by the names of their gather agents; the group's layer itself has no rows."""
+    """The results of a recurrent group by the names of their gather agents.
+
+    The layer of the group has no rows of its own.
+    """
 
     def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
         super().__init__(value=value)
@@ -23,15 +26,15 @@ class GroupOutput(Argument):
 
 
 class AgentLayer(Layer):
-    """Stand for rows that the group supplies: an input of the step, or an output of the previous step."""
+    """Stands for rows that the group supplies: an input of the step, or an output of the previous step."""
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Raise BugError: the group always supplies the rows, so no caller computes them."""
+        """Raise BugError: the group always supplies the rows, so no caller computes the rows."""
         raise BugError(f"agent {self.name} was asked for a value of its own")
 
 
 class GatherAgentLayer(Layer):
-    """A result of a group, in the order of the group's input."""
+    """A result of a group, with its rows in the order of the input of the group."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -1,4 +1,4 @@
-"""Generation of sequences by beam search: a recurrent group whose input is the ids that it chose in the previous step.
+"""Generation of sequences by beam search: a recurrent group reads the ids that it chose in the previous step.
 
 A path is an unfinished or finished sequence of ids; its score is the sum of the log probabilities of its ids. Each step
 extends every unfinished path by its best ids. A path ends with the eos id or at the maximum length. Each sample
@@ -26,7 +26,7 @@ from trainer.layers.recurrent.agents import GroupOutput
 from trainer.layers.recurrent.group import GroupLayer, MakeNetwork, StepNetwork
 from trainer.layers.recurrent.subnetworks import GENERATOR, Group
 
-SCORES = "scores"  # name of an additional output, (samples, results), present if there is more than one result
+SCORES = "scores"  # name of an additional output, (samples, results), which exists if a sample has more than one result
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[
 
 
 class GeneratorLayer(GroupLayer):
-    """A group that generates sequences; its output is ids, one sequence per sample.
+    """A group that generates sequences; its output consists of ids, one sequence for each sample.
 
     With one result per sample the sequence is the result's ids, eos included. With several results the sequence holds
     for each result, best first: the number of its ids, the ids, and -1; their scores are the additional output
@@ -93,9 +93,9 @@ class GeneratorLayer(GroupLayer):
         self._network: StepNetwork
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
-        """Set the group that the layer runs, as in the base class; the layer itself chooses the ids.
+        """Set the group that the layer runs, as in the base class; this layer, and not the group, chooses the ids.
 
-        Raises: ConfigError: if the group does not have the form that beam_search produces.
+        Raises: ConfigError: the group does not have the form that beam_search produces.
         """
         record, generator = group.record, group.record.generator
         layers = {one.name: one for one in group.step.layers}
@@ -156,7 +156,7 @@ class GeneratorLayer(GroupLayer):
             given = before[self._probabilities]
             p = given.value if given.sparse is None else given.sparse.to_dense(self._dtype)
             if p is None:
-                raise ConfigError(f"{self}: {self._probabilities} gives no probabilities to choose ids by")
+                raise ConfigError(f"{self}: {self._probabilities} gives no probabilities from which ids can be chosen")
             with np.errstate(divide="ignore"):
                 gains = np.log(p) if self._is_logarithmic else p
             going_on, ended = expand(live, gains, find_best(p, self._limits.beam_size), self._limits)

@@ -1,10 +1,10 @@
-"""Recurrent layer groups: for each step a separate network, run over all sequences of a batch that have this step.
+"""Recurrent layer groups: each step has a network of its own, which runs over all sequences of a batch with this step.
 
 A group gets sequences from the enclosing network through scatter agents, outputs of the previous step through memory
 agents, and returns its results through gather agents. Step t processes item t (a row, or a sub-sequence of nested data)
-of each sequence that has one. Sequences are ordered from the longest to the shortest, so the sequences that continue
-are always the first rows of the previous step. A layer keeps values for its backward pass, so each step has its own
-layers; they share the parameters.
+of each sequence with more than t items. Sequences are ordered from the longest to the shortest, so the sequences that
+continue are always the first rows of the previous step. A layer keeps values for its backward pass, so each step has
+its own layers; they share the parameters.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -41,7 +41,7 @@ class StepNetwork(Protocol):
         """Return the output of every layer."""
 
     def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        """Take the gradients of some layers; return the gradients of the layers whose rows `forward` was given."""
+        """Take the gradients of some layers; return the gradients of the layers whose rows `forward` has received."""
 
     def watch(self, *, clipping: bool) -> None:
         """Log where error clipping takes effect, or stop logging it."""
@@ -60,7 +60,7 @@ MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
 class _Run:
     """The values of a batch that the backward pass needs.
 
-    packed: the rows of all steps by layer: the rows of the inputs and of the results of each part of the step.
+    packed: by layer, the rows of all steps of the inputs and results of each part of the step.
     fed: the layers whose rows the steps take from `packed`.  outputs: the outputs of each step.
     result_rows: for each result, the packed row of each of its rows.
     """
@@ -75,7 +75,10 @@ class _Run:
 
 
 class GroupLayer(Layer):
-    """The layer that represents a recurrent group in the enclosing network, which opens it before the first batch."""
+    """The layer that represents a recurrent group in the enclosing network.
+
+    The network calls `open` before the first batch.
+    """
 
     takes_repeats = True
 
@@ -97,8 +100,8 @@ class GroupLayer(Layer):
     def open(self, group: Group, make_network: MakeNetwork) -> None:
         """Set the group that the layer runs.
 
-        Args: group: its record and the model of a step.  make_network: builds the network of a step.
-        Raises: ConfigError: if a step cannot be run.
+        Args: group: the record of the group and the model of a step.  make_network: builds the network of a step.
+        Raises: ConfigError: a step cannot be run.
         """
         if not group.record.in_links:
             raise ConfigError(f"{self} has no sequence among its inputs")
@@ -135,9 +138,9 @@ class GroupLayer(Layer):
                 network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
-        """Keep the group, and find the activations of the memories' boot biases.
+        """Keep the group, and find the activations of the boot biases of its memories.
 
-        Raises: ConfigError: if an activation is not known.
+        Raises: ConfigError: an activation is not known.
         """
         for memory in group.record.memories:
             find_activation(memory.boot_bias_active_type, memory.link_name)
@@ -247,7 +250,7 @@ class GroupLayer(Layer):
     # ----- Backward -----
 
     def _scatter(self) -> dict[str, Array]:
-        """Return the results' gradients by layer, in packed order."""
+        """Return the gradients of the results by layer, in packed order."""
         gradients: dict[str, Array] = {}
         for link in self._links():
             gradient = self.extra_gradients.get(link.link_name)
@@ -282,7 +285,7 @@ class GroupLayer(Layer):
             _add(gradients, name, total)
 
     def _collect(self, gradients: Mapping[str, Array], wanted: Sequence[bool]) -> list[Flowing]:
-        """Return the gradients of the inputs, in their order, and add to the gradients of the memories' biases."""
+        """Return the gradients of the inputs, in order, and add to the gradients of the biases of the memories."""
         run, packing = self._run, self._run.packing
         totals: list[Array | None] = [None] * len(wanted)
 

@@ -40,12 +40,12 @@ class InLink:
 def pack_inputs(
     layer: Layer, record: SubModelConfig, sources: Mapping[str, int], inputs: Sequence[Argument]
 ) -> tuple[PackedOrder, list[InLink], dict[str, Argument]]:
-    """Return the order of the steps, the inputs, and their rows in that order by agent.
+    """Return the packed order of the frames, the inputs, and by agent the rows of the inputs in packed order.
 
     Args: layer: the group's layer, for error messages.  record: the group's sub-model.
-    sources: the position of each input by its layer's name.  inputs: the inputs of the batch.
+    sources: the position of each input, by the name of its layer.  inputs: the inputs of the batch.
 
-    Raises: ConfigError: if an input has no sequences.  DataError: if the inputs' sequences differ in length.
+    Raises: ConfigError: an input has no sequences.  DataError: the sequences of the inputs differ in length.
     """
     first: Ids | None = None
     packing: PackedOrder | None = None
@@ -55,8 +55,8 @@ def pack_inputs(
         source = sources[link.layer_name]
         if inputs[source].starts is None:
             raise ConfigError(
-                f"{layer}: its input {link.layer_name} has no sequences; declare its data as a sequence type, "
-                "or hand it in as StaticInput"
+                f"{layer}: its input {link.layer_name} has no sequences; declare its data as a sequence type, or pass "
+                "it as StaticInput"
             )
         items, sub_starts = find_items(inputs[source])
         if packing is None or first is None:

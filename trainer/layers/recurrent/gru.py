@@ -29,7 +29,7 @@ from trainer.layers.workspace import Workspace
 
 
 def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
-    """Turn the sums of u and r into u and r in place, and write r h' to `reset`.
+    """Replace the sums of u and r by u and r, and write r h' to `reset`.
 
     Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
     """
@@ -38,7 +38,7 @@ def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivatio
 
 
 def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
-    """Turn the sums of c into c in place, and write h. Shapes: u_r as above, the others: (n, size)."""
+    """Replace the sums of c by c, and write h. Shapes: u_r: (n, 2 * size); all other arrays: (n, size)."""
     candidate.apply(c)
     np.subtract(c, h_before, out=h)
     h *= u_r[:, : h_before.shape[1]]
@@ -59,7 +59,7 @@ def output_backward(
 
 
 def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
-    """Write the gradients of the sums of r and u (d_u_r holds u's gradient); add to d_h the part of h' through r h'."""
+    """Write the gradients of the sums of r and u (d_u_r holds that of u), and add to d_h the gradient through r h'."""
     size = h_before.shape[1]
     np.multiply(d_reset, h_before, out=d_u_r[:, size:])
     gate.descend(d_u_r, u_r)
@@ -68,7 +68,7 @@ def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_
 
 
 class _Gru(Layer):
-    """The common part of the layer and the step: parameters and activations."""
+    """The common part of the layer and of the single step: parameters and activations."""
 
     applies_activation = True
 
@@ -85,7 +85,7 @@ class _Gru(Layer):
         return flat[:split].reshape(self.size, 2 * self.size), flat[split:].reshape(self.size, self.size)
 
     def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
-        """Add to the parameters' gradients; h' and r h' belong to the last rows of the sums, and are zero before."""
+        """Add to the parameters' gradients; h' and r h' belong to the last rows of the sums and are zero before."""
         if not self._weight.is_static:
             sums = sums_gradient[len(sums_gradient) - len(h_before) :]
             self._weight.add_product(h_before, sums[:, : 2 * self.size])
@@ -97,7 +97,7 @@ class _Gru(Layer):
 class GruRunLayer(_Gru):
     """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,).
 
-    The network also gives it the groups whose step is nothing but a GRU (trainer/network/fusion.py).
+    The network also uses this layer for a group whose step is only a GRU (trainer/network/groups.py).
     """
 
     takes_repeats = True
@@ -134,7 +134,7 @@ class GruRunLayer(_Gru):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the gradients of the parameters over all frames at once."""
         packing, run, size = self._packing, self._run, self.size
         transposed = [w.T for w in self._matrices(self._weight.value)]
         if run.fits():
@@ -193,11 +193,11 @@ class GruRunLayer(_Gru):
 class GruLayer(StatefulLayer, GruRunLayer):
     """The layer that a config names."""
 
-    can_go_on = False  # v0.10 refuses it as well
+    can_go_on = False  # v0.10 refuses this layer type as well
 
 
 class GruStepLayer(_Gru):
-    """One step: inputs x: (rows, 3 * size) with the weight, h': (rows, size)."""
+    """A single step. Inputs: x: (rows, 3 * size), which has the weight; h': (rows, size)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -235,6 +235,6 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-# the layer type that trainer.network.fusion creates from a group of a gru_step; a configuration cannot name it
+# the type of the layer that trainer.network.fusion makes of a group with a gru_step; a config cannot name this type
 GROUP_RUN = "gru of a group"
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

@@ -42,7 +42,7 @@ class LstmActivations:
     def of(cls, config: LayerConfig, layer: Layer) -> LstmActivations:
         """Return the activations of a layer.
 
-        Raises: ConfigError: if an activation cannot be used inside a step.
+        Raises: ConfigError: an activation cannot be used inside a step.
         """
         names = {"candidate": config.active_type, "gate": config.active_gate_type, "state": config.active_state_type}
         return cls(
@@ -54,7 +54,7 @@ class LstmActivations:
 
 
 def step_forward(gates: Array, peepholes: Array, c_before: Array, c: Array, h: Array, acts: LstmActivations) -> None:
-    """Turn the sums z in `gates` into (a, i, f, o) in place, and write c and h.
+    """Replace the sums z in `gates` by (a, i, f, o), and write c and h.
 
     Shapes: gates: (n, 4 * size); peepholes: (3, size), for i, f, o; c_before, c, h: (n, size).
     """
@@ -85,11 +85,12 @@ def step_backward(
     d_peepholes: Array,
     acts: LstmActivations,
 ) -> None:
-    """Turn (a, i, f, o) in `gates` into the gradients of the sums z, and the gradient of c into the gradient of
-    c_before.
+    """Replace (a, i, f, o) in `gates` by the gradients of the sums z.
 
-    Shapes: as in `step_forward`; d_h, d_c: (n, size), the gradients of h and c from later steps; d_h is overwritten;
-    d_peepholes: (3, size), added to.
+    Replace the gradient of c by the gradient of c_before.
+
+    Shapes: as in `step_forward`; d_h, d_c: (n, size), the gradients of h and c from later steps (d_h is overwritten);
+        d_peepholes: (3, size), to which the gradient is added.
     """
     if hot.lstm_backward(gates, peepholes, c_before, c, d_h, d_c, d_peepholes, **acts.names):
         return
@@ -171,7 +172,7 @@ class LstmLayer(StatefulLayer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the gradients of the parameters over all frames at once."""
         packing, size, dtype = self._packing, self.size, gradient.dtype
         d_c = self._kept.zeros("d_c", packing.live[0] if packing.steps else 0, size, dtype)
         d_peepholes = np.zeros((3, size), dtype)
@@ -230,7 +231,7 @@ class LstmLayer(StatefulLayer):
         return self.state[0][first], self.state[1][first]
 
     def _keep_last(self) -> None:
-        """Keep h and c of the last frame of each sequence; an empty sequence keeps its previous values."""
+        """Keep h and c of the last frame of each sequence; an empty sequence keeps the h and c that it had."""
         packing, state = self._packing, tuple(one.copy() for one in self.state)
         for step, live in enumerate(packing.live):  # the rows of a step belong to the longest sequences
             for kept, packed in zip(state, (self._h, self._c), strict=True):
@@ -238,7 +239,7 @@ class LstmLayer(StatefulLayer):
         self.state = state
 
     def _add_gradients(self, d_peepholes: Array) -> None:
-        """Add to the parameters' gradients; `gates` holds the gradients of the sums z."""
+        """Add to the gradients of the parameters; `gates` holds the gradients of the sums z."""
         packing, gates, size = self._packing, self._gates, self.size
         if not self._weight.is_static:
             h_before = self._kept.rows("h before", len(packing.previous), size, gates.dtype)
@@ -251,8 +252,9 @@ class LstmLayer(StatefulLayer):
 
 
 class LstmStepLayer(Layer):
-    """One step: inputs z: (rows, 4 * size), which includes h' W and the bias; c': (rows, size); bias: the three
-    peepholes.
+    """A single step.
+
+    Inputs: z: (rows, 4 * size), which includes h' W and the bias; c': (rows, size). Bias: three peepholes.
 
     Additional output: "state", which is c.
     """

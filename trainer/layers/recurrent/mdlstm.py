@@ -1,7 +1,7 @@
 """Multi-dimensional long short-term memory: a recurrent layer whose frames lie on a grid, like pixels.
 
 One step, where z = (z_a, z_i, z_f of every dimension, z_o) is the input plus a bias plus the sum over dimensions d of
-h_d W; h_d and c_d belong to the frame's previous neighbour along d (zero outside the grid):
+h_d W; h_d and c_d belong to the previous neighbour of the frame along d, and are zero outside the grid:
 
     a = act(z_a)   i = gate(z_i + sum of p_i c_d)   f_d = gate(z_f_d + p_f_d c_d)   c = a i + sum of c_d f_d
     o = gate(z_o + p_o c)   h = o state(c)
@@ -27,11 +27,11 @@ from trainer.layers.recurrent.step_activations import find_step_activation
 
 
 class GridOrder:
-    """The order in which the frames of grids are computed: the frames of a front depend only on earlier fronts.
+    """The order in which the frames of grids are computed, front by front: a frame depends only on earlier fronts.
 
     Args: starts: where each sequence begins.  grids: (sequences, dimensions), the number of frames along each
-    dimension, the last dimension fastest.  directions: for each dimension, whether it is processed from its first frame
-    on.
+    dimension, the last dimension fastest. directions: for each dimension, whether steps go from its first frame to its
+    last frame.
     Attributes: fronts: the frames of each front.  before: (dimensions, frames), the previous neighbour of each frame
     along each dimension; the number of all frames if there is none.
     """
@@ -57,7 +57,7 @@ class GridLstmLayer(Layer):
 
     The bias has (3 + d) * size numbers for the sums, then the peepholes: size for i, d * size for f, size for o.
 
-    Raises (forward): DataError: if a sequence does not fit its grid, or has no grid and is not a square.
+    Raises (forward): DataError: a sequence does not fit its grid, or has no grid and is not a square.
     """
 
     applies_activation = True
@@ -86,7 +86,7 @@ class GridLstmLayer(Layer):
         w, dimensions = self._weight.matrix(self.size, -1), range(len(self._directions))
         sums, p_i, p_f, p_o = self._split_bias(x.dtype)
         self._z = x + sums
-        # the last row stands for a neighbour outside the grid
+        # the last row stands for all neighbours outside the grid
         self._h, self._c = (np.zeros((len(x) + 1, self.size), x.dtype) for _ in range(2))
         for front in order.fronts:
             before = [self._c[order.before[d, front]] for d in dimensions]
@@ -138,7 +138,7 @@ class GridLstmLayer(Layer):
                 d_f[d][:] = d_state * before[d]
                 self._gate.descend(d_f[d], f[d])
                 peepholes[1 + d] += np.einsum("ij,ij->j", d_f[d], before[d])
-                # no two frames have the same neighbour along a dimension, except the one outside the grid
+                # two frames have the same neighbour along a dimension only if the neighbour is outside the grid
                 d_c[order.before[d, front]] += d_state * f[d] + d_i * p_i + d_f[d] * p_f[d]
             for d in dimensions:
                 d_h[order.before[d, front]] += d_z @ w.T
@@ -162,7 +162,7 @@ class GridLstmLayer(Layer):
         return [z[:, first : first + self.size] for first in range(0, self._gates * self.size, self.size)]
 
     def _split_bias(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array, Array, Array]:
-        """Return the summands of the sums, and the peepholes of i, f and o."""
+        """Return the bias of the sums z, and the peepholes of i, f and o."""
         size, many = self.size, len(self._directions)
         ends = np.cumsum([self._gates * size, size, many * size, size]).tolist()
         bias = np.zeros(ends[-1], dtype) if self.bias is None else self.bias.value

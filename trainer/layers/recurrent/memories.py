@@ -22,7 +22,8 @@ class GroupMemory:
     record: MemoryConfig
     size: int
     boot: Argument
-    gradient: Array | None = None  # gradient of the next step's agent; for a static memory, the sum over the steps
+    # gradient of the agent of the next step; for a static memory, the sum over all later steps
+    gradient: Array | None = None
     bias: Parameter | None = None
     source: int | None = None
     rows: Ids | None = None  # rows of the boot layer, in packed order
@@ -42,7 +43,10 @@ class GroupMemory:
             gradients[name] = total
 
     def take_gradient(self, part: Array | None) -> None:
-        """Keep the agent's gradient of a step; for a static memory add it to the gradients of later steps."""
+        """Keep the gradient that the agent has in a step.
+
+        For a static memory add it to the gradients of later steps.
+        """
         if not self.is_static:
             self.gradient = part
         elif part is not None and self.boot.value is not None:

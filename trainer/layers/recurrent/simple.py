@@ -85,7 +85,7 @@ class RecurrentLayer(StatefulLayer):
         self.state = (before.copy(),)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run the steps from the last to the first; compute the parameters' gradients over all frames at once."""
+        """Run the steps from the last to the first; compute the gradients of the parameters over all frames at once."""
         packing, z, h, size = self._packing, self._z, self._h, self.size
         live, flowing = packing.live, PackedInput(gradient, None, packing)
         most = live[0] if packing.steps else 0

@@ -13,7 +13,8 @@ from trainer.layers.base import Layer
 class StatefulLayer(Layer):
     """A recurrent layer whose sequences can continue in the next batch.
 
-    Attributes: goes_on: whether they do.  state: the rows at the end of the last batch; empty before the first batch.
+    Attributes: goes_on: whether the sequences continue. state: the rows at the end of the last batch; empty before the
+        first batch.
     """
 
     can_go_on = True
@@ -23,7 +24,7 @@ class StatefulLayer(Layer):
     def require_carrying(self) -> None:
         """Check that the layer can carry its state from batch to batch.
 
-        Raises: ConfigError: if the layer runs from the last frame to the first, or its type carries no state.
+        Raises: ConfigError: the layer runs from the last frame to the first, or its type carries no state.
         """
         if self.config.reversed:
             raise ConfigError(f"{self} runs from the last frame to the first; that does not go with --prev_batch_state")
@@ -31,9 +32,9 @@ class StatefulLayer(Layer):
             raise ConfigError(f"{self} does not go with --prev_batch_state; lstmemory and recurrent_layer do")
 
     def require_sequences(self, count: int) -> None:
-        """Check that there is no state yet, or a state of this number of sequences.
+        """Check that there is no state yet, or that the state is of `count` sequences.
 
-        Raises: DataError: if the batch has another number of sequences.
+        Raises: DataError: the batch has a different number of sequences.
         """
         if self.state and len(self.state[0]) != count:
             raise DataError(

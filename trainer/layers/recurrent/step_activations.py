@@ -1,4 +1,4 @@
-"""The activations inside a recurrent step: computed in place, with a derivative that depends on the result only.
+"""The activations inside a recurrent step; they change arrays in place, and their derivatives need only the results.
 
 Pure.
 """
@@ -18,7 +18,7 @@ from trainer.arrays.arguments import Array
 
 @dataclass(frozen=True)
 class StepActivation:
-    """apply(z) turns z into y in place; descend(g, y) turns the gradient g of y into the gradient of z, in place."""
+    """apply(z) replaces z by y; descend(g, y) replaces g, the gradient of y, by the gradient of z."""
 
     apply: Callable[[Array], None]
     descend: Callable[[Array, Array], None]
@@ -105,7 +105,8 @@ STEP_ACTIVATIONS: dict[str, StepActivation] = {
 def find_step_activation(name: str, layer: object, what: str) -> StepActivation:
     """Return the activation of a gate, a state or a candidate; "linear" is an old name of "".
 
-    Raises: ConfigError: if a step cannot have it; the message names the layer, the field and the possible activations.
+    Raises: ConfigError: a step cannot use the activation; the message names the layer, the field and the possible
+        activations.
     """
     found = STEP_ACTIVATIONS.get("" if name == "linear" else name)
     if found is None:

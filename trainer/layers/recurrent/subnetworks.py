@@ -1,4 +1,6 @@
-"""Separation of recurrent layer groups: their layers are moved from the model into models of their own. Pure.
+"""Separation of recurrent layer groups: the layers of each group are moved from the model into a model of their own.
+
+Pure.
 
 Source: spec/config.md 12.
 """
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from runtime.errors import ConfigError
 
-GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"  # the latter occurs only in the separated model
+# the second type occurs only in the separated model
+GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"
 
 
 # layers that process each row (or sequence) independently, so any number of rows can be processed at once
@@ -38,7 +41,7 @@ _ROW_BY_ROW = frozenset(
 
 @dataclass(frozen=True)
 class Group:
-    """A group's record, and the layers of one step as a separate model."""
+    """The record of a group, and the layers of one step as a separate model."""
 
     record: SubModelConfig
     step: ModelConfig
@@ -46,10 +49,10 @@ class Group:
 
 @dataclass(frozen=True)
 class StepParts:
-    """A step split into up to three models, of which only the middle one must run step by step.
+    """A step of a group, split into up to three models; only the middle model must run step by step.
 
-    The outputs of each model name what the other models, the memories or the group's results read. An agent in each
-    model stands for each value that comes from another model or from the group's inputs.
+    The outputs of a model are the layers that another of the models, a memory or a result of the group reads. An agent
+    in each model stands for each value that comes from another model or from the group's inputs.
     """
 
     before: ModelConfig
@@ -64,7 +67,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
     is the group's layer, so both are ordinary layers. A layer that an evaluator reads inside a group becomes a result
     of the group under its own name.
 
-    Raises: ConfigError: if an evaluator reads a layer of a group within a group, or a group lacks a layer.
+    Raises: ConfigError: an evaluator reads a layer of a group within a group, or a group lacks a layer.
     """
     records = {one.name: one for one in config.sub_models if one.is_recurrent_layer_group}
     if not records:
@@ -93,7 +96,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
                 added.inputs.add(input_layer_name=source)
         elif layer.name in givers:
             del added.inputs[:]
-            added.type = "gather_agent"  # in the message, a generated result is a data layer
+            added.type = "gather_agent"  # in the message, a result of a group that generates is a data layer
             added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
     return outer, groups
 
@@ -156,7 +159,7 @@ def split_step(group: Group) -> StepParts:
     remembered = {one.layer_name for one in record.memories} - memories
     needed = _find_ancestors(results | remembered, inputs)
     before: set[str] = set()
-    held = set(remembered)  # layers that must run step by step, whatever reads them
+    held = set(remembered)  # layers that must run step by step, whichever layer reads their output
     for name, layer in layers.items():
         if name not in needed or name in agents or name in memories:
             continue
@@ -192,10 +195,10 @@ def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set
 
 
 def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
-    """Return a model of some layers of a step, with agents for the values that come from elsewhere.
+    """Return a model of some layers of a step, with agents for the values that come from outside this model.
 
-    Args: read: the layers that others read; the layers of this part among them are its outputs.  also: further outputs,
-    which may be agents.
+    Args: read: the layers that a further part reads; the outputs of this part are those of its layers. also: further
+        outputs, which may be agents.
     """
     part = ModelConfig(type=step.type)
     taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also

@@ -1,1 +1,1 @@
-"""Layers over sequences, without state."""
+"""Layers over sequences that keep no state from frame to frame."""

@@ -1,6 +1,6 @@
 """The two parts of attention that read whole sequences: the score of each frame, and the weighted sum of the frames.
 
-In a configuration each is made of several layers, which copy the state, the scores and the gradients for every frame.
+In a config each part consists of several layers, which copy the state, the scores and the gradients for every frame.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainer.layers.base import Layer
 from trainer.layers.bias import Bias
 from trainer.layers.checks import require_matrix, require_starts, require_weight
 
-# layer types that trainer.network.fusion creates; a configuration cannot name them
+# types of the layers that trainer.network.fusion makes; a config cannot name these types
 SCORES = "scores of frames"
 WEIGHTED_SUMS = "weighted sums of frames"
 
@@ -41,7 +41,7 @@ class FrameScoreLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the scores, (frames, 1), before the activation.
 
-        Raises: DataError: if the numbers of rows, frames and sequences do not agree.
+        Raises: DataError: the numbers of rows, frames and sequences do not agree.
         """
         rows, x = (require_matrix(self, one, self._v.size) for one in inputs[:2])
         self._starts = starts = require_starts(self, inputs[2], 2)
@@ -63,7 +63,7 @@ class FrameScoreLayer(Layer):
 
 
 class WeightedSumLayer(Layer):
-    """The sum of w x over the frames of each sequence, for one number w a frame. Inputs: w (frames, 1), x."""
+    """The sum of w x over the frames of each sequence, where each frame has one number w. Inputs: w (frames, 1), x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -74,7 +74,7 @@ class WeightedSumLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the sums, (sequences, size).
 
-        Raises: DataError: if there is not one weight for each frame.
+        Raises: DataError: the number of weights differs from the number of frames.
         """
         self._w, self._x = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], self.size)
         self._starts = require_starts(self, inputs[0])

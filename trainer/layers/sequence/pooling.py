@@ -24,11 +24,11 @@ from trainer.layers.ragged import scatter_rows, starts_of
 
 
 class SequencePoolingLayer(Layer):
-    """Pool stretches of frames: (frames, size) -> (stretches, size). A subclass defines how.
+    """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass defines how.
 
     trans_type "non-seq": one row for each sequence; the result has no sequences. "seq": one row for each sub-sequence;
-    the result has the outer sequences. seq_pool_stride n: one row for every n frames; a sequence's last row may have
-    fewer.
+    the result has the outer sequences. seq_pool_stride n: one row for every n frames; the last row of a sequence may
+    have fewer frames.
     """
 
     strides_from_the_end = False
@@ -45,7 +45,7 @@ class SequencePoolingLayer(Layer):
         self._starts: Ids
 
     def pool(self, x: Array, starts: Ids) -> Array:
-        """Return the row of each stretch, a fresh array."""
+        """Return the row of each stretch, as a new array."""
         raise NotImplementedError
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
@@ -58,7 +58,7 @@ class SequencePoolingLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the pooled rows.
 
-        Raises: ConfigError: if the input has no (sub-)sequences.
+        Raises: ConfigError: the input has no (sub-)sequences.
         """
         self._x = require_matrix(self, inputs[0], self.size)
         self._starts, outer = self.find_stretches(inputs[0])
@@ -77,7 +77,7 @@ class SequencePoolingLayer(Layer):
         return cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
 
     def add_bias(self, rows: Array, starts: Ids | None) -> Argument:
-        """Return the layer's output from its pooled rows, a fresh array."""
+        """Return the output of the layer from its pooled rows, a new array."""
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
@@ -89,20 +89,20 @@ class SequencePoolingLayer(Layer):
 class MaxLayer(SequencePoolingLayer):
     """The maximum of each column; the first maximum gets the gradient.
 
-    With output_max_index the result is the number of its frame in the batch (-1 for an empty sequence).
+    With output_max_index the result is the number of the frame of the maximum in the batch (-1 for an empty sequence).
     """
 
     _places: Ids
 
     def pool(self, x: Array, starts: Ids) -> Array:
-        """Return the maxima, or their frames."""
+        """Return the maxima, or the numbers of their frames."""
         largest, self._places = max_stretches(x, starts)
         return self._places.astype(x.dtype) if self.config.output_max_index else largest
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
         """Return the gradient at the maxima, zero elsewhere.
 
-        Raises: ConfigError: with output_max_index.
+        Raises: ConfigError: output_max_index is set.
         """
         if self.config.output_max_index:
             raise ConfigError(f"{self}: output_max_index has no gradient; nothing that is trained may depend on it")
@@ -110,7 +110,7 @@ class MaxLayer(SequencePoolingLayer):
 
 
 class AverageLayer(SequencePoolingLayer):
-    """The sum of the frames ("sum"), divided by their number ("average") or its square root ("squarerootn").
+    """The sum of the frames ("sum"), divided by their number ("average") or by its square root ("squarerootn").
 
     Repeated frames, such as embeddings of words, are summed from their distinct rows.
     """
@@ -197,7 +197,7 @@ def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
 def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, Ids]:
     """Return where the pieces of `stride` frames begin, and where each sequence begins counted in pieces.
 
-    A sequence's last piece may have fewer frames; if counted from the end, its first piece.
+    The last piece of a sequence may have fewer frames; if pieces are counted from the end, the first piece may.
     """
     lengths = np.diff(starts)
     pieces = -(-lengths // stride)

@@ -1,4 +1,4 @@
-"""Layers that build new sequences from sequences: repeated, joined, cut, selected, mixed along time.
+"""Layers that make new sequences of sequences: they repeat, join, cut, select, or mix frames along time.
 
 Source: spec/config.md 6, Sequence; gserver/layers/Expand-, Sequence*-, SubSequence-, SubNestedSequence-, KmaxSeqScore-
 and RowConvLayer.cpp of v0.10.
@@ -31,7 +31,7 @@ from trainer.layers.sequence.pooling import count_sub_sequences
 
 
 class ExpandLayer(Layer):
-    """Each row repeated for each frame of the second input's sequence (trans_type "seq": sub-sequence), plus a bias.
+    """Repeats each row for each frame of the second input's sequence (trans_type "seq": sub-sequence), and adds a bias.
 
     Inputs: x, a row for each (sub-)sequence; any layer whose (sub-)sequences define the numbers of frames.
     """
@@ -43,9 +43,9 @@ class ExpandLayer(Layer):
         self._starts: Ids
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows in the second input's sequences.
+        """Return the rows, with the sequences of the second input.
 
-        Raises: DataError: if the numbers of rows and sequences differ.
+        Raises: DataError: the numbers of rows and sequences differ.
         """
         x, like = require_matrix(self, inputs[0], self.size), inputs[1]
         is_nested = self.config.trans_type == "seq"
@@ -74,7 +74,7 @@ class SequenceConcatLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the joined sequences.
 
-        Raises: DataError: if the inputs have different numbers of sequences.
+        Raises: DataError: the inputs have different numbers of sequences.
         """
         values = [require_matrix(self, one, self.size) for one in inputs]
         first, second = (np.diff(require_starts(self, one, i)) for i, one in enumerate(inputs))
@@ -88,7 +88,7 @@ class SequenceConcatLayer(Layer):
         return Argument(value=self._bias.add_to(result, is_fresh=True), starts=starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return each input's rows of the gradient."""
+        """Return the rows of the gradient that belong to each input."""
         self._bias.backward(gradient)
         return [
             gradient.take(places, axis=0) if want else None for places, want in zip(self._places, wanted, strict=True)
@@ -96,7 +96,7 @@ class SequenceConcatLayer(Layer):
 
 
 class SequenceReshapeLayer(Layer):
-    """The numbers of each sequence in frames of `size`, plus a bias."""
+    """Arranges the numbers of each sequence in frames of `size` numbers; adds a bias."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -107,16 +107,14 @@ class SequenceReshapeLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the numbers in their new frames.
 
-        Raises: DataError: if the numbers of a sequence do not fill its new frames.
+        Raises: DataError: the numbers of a sequence do not fill its new frames.
         """
         x, ends = (
             require_rows(self, inputs[0]),
             require_starts(self, inputs[0]) * require_rows(self, inputs[0]).shape[1],
         )
         if (ends % self.size).any():
-            raise DataError(
-                f"{self}: a sequence of frames of {x.shape[1]} numbers does not go into frames of {self.size}"
-            )
+            raise DataError(f"{self}: a sequence of frames of {x.shape[1]} numbers does not fill frames of {self.size}")
         self._shape = x.shape
         rows = x.reshape(x.size // self.size, self.size)
         return Argument(value=self._bias.add_to(rows, is_fresh=False), starts=ends // self.size)
@@ -137,7 +135,7 @@ class PickingLayer(Layer):
         self._height = 0
 
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
-        """Return the rows, and the result's starts and sub_starts."""
+        """Return the numbers of the selected rows, and the starts and sub_starts of the result."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -149,7 +147,7 @@ class PickingLayer(Layer):
         return Argument(value=rows, starts=starts, sub_starts=sub_starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient of the selected rows, zero for the others."""
+        """Return the gradient of the selected rows, and zero for all other rows."""
         self._bias.backward(gradient)
         results: list[Array | None] = [None] * len(wanted)
         if wanted[0]:
@@ -160,7 +158,7 @@ class PickingLayer(Layer):
 
 
 class SubSequenceLayer(PickingLayer):
-    """From each sequence `size` frames, starting at `offset`. Inputs: x, the offsets as ids, the sizes as ids."""
+    """Selects from each sequence `size` frames, from `offset` on. Inputs: x, the offsets as ids, the sizes as ids."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -169,7 +167,7 @@ class SubSequenceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the frames.
 
-        Raises: DataError: if a sequence does not contain all these frames.
+        Raises: DataError: a sequence does not contain all of its selected frames.
         """
         starts = require_starts(self, inputs[0])
         offsets, sizes = require_ids(self, inputs[1]), require_ids(self, inputs[2])
@@ -185,10 +183,10 @@ class SubSequenceLayer(PickingLayer):
 
 
 class SequenceSliceLayer(PickingLayer):
-    """Slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
+    """Selects slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
 
     Inputs: x; then the first frames of the slices, their last frames, or both, a row for each (sub-)sequence of x; -1
-    ends a row. If only one is given, select_first says whether it holds the first frames.
+    ends a row. With two inputs, select_first says whether the second input holds the first frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -198,7 +196,7 @@ class SequenceSliceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the slices' frames.
 
-        Raises: DataError: if a slice is empty or not inside its sequence.
+        Raises: DataError: a slice is empty or not inside its sequence.
         """
         starts, sub_starts = require_starts(self, inputs[0]), inputs[0].sub_starts
         bounds = starts if sub_starts is None else sub_starts
@@ -223,7 +221,7 @@ class SequenceSliceLayer(PickingLayer):
 
 
 class SubNestedSequenceLayer(PickingLayer):
-    """Some sub-sequences of each sequence.
+    """Selects some sub-sequences of each sequence.
 
     Inputs: x, and the numbers of the sub-sequences, a row per sequence; -1 ends a row.
     """
@@ -235,7 +233,7 @@ class SubNestedSequenceLayer(PickingLayer):
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
         """Return the sub-sequences' frames.
 
-        Raises: DataError: if a sequence has no sub-sequence with a given number.
+        Raises: DataError: a sequence has no sub-sequence with a given number.
         """
         sub_starts = require_sub_starts(self, inputs[0])
         starts = require_starts(self, inputs[0])
@@ -267,7 +265,7 @@ class TopScoresLayer(Layer):
             raise ConfigError(f"{self} needs a beam_size over 0")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the frames, as numbers."""
+        """Return the positions of the frames, as numbers."""
         one = inputs[0]
         scores, starts = require_matrix(self, one, 1)[:, 0], require_starts(self, one)
         if one.sub_starts is not None:

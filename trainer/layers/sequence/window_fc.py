@@ -25,7 +25,7 @@ from trainer.layers.dense.fc import FullyConnectedLayer
 from trainer.layers.mixed.projections import ContextProjection
 from trainer.layers.workspace import Workspace
 
-# layer types that trainer.network.fusion creates; a configuration cannot name them
+# types of the layers that trainer.network.fusion makes; a config cannot name these types
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
@@ -35,7 +35,10 @@ FEW = 6
 
 
 class WindowLayer(Layer):
-    """Inputs: x: (frames, depth) sequences, W: (length * depth, size), bias: (size,). Frames outside are zero."""
+    """Inputs: x: (frames, depth) sequences, W: (length * depth, size), bias: (size,).
+
+    Frames outside the sequence are zero.
+    """
 
     takes_repeats = True
 
@@ -55,9 +58,9 @@ class WindowLayer(Layer):
         return self._weight.value.reshape(self._shape)
 
     def find_windows(self, x: Argument) -> tuple[Array, SequenceWindows]:
-        """Return the distinct frames, or all, and the windows over them.
+        """Return the distinct frames, or all frames if there are no repeated frames, and the windows over the frames.
 
-        Raises: ConfigError: if the input has no sequences, or no dense rows of the expected width.
+        Raises: ConfigError: the input has no sequences, or no dense rows of the expected width.
         """
         rows = x.value if x.distinct is None else x.distinct
         if x.starts is None or rows is None or rows.shape[1] != self._shape[1]:
@@ -67,7 +70,7 @@ class WindowLayer(Layer):
     def multiply(self, rows: Array) -> Array:
         """Return the products of the distinct frames with all blocks: (distinct, length, size)."""
         length, depth, size = self._shape
-        self._joined = self._kept.rows("blocks side by side", depth, length * size, rows.dtype)
+        self._joined = self._kept.rows("the blocks of the weight, side by side", depth, length * size, rows.dtype)
         self._joined.reshape(depth, length, size)[:] = self.blocks().transpose(1, 0, 2)
         tables = self._kept.rows("products", len(rows), length * size, rows.dtype)
         return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
@@ -78,7 +81,7 @@ class WindowLayer(Layer):
         return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
 
     def descend_tables(self, tables: Array, is_wanted: bool) -> Flowing:
-        """Add to the gradient of the weight, and return that of the frames.
+        """Add to the gradient of the weight, and return the gradient of the frames.
 
         Shapes: tables: (distinct, length, size).
         """
@@ -101,7 +104,7 @@ class WindowLayer(Layer):
 
 
 class WindowSumLayer(WindowLayer):
-    """The weighted sum of each frame's window: (frames, size)."""
+    """The weighted sum of the window of each frame: (frames, size)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -110,7 +113,7 @@ class WindowSumLayer(WindowLayer):
         self._connected = FullyConnectedLayer(config, parameters)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the sums. Frames that do not repeat are multiplied as windows, which takes less memory."""
+        """Return the sums. If no frames repeat, the layer multiplies whole windows, which takes less memory."""
         x = self._input = inputs[0]
         if x.index is None:
             return self._connected.forward([x.with_value(self._spread.forward(x))])
@@ -121,7 +124,7 @@ class WindowSumLayer(WindowLayer):
         return x.with_value(total)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add to the gradient of the weight, return that of the frames."""
+        """Add to the gradient of the weight, and return the gradient of the frames."""
         x = self._input
         if x.index is None:
             flowing = self._connected.backward(gradient, wanted)[0]
@@ -160,7 +163,7 @@ class WindowMaximumLayer(WindowLayer):
         return Argument(value=self._y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Add to the gradient of the weight, return that of the frames."""
+        """Add to the gradient of the weight, and return the gradient of the frames."""
         rows, windows = self.find_windows(self._input)
         gradient = self._activation.backward(gradient, self._y, self._z)
         gradient = np.where(self._places >= 0, gradient, gradient.dtype.type(0))

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-LOG_FROM = 50.0  # ratio of highest to lowest value above which an axis is logarithmic
+LOG_FROM = 50.0  # an axis is logarithmic if the highest value is more than this many times the lowest
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values on a line from 0 to 1; `ticks` are places on it with their texts."""
+    """An axis: it maps a range of values to places from 0 to 1; `ticks` are places on the axis with their texts."""
 
     low: float
     high: float
@@ -28,7 +28,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """Return the axis of costs or measures: logarithmic if they span decades, else from 0 if 0 is near."""
+    """Return an axis for costs or measures: logarithmic if the values span decades, else from 0 if 0 is near."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM and high / low < math.inf:
         return _log_axis(low, high)

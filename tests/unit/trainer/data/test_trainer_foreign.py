@@ -179,5 +179,5 @@ def test_merging_says_that_objects_will_not_come_out_again(tmp_path, monkeypatch
     (tmp_path / "pass-00000").mkdir()
     merge(["--model_dir=pass-00000", "--model_file=model", "--config=config.py"])
     said = capsys.readouterr().err
-    assert said.count("args of the data provider its_provider::process will not be read out") == warnings
+    assert said.count("args of the data provider its_provider::process cannot be read from") == warnings
     use_directories(forget=True)

@@ -440,7 +440,7 @@ def test_a_directory_without_records_is_no_report(tmp_path, capsys, name):
     assert main(["report", str(output)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"paddle report: there are no records in {output}, so that there is nothing to report")
+    assert said.err.startswith(f"paddle report: there are no records in {output}, so there is nothing to report")
     assert "--report" in said.err
     assert not (output / "report.html").exists()
 

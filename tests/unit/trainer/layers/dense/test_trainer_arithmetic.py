@@ -122,7 +122,7 @@ def test_trans_and_resize_by_hand():
     x = dense([[1.0, 2, 3], [4, 5, 6]])
     assert run(make("trans")[0], x).value.tolist() == [[1, 4], [2, 5], [3, 6]]
     assert run(make("resize")[0], dense([[1.0, 2, 3, 4, 5, 6]])).value.tolist() == [[1, 2, 3], [4, 5, 6]]
-    with pytest.raises(DataError, match="1 rows of 4 numbers do not go into rows of 3"):
+    with pytest.raises(DataError, match="1 rows of 4 numbers do not fill rows of 3"):
         run(make("resize")[0], dense([[1.0, 2, 3, 4]]))
 
 
@@ -172,7 +172,7 @@ def test_addto_gives_each_input_a_gradient_of_its_own():
     ("name", "widths", "what"),
     [
         ("addto", [3, 2, 3], "an input has width 2"),
-        ("concat", [3, 3, 3], "9 wide together, the layer 6"),
+        ("concat", [3, 3, 3], "9 columns together, the layer 6"),
         ("out_prod", [3, 3], "width 3 and 3 do not give size 6"),
         ("conv_shift", [5, 2], "do not give size 5"),
         ("l2_distance", [3, 2], "do not give size 1"),

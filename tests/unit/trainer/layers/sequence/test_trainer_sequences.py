@@ -93,7 +93,7 @@ def test_seqreshape_gives_frames_of_another_size(size, starts, expected):
 
 def test_seqreshape_refuses_a_sequence_that_does_not_fill_its_frames():
     layer, _ = make_layer("seqreshape", 4, [{}])
-    with pytest.raises(DataError, match="frames of 2 numbers does not go into frames of 4"):
+    with pytest.raises(DataError, match="frames of 2 numbers does not fill frames of 4"):
         run(layer, dense(frames(4), [0, 1, 4]))
 
 
