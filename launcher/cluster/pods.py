@@ -37,7 +37,7 @@ class PodStatus:
     terminating: bool
     index: int | None  # completion index of an Indexed Job
     controller_uid: str
-    why: str  # reason and message of the condition that keeps it from running
+    why: str  # reason and message of the condition that keeps the pod from running
     node: str = ""
     due: float = math.inf  # time (epoch seconds) at which the deletion of a terminating pod is due
     is_silent: bool = False  # the node has stopped reporting, so it is unknown whether the pod still runs

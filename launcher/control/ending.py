@@ -198,7 +198,8 @@ def report_end(
     if failure and failure["program"] == RETURNED_POD:
         return report_return(config, record, failure, environ, is_first=trainer_id == 0)
     shown = result.message
-    if failure and result.message == describe_elsewhere(failure, record):  # the lines below log a lost peer
+    # the first failure is in another pod; its log line follows below
+    if failure and result.message == describe_elsewhere(failure, record):
         number = failure["trainer_id"]
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
         shown = f"{record.roles.name_pod(number)}{where} has ended the attempt"

@@ -23,7 +23,7 @@ class DenseSteps:
         self._decay = decay
 
     def run(self, chunks: Sequence[GroupChunk], gradients: Sequence[Array], origin: int = 0) -> None:
-        """Take the step of chunks in place with the sum of the gradients, whose first element is `origin`.
+        """Take the step of chunks in place with the gradients' sum; the gradients begin at the element `origin`.
 
         Shapes: each gradient: one length for all, from `origin` to the end of the last chunk or further.
         """
