@@ -50,8 +50,8 @@ DISCARDED = Metric(
 )
 STALENESS = Metric(
     "paddle_pserver_lag_steps_total",  # the metric's name in earlier releases, which users' dashboards read
-    "sum of the staleness of asynchronous gradients, in steps; divided by paddle_pserver_async_gradients_total it is the "
-    "mean",
+    "sum of the staleness of asynchronous gradients, in steps; divided by paddle_pserver_async_gradients_total it is "
+    "the mean",
     _OF,
 )
 BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server's loop had work")
