@@ -3,7 +3,8 @@
 python allreduce_script.py DIRECTORY
 
 It trains until there is the file `stop` in DIRECTORY. Rank 0 writes `progress` there, step and number of workers, and
-at the end `result`: by how much the weights differ from those of one process that was never disturbed.
+at the end `result`: by how much the weights differ from those of one process that was never disturbed. Each generation
+adds a line to `generations`: the steps that were trained before, and the step that it begins with.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ data = random.standard_normal((CLASSES, INPUTS))[labels] + random.standard_norma
 
 @hvd.elastic.run
 def train(state: hvd.elastic.ArrayState, directory: Path) -> None:
+    if hvd.rank() == 0:
+        path = directory / "progress"
+        trained = json.loads(path.read_text())["step"] if path.exists() else 0
+        with (directory / "generations").open("a") as file:
+            file.write(json.dumps({"trained": trained, "began": state.step, "size": hvd.size()}) + "\n")
     while not hvd.allreduce(np.array([float((directory / "stop").exists())]), name="stop", op=hvd.Max)[0]:
         chosen = batch_of(state.step)[hvd.rank() :: hvd.size()]
         total = hvd.allreduce(gradient(state.weights, data[chosen], labels[chosen]), name="gradient", op=hvd.Sum)

@@ -1,14 +1,16 @@
-"""etcd's image, and a job of k8s/elastic."""
+"""etcd's image, a job of k8s/elastic, and one of k8s/allreduce."""
 
 import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import allreduce_script
 import pytest
+from allreduce_run import NAMESPACE, AllreduceRun, write_allreduce_overlay
 from elastic_run import PASSES, ElasticRun, Start, make_volume, restricted_namespace, write_overlay
 from etcd_process import BINARY
-from kubernetes_cluster import BASE, Cluster, Image, Once
+from kubernetes_cluster import BASE, Cluster, Image, Once, give, namespace_with_volume
 from pod_watch import PodWatch
 
 
@@ -29,16 +31,19 @@ def etcd_image(cluster: Cluster, once: Once) -> str:
 
 @pytest.fixture
 def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> Iterator[Start]:
-    """start(name, mode, trainers, passes): the job in a namespace of that name."""
+    """start(name, mode, trainers, passes, interval): the job in a namespace of that name. interval: of snapshots."""
     with contextlib.ExitStack() as stack:
 
-        def create(name: str, mode: str = "async", trainers: int = 3, passes: int = PASSES) -> ElasticRun:
+        def create(
+            name: str, mode: str = "async", trainers: int = 3, passes: int = PASSES, interval: str = "1s"
+        ) -> ElasticRun:
             volume, overlay = tmp_path / "volume", tmp_path / "overlay"
             for directory in (volume, overlay):
                 directory.mkdir()
                 directory.chmod(0o755)
             make_volume(volume, tmp_path / "work", mode)
-            write_overlay(overlay, name, image.reference, etcd_image, trainers, passes)
+            settings = {"TRAIN_CONFIG_DIR": "paced", "NUM_PASSES": passes, "CHECKPOINT_INTERVAL": interval}
+            write_overlay(overlay, name, image.reference, etcd_image, trainers, settings)
             space = stack.enter_context(restricted_namespace(cluster, name, volume))
             watch = stack.enter_context(PodWatch(space, selector="app.kubernetes.io/part-of=paddle"))
             said = space.kubectl("create", "--validate=strict", "-k", overlay)
@@ -46,3 +51,28 @@ def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> It
             return ElasticRun(space, tmp_path / "work", watch, passes)
 
         yield create
+
+
+@pytest.fixture
+def allreduce(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[AllreduceRun]:
+    volume, overlay = tmp_path / "volume", tmp_path / "overlay"
+    for directory in (volume, overlay):
+        directory.mkdir()
+        directory.chmod(0o755)
+    shutil.copy(allreduce_script.__file__ or "", volume / "train.py")
+    give(volume)
+    write_allreduce_overlay(overlay, image.reference)
+    with namespace_with_volume(cluster, NAMESPACE, volume) as space:
+        for mode in ("enforce", "warn"):
+            cluster.kubectl(
+                "label", "namespace", NAMESPACE, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite"
+            )
+        space.kubectl("create", "secret", "generic", "paddle-secret", "--from-literal=secret=a-secret-of-the-test")
+        with PodWatch(space, selector="app.kubernetes.io/part-of=paddle") as watch:
+            said = space.kubectl("create", "--validate=strict", "-k", overlay)
+            assert "violate" not in said
+            try:
+                yield AllreduceRun(space, watch)
+            finally:
+                space.kubectl("delete", "statefulsets,jobs", "--all", "--timeout=120s")
+                cluster.kubectl("delete", "priorityclass", "paddle-workers", "--ignore-not-found")

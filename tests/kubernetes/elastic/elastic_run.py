@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +162,10 @@ def make_volume(volume: Path, work: Path, mode: str) -> None:
     give(volume)
 
 
-def write_overlay(directory: Path, namespace: str, image: str, etcd: str, trainers: int, passes: int) -> None:
+def write_overlay(
+    directory: Path, namespace: str, image: str, etcd: str, trainers: int, settings: Mapping[str, object]
+) -> None:
     """A user's own directory: images, settings, the number of trainers; without the data job, since there is data."""
-    settings = {"TRAIN_CONFIG_DIR": "paced", "NUM_PASSES": passes, "CHECKPOINT_INTERVAL": "1s"}
     content = {
         "resources": [os.path.relpath((REPOSITORY / "k8s/elastic").resolve(), directory.resolve())],
         "namespace": namespace,
