@@ -1,4 +1,4 @@
-"""Two runs on one page: their numbers side by side, their curves in one chart, the differences of their settings."""
+"""Two runs on one page: their numbers side by side, their curves in one chart, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORT = "report.html"
 def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
     """Return the page of two runs.
 
-    Args: links: for each run, the links into its output.
+    Args: links: for each run, an object that makes links to the files of its output.
     """
     names = name_runs([facts.output for facts in runs])
     marks = [tag("span", class_=f"mark {style}", aria_hidden="true") for style in STYLES]
@@ -65,7 +65,7 @@ def name_runs(outputs: Sequence[Path]) -> list[str]:
     while all(len(one) > 1 for one in parts) and parts[0][-1] == parts[1][-1]:
         parts = [one[:-1] for one in parts]
     names = [one[-1] for one in parts]
-    if names[0] == names[1]:  # the same output twice
+    if names[0] == names[1]:  # the user has given one output twice
         return [f"{outputs[0].name} (first)", f"{outputs[1].name} (second)"]
     return names
 
@@ -81,13 +81,14 @@ def merge(charts: Sequence[Sequence[Curves]], names: Sequence[str]) -> list[Curv
             for place, one in found
             for each in one.series
         ]
-        series.sort(key=lambda each: not each.style.startswith("window"))  # windows are drawn behind the other curves
+        # curves of windows are drawn behind all other curves
+        series.sort(key=lambda each: not each.style.startswith("window"))
         merged.append(Curves(title, found[0][1].x_name, series))
     return merged
 
 
 def list_numbers(runs: Sequence[Facts]) -> list[list[object]]:
-    """Return rows of a name and each run's value."""
+    """Return rows of a name and the values of both runs."""
     rows: list[list[object]] = [["state", *(describe_state(facts).name for facts in runs)]]
     rows.append(["passes done", *(_passes_done(facts) for facts in runs)])
     rows.append(["took", *(seconds(time_taken(facts)) for facts in runs)])
@@ -125,7 +126,7 @@ def _newest_test(facts: Facts) -> Record:
 def _show_differences(runs: Sequence[Facts], names: Sequence[str]) -> Markup:
     rows = list_differences([facts.history.start for facts in runs])
     if not all(facts.history.starts for facts in runs):
-        return tag("p", "At least one of them has no record of its start, which has its configuration.")
+        return tag("p", "At least one of the runs has no start record, which would hold its configuration.")
     if not rows:
         return tag("p", "No difference is recorded: flags, settings, layers and parameters are equal.")
     return _tabulate("What differs", names, rows)

@@ -17,9 +17,9 @@ from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
 
-# exit codes of a program that lost a peer: never the cause of a failure
+# exit codes of a program that lost a peer; such an error is never the cause of a failure
 PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)
-LOST_POD = "pod"  # stands for a program: the pod ended without an error report
+LOST_POD = "pod"  # the value of `program` if the pod ended without an error report
 _PASS = re.compile(r"pass-\d{5}(-\d{3,})?")
 _LOG = re.compile(r"(train|server)\.log(\.\d+)?")
 
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One start of all programs: when it began, which state it continued from, and which pod failed first."""
+    """One attempt: when it began, which state it continued from, and which pod failed first."""
 
     name: str
     started: float | None
@@ -55,8 +55,10 @@ class Listing:
 
 @dataclass
 class Facts:
-    """All that a report is made of; `job` is job.json of the launcher, `membership` that of the driver of an all-reduce
-    job; empty without one.
+    """All facts that a report shows.
+
+    `job` is the job.json of the launcher, and `membership` the record of the driver of an all-reduce job; each is empty
+    if there is none.
     """
 
     output: Path
@@ -69,13 +71,13 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """The job's name; its directory on the volume is <JOB_PATH>/<JOB_NAME>/output."""
+        """The name of the job, from its directory on the volume: <JOB_PATH>/<JOB_NAME>/output."""
         path = self.output
         return path.parent.name if path.name == "output" and path.parent.name else path.name or "job"
 
     @property
     def is_known(self) -> bool:
-        """Whether anything tells of a run."""
+        """Whether the output holds any trace of a run."""
         history = self.history
         told = (history.starts, history.passes, self.progress, self.job, self.listing.errors, self.membership)
         return any(told)
@@ -87,7 +89,7 @@ class Facts:
         return str(attempts[-1].get("name", "") if attempts else self.history.start.get("attempt", ""))
 
     def attempts(self) -> list[Attempt]:
-        """Return the attempts in order: the launcher's, or without a launcher the attempts in the records."""
+        """Return the attempts in order, from job.json of the launcher, or without a launcher from the records."""
         times: dict[str, float] = {}
         for start in self.history.starts:
             if (begun := number(start.get("time"))) is not None:
@@ -117,10 +119,11 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that began the end of an attempt, among the reports so far, by the launcher's rule.
+    """Return the error that began the end of an attempt, of all errors reported so far, by the rule of the launcher.
 
-    An error that reports a lost peer comes last, whatever its time: it is never the cause. A pod that was stopped from
-    outside comes before these errors and after each pod that failed by itself: its Job stops the other pods.
+    An error that only reports a lost peer comes last, whatever its time, because it is never the cause. A pod that was
+    stopped from outside comes before these errors and after each pod that failed by itself: its Job stops the other
+    pods.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
@@ -194,7 +197,7 @@ def read_object(path: Path) -> Record:
 
 
 def read_membership(output: Path) -> Record:
-    """Return the record of an all-reduce job's driver, or an empty record if there is none."""
+    """Return the record of the driver of an all-reduce job, or an empty record if there is none."""
     try:
         return membership_file.read_record(output / membership_file.NAME)
     except (OSError, DamagedError):
@@ -244,7 +247,7 @@ def _objects(value: Any) -> list[Record]:
 
 
 def _read_clock(started: Any, recorded: float | None) -> float | None:
-    """Return the start time of an attempt; job.json has it by the pods' clock, without a time zone."""
+    """Return the start time of an attempt, which job.json has in the time zone of the pods, without its name."""
     try:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
@@ -261,7 +264,7 @@ def last_line(error: Record) -> str:
 
 
 def describe_error(error: Record) -> str:
-    """Return which trainer's pod failed, and how, without the message."""
+    """Return which pod failed, and how, without the message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
     if error.get("program") == LOST_POD:
         return f"{place}: the pod was lost"

@@ -1,4 +1,4 @@
-"""The content of records.jsonl, kept between reports: only new records are read."""
+"""The content of records.jsonl, which is kept between reports, so that only new records are read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
 
-Place = tuple[int, float]  # a pass and the number of its batches done; the end of a pass comes after all its batches
+Place = tuple[int, float]  # (pass, number of its completed batches); the end of a pass comes after all its batches
 
 
 class Batches:
-    """The records of batches as columns of equal length, so that 100,000 of them take a few megabytes."""
+    """The records of batches as columns of equal length, so that 100,000 records take a few megabytes."""
 
     def __init__(self) -> None:
         self.passes, self.batches, self.times = array("q"), array("q"), array("d")
@@ -64,16 +64,16 @@ class Batches:
 
 
 class History:
-    """The records that count: an attempt that continues from a place discards all later records."""
+    """The effective records: an attempt that continues from a place discards all later records."""
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
-        self.end: Record = {}  # how the newest start ended, if it has ended
+        self.end: Record = {}  # the end record of the newest start; empty if it has not ended
         self.batches = Batches()
         self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
     def add(self, record: Record) -> None:
-        """Add the next record, by the same rule as `drop_undone`."""
+        """Add the next record, by the rule of `drop_undone`."""
         kind = record["kind"]
         if kind == "start":
             self._cut((record["pass"], record["batch"]))
@@ -126,7 +126,7 @@ class History:
         return list(names)
 
     def pass_lengths(self) -> dict[int, int]:
-        """Return the number of batches of each pass; for an unfinished pass the largest number of an earlier pass."""
+        """Return the number of batches of each pass; an unfinished pass gets the largest number of an earlier pass."""
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
         for place in set(self.batches.passes):

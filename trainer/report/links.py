@@ -24,7 +24,7 @@ class Links:
     def to(self, name: str, text: str = "") -> Markup:
         """Return a link to a path below the output."""
         whole = name if self._prefix == "." else f"{self._prefix}/{name}"
-        # so that the text before the colon is not read as a URL scheme
+        # ./ in front, so that a browser does not take the text before a colon for a URL scheme
         first = "./" if ":" in whole.partition("/")[0] else ""
         return tag("a", text or name, href=first + quote(whole))
 

@@ -1,4 +1,4 @@
-"""The page: the head, and the sections in the order of a user's questions; style and script are inline."""
+"""The page of the report: the head, and sections in the order of a user's questions; style and script are inline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MOST_CHARTS = 12
 def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
     """Return the report as a self-contained HTML document.
 
-    Args: configuration: the result of `show_configuration` for the newest start; it takes longest and seldom changes.
+    Args: configuration: the result of `show_configuration` for the newest start; this section takes the longest time to
+        make and seldom changes.
     """
     state = describe_state(facts)
     main = tag("main", *_make_sections(facts, links, configuration))
@@ -36,7 +37,7 @@ def make_document(title: str, *content: Markup) -> str:
     """Return an HTML document with this content, with inline style and script."""
     style, script = (Markup(_read(name)) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # the policy allows only this script, whatever a name or a message of the job contains
+    # the policy allows only this script, so no name or message of the job can add a script
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     head = tag(
         "head",

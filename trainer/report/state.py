@@ -11,7 +11,7 @@ from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
 from trainer.report.html.text import moment, number, seconds, whole
 
 NEVER_RETRY = (64, 65, 66, 77, 78)  # exit codes that end the Job (podFailurePolicy of k8s/job.yaml)
-SILENCE_S = 60.0  # a training run writes its state every few seconds
+SILENCE_S = 60.0  # seconds; a training run writes its state every few seconds
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class JobState:
 
 
 def describe_state(facts: Facts) -> JobState:
-    """Return the state of the newest attempt, or of an all-reduce job whose workers tell of no training."""
+    """Return the state of the newest attempt, or of an all-reduce job whose workers write no records of training."""
     found = _describe_training(facts)
     end = facts.membership.get("end")
     if end and found.name in ("training", "waiting"):
@@ -63,7 +63,7 @@ def _describe_training(facts: Facts) -> JobState:
 
 
 def _describe_silence(facts: Facts) -> str:
-    """Return since when a run that has not ended is silent; "" if that is not long."""
+    """Return a sentence if a run that has not ended has written nothing for long, else ""."""
     heard = max((one.ended for one in facts.attempts()[-1:] if one.ended is not None), default=None)
     if heard is None or facts.now - heard < SILENCE_S:
         return ""
@@ -92,7 +92,7 @@ def share_done(facts: Facts) -> float | None:
 
 
 def time_taken(facts: Facts) -> float | None:
-    """Return the seconds from the first attempt's start to the last sign of the job; None if unknown."""
+    """Return the seconds from the start of the first attempt to the last record of the job; None if unknown."""
     attempts = facts.attempts()
     begins = [one.started for one in attempts if one.started is not None]
     ends = [one.ended for one in attempts if one.ended is not None]

@@ -19,7 +19,7 @@ NAME, COMPARISON = "report.html", "comparison.html"
 
 
 class Report:
-    """The report of an output, which can be made repeatedly; unchanged parts are kept."""
+    """The report of an output; a repeated report reuses the parts that have not changed."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -35,15 +35,17 @@ class Report:
         return make_page(facts, links, self._configuration[1])
 
 
-_reports: list[Report] = []  # at most one report: a trainer writes the report of its job at each pass end
+# the cache holds at most one report, because a trainer writes the report of its own job after each pass
+_reports: list[Report] = []
 
 
 def write_report(output: Path, target: Path | None = None) -> Path:
-    """Write the report of a job's output and return its path; a reader sees either the whole old page or the whole new
-    page.
+    """Write the report of a job's output and return its path.
+
+    A reader sees either the whole old page or the whole new page.
 
     Args: target: default report.html in the output; an existing file is replaced.
-    Raises: OSError: if the report cannot be written.  For a target, as `find_output`.
+    Raises: OSError: the report cannot be written.  See `find_output` for errors of the target.
     """
     output = Path(os.path.abspath(output))  # noqa: PTH100 - links on the way to a volume stay as they are
     if not _reports or _reports[0].output != output:
@@ -58,7 +60,7 @@ def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Pat
     """Write the page that compares two runs and return its path.
 
     Args: target: default comparison.html in the first output; an existing file is replaced.
-    Raises: OSError: if the page cannot be written.  For a target, as `find_output`.
+    Raises: OSError: the page cannot be written.  See `find_output` for errors of the target.
     """
     paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100
     page = paths[0] / COMPARISON if target is None else Path(os.path.abspath(target))  # noqa: PTH100

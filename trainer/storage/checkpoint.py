@@ -7,8 +7,8 @@ parameters/       the values in the form of a pass directory, also for --init_mo
 services/<n>/     the arrays of service n, as in memory
 done              the mark, written last; it contains the checksum of job.json
 
-A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written: without the mark it
-is not complete. To remove a checkpoint, the mark is removed first.
+A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written. A checkpoint without
+the mark is not complete. To remove a checkpoint, the mark is removed first.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_checkpoint(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint atomically, and replace one of the same name.
+    """Write a checkpoint atomically; a checkpoint of the same name is replaced.
 
     Args: place: the position of training, for readers of job.json.
     Raises: VolumeError: the volume is full, read-only or not writable; older checkpoints are unchanged.
@@ -81,7 +81,7 @@ def _write(
         (staging / PARAMETERS).mkdir(parents=True)
         with Summing() as sums:
             files = Files(staging, sums)
-            elsewhere = {one.name for one in table.tables()}  # only the servers have all their rows
+            elsewhere = {one.name for one in table.tables()}  # only the servers have all rows of the tables
             for name, content in list_files(table, configs):
                 if name not in elsewhere:
                     files.write(f"{PARAMETERS}/{name}", content)
@@ -133,7 +133,7 @@ def _write_arrays(files: Files, number: int, part: Part, table: ParameterTable) 
     records = []
     for name, array in part.arrays.items():
         file = ""
-        if not _is_all_of(array, table):  # trained values are in the parameter files
+        if not _is_all_of(array, table):  # the trained values are in the parameter files
             file = f"{SERVICES}/{number}/{name}.bin"
             files.write(file, [np.ascontiguousarray(array).data])
         records.append({"name": name, "type": array.dtype.str, "shape": list(array.shape), "file": file})
@@ -158,7 +158,7 @@ def _spell(value: Any) -> bytes:
 
 
 def order_of(name: str) -> tuple[int, float] | None:
-    """Return a sort key by the position of a checkpoint in training; None: the name is not a checkpoint's."""
+    """Return a sort key from the name of a checkpoint, by its position in training; None if it is no such name."""
     found = _NAME.fullmatch(name)
     return None if found is None else (int(found[1]), float(found[2] or "inf"))
 
@@ -172,7 +172,7 @@ def list_checkpoints(folder: Path) -> list[str]:
 
 
 def keep_newest(folder: Path, newest: str, count: int) -> None:
-    """Remove checkpoints except `newest` and those of the `count - 1` positions before it.
+    """Remove all checkpoints except `newest` and the `count - 1` checkpoints before it.
 
     A checkpoint of a later position comes from another run, or from an attempt that was undone.
     """
@@ -184,7 +184,7 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
     here = order_of(newest) or (0, 0.0)
     later = [name for name in names if (order_of(name) or here) > here]
     for name in later:
-        glog.info(f"checkpoint {folder / name} is of a later place than this run has reached: it is removed")
+        glog.info(f"checkpoint {folder / name} is of a later position than this run has reached: it is removed")
         _remove(folder / name)
     reached = names[: len(names) - len(later)]
     for name in reached[: max(len(reached) - count, 0)]:
@@ -192,7 +192,9 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Remove half-written and half-removed checkpoints of an ended attempt, and restore one that was being replaced.
+    """Remove half-written and half-removed checkpoints of an earlier attempt.
+
+    Restore a checkpoint whose replacement was interrupted.
 
     Raises: VolumeError: a checkpoint cannot be restored. Files that cannot be removed are ignored.
     """
@@ -217,7 +219,7 @@ def _clean(folder: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a checkpoint, its mark first; one that cannot be removed is ignored."""
+    """Remove a checkpoint, its mark first; if it cannot be removed, only log a warning."""
     try:
         (directory / DONE).unlink(missing_ok=True)
         sync_directory(directory)

@@ -1,7 +1,7 @@
-"""Read a checkpoint, and distinguish a damaged one from one that cannot be read at present.
+"""Read a checkpoint, and distinguish a damaged checkpoint from a checkpoint that cannot be read at present.
 
 No file is trusted: sizes, checksums, names, types and depth are checked before use. A file that the volume does not
-return is not damage (VolumeError): it may be readable after a repair of the volume.
+return is a VolumeError and no damage: it may be readable when the volume works again.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
-# maximum bytes of trainers.json; in local training it has four bytes for every sample of a pass
+# maximum bytes of trainers.json, which in local training has four bytes for every sample of a pass
 MOST_TRAINERS_BYTES = 4 << 30
-MOST_DEPTH = 32  # maximum levels of lists and objects; this program's files have eight
-LARGEST = 1 << 63  # larger than any number that this program writes
-CHUNK = 4 << 20  # bytes that are read and summed at a time
-TYPES = ("<f4", "<i8", "|u1")  # types of a state's arrays
+MOST_DEPTH = 32  # maximum levels of lists and objects; files of this program have eight levels
+LARGEST = 1 << 63  # a number that is larger than any number in the files of this program
+CHUNK = 4 << 20  # number of bytes that are read and summed at a time
+TYPES = ("<f4", "<i8", "|u1")  # types of the arrays of a state
 _SHOWN = 5
 
 
 def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
     """Return the state, and fill the table; after an error the table has undefined content.
 
-    Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of it is damaged.
-        VolumeError: it cannot be read now.  ConfigError: it has another version or other parameters.
+    Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of the checkpoint is damaged.
+        VolumeError: it cannot be read now. ConfigError: the checkpoint has a different version or different parameters.
     """
     return _Reader(directory).read(table)
 
 
 class _Reader:
-    """A reader of one checkpoint; `_sizes` and `_sums` are those in job.json, by file."""
+    """A reader of one checkpoint; `_sizes` and `_sums` are the sizes and checksums of files in job.json."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -67,7 +67,7 @@ class _Reader:
                 places = bytearray(parameter.pattern.file_bytes if parameter.pattern else 0)
                 self._read_into(name, memoryview(header), _bytes_of(values), memoryview(places))
                 if HEADER.unpack(header) != (0, VALUE_BYTES, parameter.size):
-                    self._damaged(f"its file {name} has another header")
+                    self._damaged(f"its file {name} has a different header")
                 np.copyto(parameter.value, values)
                 if parameter.pattern is not None:
                     try:
@@ -172,7 +172,7 @@ class _Reader:
             return table.values
         if self._sizes.get(file) != size:
             self._damaged(f"the array {record['name'][:50]!r} of service {number} does not fill its file")
-        self._stat(file)  # checked before memory is allocated for it
+        self._stat(file)  # this check comes before memory is allocated for the array
         array = np.empty(shape, kind)
         self._read_into(file, _bytes_of(array))
         return array
@@ -195,7 +195,7 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             self._damaged(f"its {name} cannot be read: {str(error)[:200]}")
         if not _is_plain(found, MOST_DEPTH):
-            self._damaged(f"its {name} has a number without limit, or lists within lists without end")
+            self._damaged(f"its {name} has a number without limit, or too many levels of lists")
         return found
 
     def _read_file(self, name: str, most: int) -> bytearray:
@@ -233,7 +233,7 @@ class _Reader:
             self._damaged(f"its file {name} has another sum: it has changed since it was written")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
-        """Read a file into targets, or only through it without targets; return its checksum."""
+        """Read a file into targets, or only compute its checksum if there are no targets; return the checksum."""
         found = Sum()
         self._stat(name)
         skimmed = bytearray(0 if targets else min(size, CHUNK))
@@ -255,7 +255,7 @@ class _Reader:
         return found.text
 
     def _stat(self, name: str) -> int:
-        """Return the bytes of a file; they must equal the size in job.json if that lists the file."""
+        """Return the content of a file; its size must be the size in job.json if job.json lists the file."""
         try:
             with open_regular(self._directory / name) as file:
                 found = file.seek(0, 2)
@@ -280,11 +280,12 @@ class _Reader:
 
 
 def name_others(directory: Path) -> str:
-    """Return the paths of the other complete checkpoints in and around a directory."""
+    """Return the paths of all other complete checkpoints in and around a directory."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
         found = [folder / name for folder in folders for name in list_checkpoints(folder)]
-        others = [path for path in found if path != directory and _is_there(path / JOB)]  # a model also has a mark
+        # a model directory also has a mark
+        others = [path for path in found if path != directory and _is_there(path / JOB)]
     except (OSError, VolumeError):
         return ""
     return ", ".join(map(str, others))
@@ -332,7 +333,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether the numbers in a value are finite and bounded, and its nesting is bounded."""
+    """Return whether the numbers in a value are finite and bounded, and whether its nesting is bounded."""
     if isinstance(value, dict):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value.values())
     if isinstance(value, list):
@@ -368,7 +369,7 @@ def _is_array(record: Any) -> bool:
 
 
 def _is_told(own: Any) -> bool:
-    """Return whether a trainer's own state has a position; the rest is checked where it is used."""
+    """Return whether the state of a trainer has a position; the rest of the state is checked where it is used."""
     return isinstance(own, dict) and isinstance(own.get("place"), dict)
 
 

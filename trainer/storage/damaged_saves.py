@@ -1,4 +1,4 @@
-"""Handling of a damaged save: if the launcher chose it, it is set aside, and the next attempt uses an older one.
+"""Handling of a damaged save. If the launcher chose the save, it is set aside, and the next attempt uses an older save.
 
 If a user named the save by a flag, the error says that it is damaged and which other saves exist; the save keeps its
 name.
@@ -22,11 +22,11 @@ SUFFIX = ".damaged"
 
 @contextmanager
 def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """Handle errors of this block, which reads a save.
+    """Handle the errors of the block, which reads a save.
 
-    Raises: SetAsideError: the save is damaged, and the launcher chose it: it has another name now.
-        DamagedError, MissingInputError: unchanged from the block, for a save that a user named.
-        VolumeError: it cannot be set aside.
+    Raises: SetAsideError: the save is damaged, and the launcher chose it; the save has a new name now.
+        DamagedError, MissingInputError: the error of the block, for a save that a user named.
+        VolumeError: the save cannot be set aside.
     """
     chosen = environ.get(CHOSEN, "")
     is_chosen = bool(chosen) and Path(chosen) == Path(save)
@@ -52,14 +52,14 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
 def set_aside(save: Path) -> Path:
     """Rename a damaged save, so that no program uses it, and return its new path.
 
-    Raises: VolumeError: it cannot be renamed.
+    Raises: VolumeError: the save cannot be renamed.
     """
     names = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
     target = next(path for path in (save.with_name(f"{save.name}{SUFFIX}{one}") for one in names) if not path.exists())
     try:
         save.rename(target)
         sync_directory(save.parent)
-    except FileNotFoundError:  # another trainer has renamed it already
+    except FileNotFoundError:  # another trainer has already renamed the save
         return target
     except OSError as error:
         raise VolumeError(f"{save} is damaged and cannot be set aside: {error.strerror}; rename it") from error

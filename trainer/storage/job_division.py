@@ -1,8 +1,8 @@
-"""A checkpoint whose samples were divided differently among the trainers. Pure.
+"""Resuming from a checkpoint of a job whose samples were divided differently among the trainers. Pure.
 
-With other trainers, or with other absent pods, each trainer has other samples. The positions in the data in the
-checkpoint then belong to no present trainer: the checkpoint's pass restarts, with its parameters and optimiser state.
-`pserver.store.resharding` divides the servers' part.
+If the number of trainers or the set of absent pods has changed, each trainer has different samples. Then the data
+positions in the checkpoint belong to no present trainer. So the pass of the checkpoint restarts, with the parameters
+and the optimiser state of the checkpoint. `pserver.store.resharding` divides the servers' part.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 
-ABSENT = "absent"  # key in a trainer's own state: the result of `find_absent` when it was written
-BEFORE = "before"  # the stage of a position between two passes (trainer.training.position)
+ABSENT = "absent"  # the key, in the state of a trainer, of the result of `find_absent` at the time of the checkpoint
+BEFORE = "before"  # the stage of a position between two passes; see trainer.training.position
 
 
 def find_absent(environ: Mapping[str, str]) -> str:
-    """Return the indexes of the pods that are absent from this attempt, from the launcher; "" if none is."""
+    """Return the indexes of the pods that are absent from this attempt, from the launcher; "" if no pod is absent."""
     return environ.get("PADDLE_ABSENT", "")
 
 
 def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) -> CheckpointState:
-    """Return a checkpoint for this number of trainers: unchanged if they have the same samples as before.
+    """Return the checkpoint, adapted to this number of trainers; it is unchanged if the trainers have the same samples.
 
-    Args: absent: see `find_absent`.  shown: its path, for the log.
+    Args: absent: see `find_absent`. shown: the path of the checkpoint, for the log.
     Raises: ConfigError: the former trainer 0 has stored no state.
     """
     told = restored.trainers

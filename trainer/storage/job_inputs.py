@@ -24,9 +24,9 @@ from trainer.telemetry.legacy_words import AT
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
-    """Return the config message, and the path of its script; "" if the message comes from a merged model.
+    """Return the config message and the path of its script; the path is "" if the message comes from a merged model.
 
-    Raises: MissingInputError: there is no config.  ConfigError, DataError: it is invalid.
+    Raises: MissingInputError: there is no config.  ConfigError, DataError: the config is invalid.
     """
     use_python_path(flags.python_path)
     merged = find_merged_config(flags.config, flags.init_model_path)
@@ -56,11 +56,11 @@ def saves_model(flags: Values) -> bool:
 
 
 def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict[str, bytes]:
-    """Return the present content of the config script and of the scripts it imported, for copies in every save.
+    """Return the content of the config script and of the scripts that it has imported, for the copies in every save.
 
     A config from a merged model has no script.
 
-    Raises: ConfigError: the file of a parameter would have the same name.
+    Raises: ConfigError: the file of a parameter would have the name of a script.
     """
     if not path:
         return {}
@@ -78,7 +78,7 @@ def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict
 
 
 def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None:
-    """Return the content of the checkpoint to resume from; the other trainers receive theirs from trainer 0."""
+    """Return the content of the checkpoint to resume from; all other trainers receive it from trainer 0."""
     if not flags.resume_from or flags.trainer_id != 0:
         return None
     glog.info(f"Loading the checkpoint {flags.resume_from}")
@@ -107,7 +107,7 @@ def fill_parameters(
 ) -> str:
     """Load the initial model, or draw initial values; return the path of the model, or "".
 
-    Args: stream: random stream for the initial values.  previous: the directory of the pass before --start_pass.
+    Args: stream: the random stream for the initial values.  previous: the directory of the pass before --start_pass.
         elsewhere: parameters whose files the parameter servers load.
     Raises: MissingInputError: the model or one of its files is missing.  DataError: a file is damaged.
     """

@@ -18,18 +18,18 @@ from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
 MAGIC_PLACE, MAGIC = 257, b"ustar"  # position and text of the mark of an uncompressed tar archive
-# by the first bytes; the tarfile module of Python 2 wrote no other formats
+# the compression by the first bytes of a file; tarfile of Python 2 wrote no other compression
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 MEMBERS_LIMIT = 100_000
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
-EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of any archive,
-EXPANSION_LIMIT = 100  # or this multiple of its own size for a large one
+EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive,
+EXPANSION_LIMIT = 100  # or of a large archive: this multiple of its own size
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file begins like a tar archive, compressed or not.
+    """Return whether a file begins like a tar archive, compressed or uncompressed.
 
-    Raises: PaddleError: it cannot be read.
+    Raises: PaddleError: the file cannot be read.
     """
     try:
         with open_regular(path) as file:
@@ -42,7 +42,7 @@ def is_archive(path: Path) -> bool:
 class ParameterArchive:
     """A tar archive, compressed or not, with a file for each parameter and its description.
 
-    Raises: DataError: the archive is damaged, or needs more memory or time than parameters do.
+    Raises: DataError: the archive is damaged, or needs more memory or time than an archive of parameters can need.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,10 @@ class _BoundedFile:
         return self._file.read(size)
 
     def seek(self, place: int) -> int:
-        """Move to a position in the decompressed archive. Raises: tarfile.ReadError: it is beyond the limit."""
+        """Move to a position in the decompressed archive.
+
+        Raises: tarfile.ReadError: the position is beyond the limit.
+        """
         if not 0 <= place <= self._limit:
             raise tarfile.ReadError(f"a member at byte {place}, but the archive has {self._limit} at most")
         return self._file.seek(place)

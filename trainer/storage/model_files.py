@@ -1,4 +1,4 @@
-"""Write parameter files and pass directories to the volume, in the legacy's format.
+"""Write parameter files and pass directories to the volume, in the format of v0.10.
 
 A pass directory is written under a temporary name, synced, and renamed, with `done` as the last file: a directory
 pass-* therefore always has all its files. Only renames and syncs are used, which also work on NFS.
@@ -34,7 +34,7 @@ from runtime.errors import VolumeError
 from trainer.arrays.parameters import Parameter, ParameterTable
 from trainer.telemetry.legacy_words import AT, DONE_TEXT
 
-HEADER = struct.Struct("<iIQ")  # format version 0, bytes of a value, number of values
+HEADER = struct.Struct("<iIQ")  # the header of a file: format version 0, bytes of a value, number of values
 VALUE_BYTES = 4
 DONE, PATH_FILE = "done", "path.txt"
 
@@ -57,16 +57,17 @@ def count_file_bytes(parameter: Parameter) -> int:
     return HEADER.size + parameter.size * VALUE_BYTES + places
 
 
-SaveTables = Callable[[str], None]  # writes the files of the tables into a directory, given by its full path
+# a function that writes the files of the tables into a directory, which is given by its full path
+SaveTables = Callable[[str], None]
 
 
 def save_pass(
     directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
 ) -> None:
-    """Write a pass directory atomically, and replace one of the same name.
+    """Write a pass directory atomically; a pass directory of the same name is replaced.
 
     Args: configs: file name -> content of the config (first) and of the scripts it imported; may be empty.
-        save_tables: used if parameter servers write the tables; otherwise tables get files like other parameters.
+        save_tables: lets the parameter servers write the tables; None: tables get files like all parameters.
     Raises: VolumeError: the volume is full, read-only or not writable.
     """
     elsewhere = {one.name for one in table.tables()} if save_tables else set()
@@ -76,7 +77,7 @@ def save_pass(
 def prepare_save_directory(directory: str) -> None:
     """Create the directory for pass directories, to detect errors before training begins.
 
-    Raises: VolumeError: it cannot be created or written.
+    Raises: VolumeError: the directory cannot be created or written.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def prepare_save_directory(directory: str) -> None:
 def list_files(
     table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
 ) -> Iterator[tuple[str, Content]]:
-    """Yield name and content of every file of a pass directory, the mark last; without files saved elsewhere."""
+    """Yield the name and content of every file of a pass directory, the mark last, without files that servers write."""
     for parameter in table:
         if parameter.name not in elsewhere:
             yield parameter.name, encode_parameter(parameter)
@@ -115,7 +116,7 @@ def _write_directory(
         sync_directory(staging)
         remove_if_possible(replace_directory(staging, directory))
         sync_directory(directory.parent)
-    except BaseException:  # also if a signal ends the program here
+    except BaseException:  # the temporary directory is removed even if a signal ends the program here
         remove_if_possible(staging)
         raise
 
@@ -123,7 +124,7 @@ def _write_directory(
 def remove_pass(directory: Path) -> None:
     """Remove a pass directory if it exists; it is renamed first, so that it never appears half removed.
 
-    Raises: VolumeError: it cannot be removed.
+    Raises: VolumeError: the directory cannot be removed.
     """
     if not directory.is_dir():
         return
@@ -143,7 +144,7 @@ def remove_pass(directory: Path) -> None:
 def write_whole_file(path: Path, parts: Content) -> None:
     """Write a file that a user named, atomically; a file of that name is replaced.
 
-    Raises: VolumeError: if the volume is full, read-only or not writable, or something else than a file is there.
+    Raises: VolumeError: the volume is full, read-only or not writable, or something that is not a file has this name.
     """
     try:
         place = find_output(path)

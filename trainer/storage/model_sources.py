@@ -1,4 +1,4 @@
-"""Where a model's parameters come from: a directory with a file each, a merged file, or a tar archive.
+"""The sources of the parameters of a model: a directory with a file for each, a merged file, or a tar archive.
 
 Source: spec/trainer.md 3.5 to 3.8.
 """
@@ -38,9 +38,9 @@ from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, co
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
-WIDTHS = (VALUE_BYTES, 8)  # bytes of a value: of the legacy's programs with double precision, too
-PATH_BYTES = 4096  # bytes of path.txt; names of files are not longer
-LENGTH = struct.Struct("<q")  # length of the message at the start of a merged file
+WIDTHS = (VALUE_BYTES, 8)  # possible bytes of a value; programs of v0.10 with double precision wrote eight
+PATH_BYTES = 4096  # maximum bytes of path.txt; names of files are not longer
+LENGTH = struct.Struct("<q")  # the length of the message, at the start of a merged file
 
 
 def load_model(
@@ -55,10 +55,10 @@ def load_model(
     """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
 
     Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
-        needs_done: whether it must be a directory with the mark of a complete one.
-        elsewhere: names of parameters that others load.
-    Raises: MissingInputError: if the model, the mark, or (with fail) a parameter is missing.
-        DataError: if a file has another format or size.
+        needs_done: whether the model must be a directory with the mark of a complete pass. elsewhere: names of
+            parameters that the parameter servers load.
+    Raises: MissingInputError: the model, the mark, or (with fail) a parameter is missing.
+        DataError: a file has a different format or size.
     """
     with contextlib.closing(open_model(path, needs_done=needs_done)) as model:
         glog.info(f"Loading parameters from {path}", at=AT["load"])
@@ -85,8 +85,8 @@ def _take(parameter: Parameter, data: bytes, source: str) -> None:
 def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDArray[np.float32]:
     """Return the values of a parameter file.
 
-    Args: source: its path, for messages.
-    Raises: DataError: it is not such a file, or does not have `size` values.
+    Args: source: the path of the file, for messages.
+    Raises: DataError: the bytes are no parameter file, or do not have `size` values.
     """
     if len(data) < HEADER.size:
         raise DataError(f"{source} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
@@ -103,11 +103,11 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
 
 
 def find_flaw(header: bytes, length: int, expected: int) -> str:
-    """Return why a parameter file must be damaged, or "".
+    """Return why a parameter file must be damaged, or "" if it is not known to be damaged.
 
-    A complete file of another size or type belongs to the model of another config, and is not damaged.
+    A complete file of a different size or type belongs to the model of a different config, and is not damaged.
 
-    Args: header: its first bytes.  length: its number of bytes.  expected: the number of bytes for the wanted
+    Args: header: the first bytes of the file. length: its number of bytes. expected: the number of bytes for the wanted
         parameter.
     """
     if len(header) < HEADER.size:
@@ -136,7 +136,7 @@ def refuse_save_directory(path: str | Path) -> None:
     Raises: MissingInputError: it contains passes; the text names the newest complete one.
     """
     try:
-        names = list_checkpoints(Path(path))  # directories of passes have the same form
+        names = list_checkpoints(Path(path))  # directories of passes have the form of directories of checkpoints
     except OSError:
         return
     if names:
@@ -155,10 +155,10 @@ def _exists(path: Path) -> bool:
 def _make_up(
     parameter: Parameter, path: str | Path, strategy: str, stream: Stream, there: Sequence[str], is_lost: bool
 ) -> None:
-    """Set a missing parameter by the strategy, or refuse the model.
+    """Set the values of a missing parameter by the strategy, or refuse the model.
 
-    Args: there: names of the model's parameters.  is_lost: whether it is a complete pass of this config, which must
-        have contained the parameter.
+    Args: there: names of the model's parameters. is_lost: whether the model is a complete pass of this config, so that
+        it must have contained the parameter.
     """
     glog.info(f"missing parameters [{path}/{parameter.name}] while loading model.", at=AT["missing"])
     if strategy == "rand":
@@ -188,7 +188,7 @@ class Model(Protocol):
     """Parameters by name."""
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the first `most` bytes of a parameter's file, or None if there is none."""
+        """Return the first `most` bytes of the file of a parameter, or None if there is no file."""
 
     def names(self) -> list[str]:
         """Return the names of the parameters, for messages."""
@@ -234,13 +234,13 @@ class Directory:
 class MergedFile:
     """The output of `paddle merge_model`: the length of a TrainerConfig, the message, then the parameters in its order.
 
-    Raises: DataError: it is not such a file.
+    Raises: DataError: the file is no merged model.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.config = TrainerConfig()
-        self._places: dict[str, tuple[int, int]] = {}  # name -> offsets of the first byte and of the end
+        self._places: dict[str, tuple[int, int]] = {}  # from the name to the offsets of the first byte and of the end
         with open_regular(path) as file:
             size = path.stat().st_size
             start = file.read(LENGTH.size)
@@ -306,8 +306,8 @@ def _is_parameter(path: Path) -> bool:
 def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
     """Return the model at a path.
 
-    Raises: MissingInputError: there is none, or it lacks the mark of a complete one.  DataError: it is a file of
-        another kind.
+    Raises: MissingInputError: there is no model, or a directory lacks the mark of a complete pass. DataError: the file
+        is no model.
     """
     place = Path(path)
     if place.is_file() and not needs_done:
@@ -334,7 +334,7 @@ def is_complete(directory: str | Path) -> bool:
 
 
 def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
-    """Return the config script to use: the given one, otherwise the one that the initial model names.
+    """Return the config script to use: the given script, or else the script that the initial model names.
 
     Args: model: a model directory.  save_directory, first_pass: without a model, this pass is used.
     Raises: MissingInputError: no config is found. DataError: the model's `path.txt` is invalid.
@@ -361,7 +361,7 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
 
 @contextlib.contextmanager
 def naming_modules(config: str, path: str) -> Iterator[None]:
-    """Add advice to the error if the script of a model directory imports a module, which is not in that directory.
+    """Add advice to the error if the script of a model directory imports a module that is not in the directory.
 
     Args: config: the given script, or "".  path: the result of `find_config`.
     """
@@ -378,9 +378,9 @@ def naming_modules(config: str, path: str) -> Iterator[None]:
 
 
 def find_merged_config(config: str, model: str) -> TrainerConfig | None:
-    """Return the config inside a merged file, if no script is given.
+    """Return the config inside a merged file; None if a script is given.
 
-    Raises: DataError: the file is of another kind.
+    Raises: DataError: the file is no merged model.
     """
     if config or not model or not Path(model).is_file():
         return None

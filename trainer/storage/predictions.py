@@ -15,10 +15,10 @@ from trainer.arrays.arguments import Argument, Sparse
 
 
 class PredictionFile:
-    """The rows of the output layers as text: for every output its values and a semicolon.
+    """A file with the rows of the output layers as text: the values of each output, followed by a semicolon.
 
     For sequences every frame is a row. A line has one row of each output. There are as many lines as rows of the first
-    output; further rows of other outputs are omitted, as in v0.10. An output with both values and ids is shown by its
+    output; further rows of later outputs are omitted, as in v0.10. An output with both values and ids is shown by its
     values.
 
     Raises: VolumeError: the file cannot be written.
@@ -35,7 +35,7 @@ class PredictionFile:
     def write(self, outputs: Mapping[str, Argument]) -> None:
         """Append the rows of a batch.
 
-        Raises: ConfigError: if an output has fewer rows than the first one.
+        Raises: ConfigError: an output has fewer rows than the first output.
         """
         columns = [_spell_rows(one) for one in outputs.values()]
         lines = len(columns[0]) if columns else 0

@@ -1,15 +1,18 @@
-"""The directory that a run saves to. Only one run at a time uses it, and a run from the beginning finds it empty.
+"""The directory that a run saves to.
 
-The lock is a POSIX lock on the file `.lock`, whose text names the holder. The kernel releases it when the process ends
-in any way; a file that a killed process has left is reused. On NFS the server keeps the lock (version 4, or 3 with
-lockd), so that runs on other machines see it. When a whole machine is lost, the server releases the lock after that
-machine's lease (90 s by default), or when the machine returns. On a file system without locks a WARNING is logged.
+Only one run at a time uses the directory, and a run from the beginning finds the directory empty.
 
-A job with launchers needs neither: its job.json names the attempt that writes, and the launcher has moved old output
-away.
+The lock is a POSIX lock on the file `.lock`; the text of the file names the holder. The kernel releases the lock when
+the process ends in any way; a file that a killed process has left is reused. On NFS the server keeps the lock (version
+4, or 3 with lockd), so that runs on other machines see it. When a whole machine is lost, the server releases the lock
+after that machine's lease (90 s by default), or when the machine returns. On a file system without locks a WARNING is
+logged.
+
+A job with launchers needs no lock and no empty directory: its job.json names the attempt that writes, and the launcher
+has moved old output away.
 
 The trainers of a master's job share the directory, by a lock that excludes other runs. The trainer that sends the
-initial values to the parameter servers moves an earlier run's passes away.
+initial values to the parameter servers moves the passes of an earlier run away.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ MOST_HOLDER_BYTES = 300
 _FLOCK = struct.Struct("hhqqi0q")  # fcntl(2): l_type, l_whence, l_start, l_len, l_pid, and its padding
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about a run, beside its passes
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about a run, beside the passes
 
 
 class SaveDirectory:
     """Lock a directory for this process, and release it.
 
-    Attributes: has_earlier: whether passes of an earlier run are still there, which `begin` moves away.
+    Attributes: has_earlier: whether the directory still holds passes of an earlier run, which `begin` moves away.
     """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
@@ -53,14 +56,15 @@ class SaveDirectory:
         self._goes_on = bool(flags.start_pass > 0 or flags.resume_from or flags.init_model_path)
         self._lock: int | None = None
         self._path = Path()
-        self._shown = ""  # its name in the flags
+        self._shown = ""  # the name of the directory in the flags
         self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
-        """Create and lock the directory, and look for an earlier run's passes unless this run resumes from a save.
+        """Create and lock the directory, and look for passes of an earlier run unless this run resumes from a save.
 
         Args: first_model: the model that the config starts from, or "".
-        Raises: VolumeError: it cannot be created or written.  DirectoryInUseError: another run writes into it.
+        Raises: VolumeError: it cannot be created or written. DirectoryInUseError: another run writes into the
+            directory.
         """
         prepare_save_directory(directory)
         if self._is_owned:
@@ -71,9 +75,9 @@ class SaveDirectory:
             self.has_earlier = not self._goes_on and not first_model and bool(find_earlier(self._path))
 
     def begin(self) -> None:
-        """Move an earlier run's passes away; a run that fails before its first batch has not moved them.
+        """Move the passes of an earlier run away; a run that fails before its first batch has moved nothing.
 
-        Raises: VolumeError: they cannot be moved.
+        Raises: VolumeError: the passes cannot be moved.
         """
         if not self.has_earlier:
             return
@@ -128,7 +132,7 @@ def _naming(directory: str) -> Iterator[None]:
 def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
     """Lock a file, or return False if the file system has no locks.
 
-    Args: is_shared: whether other processes may hold a shared lock too.
+    Args: is_shared: whether the lock is shared, so that other processes can hold a shared lock, too.
 
     Raises: DirectoryInUseError: another process holds the lock.  OSError.
     """
@@ -143,15 +147,15 @@ def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
             ) from error
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
             raise
-        glog.warning(f"the file system of {directory} has no locks: see to it that no other run writes into it")
+        glog.warning(f"the file system of {directory} has no locks: make sure that no other run writes into it")
         return False
     return True
 
 
 def is_abandoned(directory: Path) -> bool:
-    """Return whether a run has left its lock file and no process holds the lock; False if that cannot be determined.
+    """Return whether a run has left its lock file and no process holds the lock; False if this is unknown.
 
-    The lock is only queried, so that a run which begins at the same moment is not refused.
+    The lock is only queried and not taken, so that a run that begins at the same moment is not refused.
     """
     try:
         handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -168,7 +172,7 @@ def is_abandoned(directory: Path) -> bool:
 
 
 def _is_still(handle: int, path: Path) -> bool:
-    """Return whether an open file still has its name."""
+    """Return whether the name of an open file still belongs to this file."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
@@ -190,7 +194,7 @@ def find_earlier(directory: Path) -> list[Path]:
 def move_earlier(directory: Path) -> Path | None:
     """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
 
-    Returns: that directory, or None if there is nothing to move.
+    Returns: the name of the new directory, or None if there is nothing to move.
     Raises: OSError.
     """
     found = find_earlier(directory)

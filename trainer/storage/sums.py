@@ -1,11 +1,12 @@
 """Checksums of files that detect changed bits, computed while writing and while reading.
 
 The checksum is SHA-256 of: the first 16 bytes (the header of a parameter file), sums over each following whole
-mebibyte, and the rest. A mebibyte is a matrix of 256 rows of 512 words of 64 bits; its sums are those of its rows and
-of its columns, modulo 2^64. A change in up to three words of it is always detected, and any other damage with
-probability 1 - 2^-64, including exchanged blocks. It does not protect against an attacker with write access to the
-volume; neither would SHA-256 of the whole, because the attacker could replace the result too. SHA-256 of the whole
-takes five times as long, CRC-32 three times (bench/RESULTS.md).
+mebibyte, and the rest. A mebibyte is a matrix of 256 rows of 512 words of 64 bits; its sums are the sums of each row
+and of each column, modulo 2^64. A change in up to three words of a mebibyte is always detected. Any other damage,
+including exchanged blocks, is detected with probability 1 - 2^-64. The checksum does not protect against an attacker
+with write access to the volume. SHA-256 of the whole file would not protect either, because the attacker could also
+replace the checksum. SHA-256 of the whole file takes five times as long, and CRC-32 three times as long
+(bench/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from runtime.durable_files import Content
 
 HEAD = 16
 ROWS, COLUMNS = 256, 512
-PIECE = 8 * ROWS * COLUMNS  # bytes that are summed together
+PIECE = 8 * ROWS * COLUMNS  # bytes of a block
 SMALL = 1 << 16  # bytes; a block up to this size is summed at once, which takes less time than switching threads
 
 Bytes = bytes | bytearray | memoryview
@@ -32,7 +33,7 @@ class Sum:
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
-        self._kept = bytearray()  # bytes that do not fill the next block yet
+        self._kept = bytearray()  # the bytes that do not yet fill the next block
         self._needed = HEAD
 
     def add(self, part: Bytes) -> None:
@@ -80,9 +81,9 @@ def sum_of(content: Iterable[Bytes]) -> str:
 
 
 class Summing:
-    """Compute checksums in a separate thread inside this block, while the caller writes the same memory to files.
+    """A context in which a separate thread computes checksums of memory while the caller writes this memory to files.
 
-    Added memory must not change before `result`, or the end of the block.
+    Memory that was added must not change before `result` returns, or before the end of the context.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Assemble a session that trains tasks: only updater, data and saving differ from the static job."""
+"""Assemble a session that trains tasks; only updater, data and saving differ from a job of fixed size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TaskAssembly(Assembly):
         super().__init__(flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Return the training job, which has joined, its updater, which is connected, and its reporter.
+        """Join the job and connect the updater; return the training session, the updater and the reporter.
 
         Errors of the user's config are raised before any wait.
         """
@@ -77,7 +77,7 @@ class TaskAssembly(Assembly):
         return session, updater, parts.reporter
 
     def end(self) -> None:
-        """Leave the job, unless that is done."""
+        """Leave the job, unless the trainer has left it."""
         super().end()
         # an interrupted call may hold a lock of the client; its lease expires soon
         if self._job is not None and STOPPER.is_clean:
@@ -100,12 +100,12 @@ class TaskAssembly(Assembly):
         return Reporter()  # used until the master has assigned a number
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: the trainer that begins the job has moved an earlier run's passes."""
+        """Do nothing: the trainer that begins the job has moved the passes of an earlier run."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
     ) -> BatchSource | None:
-        """Open the test data as usual, and the training data by tasks."""
+        """Open the test data as usual, and open the training data for tasks."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
@@ -124,7 +124,7 @@ def look() -> None:
 
 
 def _connect(updater: ElasticUpdater) -> None:
-    """Join the servers, unless the job is over, which the master reports too."""
+    """Join the servers, unless the job is over; then the master reports the end."""
     try:
         updater.connect()
     except TaskTakenError as error:

@@ -1,4 +1,4 @@
-"""The interfaces of the master and of the updater that training by tasks uses."""
+"""The interfaces of the master and of the updater that training with tasks uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
-    """The master for a trainer that has joined; `master.client.MasterClient` describes the methods."""
+    """The master, as a trainer sees it that has joined; `master.client.MasterClient` describes the methods."""
 
     @property
     def number(self) -> int:
@@ -22,19 +22,19 @@ class TaskMaster(Protocol):
 
     @property
     def view(self) -> TaskView:
-        """The trainers that have a task."""
+        """The ids of the trainers that have a task."""
 
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
-        """Return a task of a pass, or that the pass is over; wait while other trainers may return tasks."""
+        """Return a task of a pass, or the message that the pass is over; wait while other trainers may return tasks."""
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool) -> bool:
         """Report that a task is trained, and request the next one; False: another trainer has the task now."""
 
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
-        """Report that a task cannot be trained; `samples` of it were."""
+        """Report that a task cannot be trained to its end; `samples` of its samples were trained."""
 
     def give_back(self, task: TaskGrant, samples: int, patience: float | None = None) -> bool:
-        """Report that this trainer does not continue with a task, of which it has trained `samples`."""
+        """Return a task to the master; this trainer has trained `samples` of its samples."""
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Return whether this trainer must save the model of a pass that is over."""
@@ -50,7 +50,8 @@ class TaskUpdater(Updater, Protocol):
     """An updater for trainers that join and leave: it waits for no other trainer at the ends of a pass."""
 
     def set_pass(self, number: int) -> None:
-        """Set the pass of the next steps; all earlier passes are over, for all trainers.
+        """Set the pass of the next steps; for all trainers the earlier passes are over.
 
-        Also called before `finish_pass`, which only a trainer calls that tests or saves the pass.
+        This method is also called before `finish_pass`. Only the trainer that tests or saves the pass calls
+        `finish_pass`.
         """

@@ -1,4 +1,4 @@
-"""The end of a job without a master: a trainer that was started late, or was frozen, does not wait for a master."""
+"""The end of a job whose master has ended: a trainer that starts late, or was frozen, does not wait for a master."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERIOD_S = 2.0  # seconds between two reads of the registry
 
 
 class JobOverError(Exception):
-    """The registry says that the job is over. The trainer ends in the same way as the job."""
+    """The registry says that the job is over. The trainer ends with the result of the job."""
 
     def __init__(self, end: JobEnd) -> None:
         super().__init__(end.reason)
@@ -25,7 +25,8 @@ class JobOverError(Exception):
 class EndWatch:
     """Read the registry repeatedly while no master accepts this trainer.
 
-    Args: is_joined: whether a master has accepted it.  look: called every time; may raise.  clock: seconds, monotonic.
+    Args: is_joined: whether a master has accepted this trainer. look: called before every read; it may raise an error.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class EndWatch:
     def __call__(self) -> None:
         """Raise JobOverError if the job is over.
 
-        Raises: JobOverError.  DamagedError: the registry's record is invalid.
+        Raises: JobOverError.  DamagedError: the record in the registry is invalid.
         """
         self._look()
         now = self._clock()

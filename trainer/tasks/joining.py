@@ -1,4 +1,4 @@
-"""How a trainer joins a master's job: its identity there, the digest of its config, and its file list."""
+"""Joining the job of a master: the identity of the trainer, the digest of its config, and its file list."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from trainer.tasks.job_end import EndWatch
 from trainer.updaters.elastic.servers import ElasticMembership
 
 LONGEST_UID = 200
-STORE_TTL_S = 10.0  # of the store; only a leading master uses it
+STORE_TTL_S = 10.0  # the lease of the store; only a leading master uses the lease
 
 
 def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
     """Return this trainer's identity for the master: the flag, or the UID of its pod, or a generated name.
 
-    Raises: ConfigError: it is too long.
+    Raises: ConfigError: the identity is too long.
     """
     name = flag or environ.get("POD_UID", "") or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     if len(name) > LONGEST_UID:
@@ -46,7 +46,7 @@ def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class TaskJob:
-    """The job in a store: the master that this trainer joins, and the servers of the same name."""
+    """The job in a store: the master that this trainer joins, and the parameter servers of the job."""
 
     name: str
     master: MasterClient
@@ -56,7 +56,8 @@ class TaskJob:
     def close(self, *, leaves: bool) -> None:
         """Close all connections.
 
-        Args: leaves: whether to tell the master, which then assigns this trainer's tasks to others at once.
+        Args: leaves: whether to tell the master, which then assigns the tasks of this trainer to other trainers at
+            once.
         """
         if leaves:
             self.master.look = lambda: None
@@ -70,8 +71,8 @@ def open_job(
 ) -> TaskJob:
     """Return the job that the flags select, without waiting.
 
-    Args: config: digest of the config.  look: called every second of this trainer's waits; may raise.
-        begin: called if this trainer begins the job, before it does.
+    Args: config: digest of the config. look: called every second while this trainer waits; it may raise an error.
+        begin: called if this trainer begins the job, before it begins the job.
     Raises: UsageError, ConfigError: a flag or a variable is invalid.  PeerUnreachableError: etcd does not answer.
     """
     own = read_environment(environ)
@@ -104,7 +105,7 @@ def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
     """Wait until the master accepts this trainer, offer it the file list, and return the present pass.
 
     Raises: PeerUnreachableError: no master has answered within --wait.
-        ConfigError: the job has another list or config.  JobOverError: the job is over.
+        ConfigError: the job has a different file list or config.  JobOverError: the job is over.
     """
     master = job.master
     glog.info(f"joining job '{job.name}' as {master.member}")
@@ -130,10 +131,10 @@ def check_entries(entries: Sequence[str], list_name: str) -> None:
 
 
 def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
-    """Return a SHA-256, in hexadecimal, of what must be equal in the trainers of a job.
+    """Return the SHA-256, in hexadecimal, of everything that must be equal in all trainers of a job.
 
-    That is the network, the settings of the optimiser and the provider of the training data with its arguments, without
-    paths: the file list has its own digest.
+    These are the network, the settings of the optimiser, and the provider of the training data with its arguments.
+    Paths are left out, and the file list has a digest of its own.
     """
     data = DataConfig()
     data.CopyFrom(config.data_config)
@@ -148,7 +149,7 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 
 
 def spell(value: Any) -> Iterable[str]:
-    """Yield texts that are equal for equal plain values in every process; for another value its type.
+    """Yield texts that are equal for equal plain values in every process, and the type of any other value.
 
     The order of a set differs from process to process, and the pickle of an object may contain its address.
     """

@@ -1,7 +1,7 @@
 """Tasks and passes: the training loop of a job whose tasks a master assigns.
 
-Log lines, tests and saves follow v0.10 as far as possible: a trainer counts the batches and samples of its own tasks,
-and one of the trainers tests and saves at the end of a pass.
+Log lines, tests and saves follow v0.10 as far as possible. A trainer counts the batches and samples of its own tasks.
+One of the trainers tests and saves at the end of a pass.
 
 Source: spec/distributed.md 5.8.
 """
@@ -40,13 +40,13 @@ BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source
 LEAVE_S = 5.0  # seconds for returning a task to the master. Source: the grace period
 SAVE_BLOCK_S = 3600.0  # seconds for a trainer to test and save a pass; the loss of a trainer is detected earlier
 LOOK_S = 0.5  # seconds between two checks for a signal
-LONGEST_REST_S = 30.0  # seconds between two tasks after several successive tasks have failed on this trainer only
-NAMES_SHOWN = 3  # files of a task in a log line
+LONGEST_REST_S = 30.0  # seconds of pause after a task if several successive tasks have failed on this trainer only
+NAMES_SHOWN = 3  # maximum number of files of a task in a log line
 
 
 @dataclass
 class TaskProgress:
-    """The trained part of a task."""
+    """The counts of the trained part of a task."""
 
     batches: int = 0
     samples: int = 0
@@ -55,8 +55,9 @@ class TaskProgress:
 class TaskTraining:
     """The training job with tasks.
 
-    A signal ends it after the current batch: the task is returned to the master, which does not count as a failure. Bad
-    data fail their task, and the trainer continues with the next one, as it does when the master has taken a task away.
+    A signal ends the job of this trainer after the current batch. The task returns to the master, and this does not
+    count as a failure. A task with bad data fails, and the trainer continues with the next task. It also continues when
+    the master has taken a task away.
 
     Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
     Raises (run): DataError: the job has failed or has discarded tasks, or the values are not finite.
@@ -91,9 +92,10 @@ class TaskTraining:
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
-        with np.errstate(all="ignore"):  # an infinite cost fails its task, without numpy's warnings
+        with np.errstate(all="ignore"):  # an infinite cost makes its task fail, without warnings of numpy
             try:
-                with self._stopper:  # a signal waits until `leave` is called where no operation is interrupted
+                # a signal waits until `leave` is called at a place where it interrupts no operation
+                with self._stopper:
                     while not (over := self._run_pass()).is_last:
                         pass
             except StoppedError:
@@ -110,9 +112,9 @@ class TaskTraining:
             raise DataError(over.discarded)
 
     def _leave(self) -> None:
-        """Leave servers and master; the master assigns this trainer's tasks to others."""
+        """Leave servers and master; the master assigns the tasks of this trainer to other trainers."""
         self._updater.finish()
-        with contextlib.suppress(JobOverError):  # the master has ended already
+        with contextlib.suppress(JobOverError):  # the master has already ended
             self._master.leave()
 
     def _run_pass(self) -> PassOver:
@@ -122,7 +124,8 @@ class TaskTraining:
         self._log.since_start.reset()
         reporter.start_pass(position.number)
         got = self._run_tasks()
-        while not got.is_last and got.next_pass <= position.number:  # the trainer that was to save has gone
+        # the trainer that the master selected for saving has left
+        while not got.is_last and got.next_pass <= position.number:
             self._save_pass(got.next_pass - 1)
             got = self._run_tasks()
         if got.next_pass > position.number:
@@ -167,7 +170,8 @@ class TaskTraining:
             if self._stopper.is_clean:
                 self._log.end_dots()
                 glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
-                with contextlib.suppress(PaddleError, JobOverError):  # a lost master detects the departure later
+                # a master that cannot be reached now detects the departure later
+                with contextlib.suppress(PaddleError, JobOverError):
                     self._master.give_back(task, done.samples, LEAVE_S)
             raise
         except TaskTakenError as error:
@@ -191,7 +195,7 @@ class TaskTraining:
     def _fail(self, task: TaskGrant, name: str, error: PaddleError, samples: int) -> None:
         """Report a failed task; after several successive failures pause, so that other trainers take the next tasks.
 
-        Otherwise a trainer without its volume would fail all tasks before the other trainers could take them.
+        Without the pause a trainer whose volume is lost would fail all tasks before other trainers could take them.
         """
         self._log.end_dots()
         glog.error(f"{name} has failed: {error}")
@@ -258,6 +262,6 @@ class TaskTraining:
 
 
 def show_files(files: tuple[str, ...]) -> str:
-    """Return the first files of a task, and the number of the others."""
+    """Return the names of the first files of a task, and the number of its remaining files."""
     shown = ", ".join(files[:NAMES_SHOWN])
     return shown if len(files) <= NAMES_SHOWN else f"{shown} and {len(files) - NAMES_SHOWN} more"

@@ -1,1 +1,1 @@
-"""The reports of a run while it trains: log lines, progress, records, metrics."""
+"""What a run reports while it trains: log lines, progress, records, metrics."""

@@ -1,4 +1,4 @@
-"""The description of a run in its start record: its flags, network, parameters and settings."""
+"""The description of a run in its start record: flags, network, parameters and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.flags import Values
 
 
 def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) -> dict[str, Any]:
-    """Return the fields of a start record besides its position (trainer/records/records.py)."""
+    """Return the fields of a start record (trainer/records/records.py) without its position."""
     model = config.model_config
     sources, memories = _link_groups(model.sub_models)
     return {
@@ -52,9 +52,9 @@ def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) ->
 
 
 def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the layers that the agents of recurrent groups represent: {agent: its layer}, and {memory: its layer}.
+    """Return the layers that the agents of recurrent groups stand for: {agent: layer}, and {memory: layer}.
 
-    A memory's entry in the first mapping is the layer with its initial value.
+    In the first mapping, the layer of a memory is the layer that gives its initial value.
     """
     sources: dict[str, list[str]] = {}
     memories: dict[str, str] = {}
@@ -63,7 +63,7 @@ def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]]
         for memory in group.memories:
             if memory.boot_layer_name:
                 sources[memory.link_name] = [memory.boot_layer_name]
-            if memory.layer_name != memory.link_name:  # otherwise its value never changes
+            if memory.layer_name != memory.link_name:  # a memory without this layer never changes its value
                 memories[memory.link_name] = memory.layer_name
     return sources, memories
 

@@ -1,6 +1,6 @@
-"""Texts of v0.10 that tools look for: the source positions in log lines, and the mark of a complete model."""
+"""Texts of v0.10 that tools look for: source positions in log lines, and the mark of a complete model."""
 
-# file and line in the log lines that tools and users read
+# the source file and line of v0.10 for each log line that tools and users read
 AT = {
     "commandline": "Util.cpp:166",
     "seed": "Util.cpp:115",

@@ -54,7 +54,7 @@ def test_batch_line(batches: int, result: Accumulator) -> str:
 
 
 def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
-    """Return a parameter's statistics: values after this batch's step, summed gradient and the step's rates.
+    """Return the statistics of a parameter: values after the step of this batch, summed gradient, and learning rates.
 
     Args: rates: the rate of every element, if the learning method has separate rates.
     """
@@ -70,7 +70,7 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
 
 
 def log_layers(network: AnyNetwork) -> None:
-    """Log the statistics of every layer's output, replica by replica, except data and costs.
+    """Log the statistics of the output of every layer except data and cost layers, replica by replica.
 
     Source: --show_layer_stat.
     """
@@ -81,7 +81,7 @@ def log_layers(network: AnyNetwork) -> None:
 
 
 def layer_line(name: str, values: Array) -> str:
-    """Return the statistics of a layer's output; `std` is the variance, as in the legacy."""
+    """Return the statistics of the output of a layer; as in v0.10, `std` is the variance."""
     if not values.size:
         return f"The number of output of {name} is 0, skip to show the statistics"
     mean = values.mean(dtype=np.float64)

@@ -1,18 +1,18 @@
-"""The periods of a run's reports."""
+"""The periods of the reports of a run: when lines of progress and records of batches are due."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-ALL_BATCHES = 10_000  # batch records that are all written; afterwards one in BATCH_PERIOD_S
+ALL_BATCHES = 10_000  # the first batch records are all written; later one record in BATCH_PERIOD_S is written
 BATCH_PERIOD_S = 1.0
 
 
 class LinePeriod:
     """Decide when a line of progress is due.
 
-    Args: seconds: between two lines; 0: no lines.
+    Args: seconds: the time between two lines; 0: no lines.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
@@ -56,5 +56,5 @@ class PassWatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the start."""
         return self._clock() - self._began

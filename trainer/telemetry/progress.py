@@ -1,4 +1,4 @@
-"""The progress of training: in the pass, in the job, its speed and the time left."""
+"""The progress of training: the share of the pass and of the job, the speed, and the time left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from runtime.terminal.bar import draw_bar
 from runtime.terminal.colours import is_terminal
 
 SPEED_S = 5.0  # minimum seconds over which a speed is measured
-BAR_PERIOD_S = 0.1  # minimum seconds between two pictures of the bar
+BAR_PERIOD_S = 0.1  # minimum seconds between two updates of the bar
 
 
 class Place(NamedTuple):
     """The progress of a run at one moment; None for unknown fields.
 
-    `samples`: of the pass.  `samples_per_second`: of this trainer, over the last SPEED_S or slightly more; after the
-    end the mean of the run.  `seconds_left`: computed from the average speed of the whole run.
+    `samples`: the trained samples of the pass. `samples_per_second`: the speed of this trainer over the last SPEED_S or
+    slightly more; after the end the mean of the run. `seconds_left`: computed from the average speed of the whole run.
     """
 
     pass_number: int
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     seconds_left: float | None = None
 
     def text(self, job_samples_per_second: float) -> str:
-        """Return the log line; its speed is that of all trainers."""
+        """Return the log line; its speed is the speed of all trainers together."""
         words = [f"progress: pass {self.pass_number + 1} of {self.passes}"]
         if self.pass_fraction is None or self.job_fraction is None:
             words.append(f"{self.samples} samples")
@@ -44,7 +44,7 @@ class Place(NamedTuple):
         return ", ".join(words)
 
     def bar(self) -> str:
-        """Return a bar, and the line in words; before the first pass ends, it counts whole passes only."""
+        """Return a bar, and the log line; before the first pass ends, the bar counts only whole passes."""
         fraction = self.job_fraction
         if fraction is None:
             fraction = self.pass_number / max(self.passes, 1)
@@ -52,14 +52,14 @@ class Place(NamedTuple):
 
 
 class TerminalBar:
-    """A progress bar at the bottom of the terminal that stderr is; it does nothing if stderr is none."""
+    """A progress bar at the bottom of the terminal; it does nothing if stderr is not a terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.is_on = is_terminal(sys.stderr, os.environ)
         self._clock, self._next = clock, 0.0
 
     def show(self, place: Place) -> None:
-        """Show the progress, at most every BAR_PERIOD_S."""
+        """Show the progress, at most once in BAR_PERIOD_S."""
         if self.is_on and self._clock() >= self._next:
             self._next = self._clock() + BAR_PERIOD_S
             glog.set_bottom_line(place.bar())
@@ -68,9 +68,9 @@ class TerminalBar:
 class Progress:
     """Count samples. The number of samples in a pass is known after its end, or from an earlier run of the same job.
 
-    Args: passes: the number of the last pass, plus 1.  pass_samples: of a pass, from an earlier run, or 0.
-        clock: seconds, monotonic.  has_whole_passes: False if this trainer has a different part of every pass, so that
-        fractions of a pass are unknown.
+    Args: passes: the number of the last pass, plus 1. pass_samples: the samples of a pass, from an earlier run; 0:
+        unknown. clock: seconds, monotonic. has_whole_passes: False if this trainer has a different part of every pass,
+        so that fractions of a pass are unknown.
     """
 
     def __init__(
@@ -83,14 +83,15 @@ class Progress:
     ) -> None:
         self.pass_samples = pass_samples
         self._passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
-        self._number = self._samples = self._since_start = 0  # the first two are of the current pass
+        # (clock, samples) of the run; the first two numbers are of the current pass
+        self._number = self._samples = self._since_start = 0
         self.begin()
 
     def begin(self) -> None:
         """Measure time and speed from now on."""
         self._start = self._window_start = self._clock()
         self._window_samples = 0
-        self._speed: float | None = None  # in the last window of SPEED_S; None before the end of the first
+        self._speed: float | None = None  # the speed in the last window of SPEED_S; None before the first window ends
 
     def start_pass(self, number: int, samples: int = 0) -> None:
         """Begin a pass, or continue in it after `samples` samples."""

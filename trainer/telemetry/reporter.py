@@ -1,11 +1,11 @@
-"""The reports of a run besides its log: records, progress and HTML report, in files of the job's output directory.
+"""The reports of a run besides its log: records, progress and HTML report, in files of the output of the job.
 
 Only trainer 0 writes records.jsonl, progress.json and report.html. Every trainer of a job with launchers also writes
 its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files, so that a slow or lost volume does
 not delay training; failed writes are lost, with one WARNING.
 
-Trainers of a master join and leave, and none is permanently the first. Each writes records.jsonl and progress.json
-about itself into node_<number>/; the master writes tasks.json about the job.
+Trainers of a master join and leave, so no trainer is the first one for the whole job. Each trainer of a master writes
+records.jsonl and progress.json about itself into node_<number>/; the master writes tasks.json about the job.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
 from trainer.telemetry.time_breakdown import TimeBreakdown
 from trainer.telemetry.writer import Writer
 
-LAST_WRITES_S = 10.0  # seconds for the last files; a lost volume must not delay the exit
+LAST_WRITES_S = 10.0  # seconds for writing the last files; a lost volume must not delay the exit
 
 
 @dataclass(frozen=True)
 class OutputTarget:
     """The output directories of a trainer; `node` is its own directory, None without a launcher.
 
-    in_tasks: whether a master assigns its tasks.
+    in_tasks: whether a master assigns the tasks of this trainer.
     """
 
     output: Path
@@ -54,19 +54,19 @@ class OutputTarget:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is trainer 0, which alone writes the job's files."""
+        """Whether this is trainer 0; only trainer 0 writes the files of the job."""
         return self.trainer_id == 0 and not self.in_tasks
 
     @property
     def records(self) -> Path | None:
-        """The directory of its records.jsonl, or None."""
+        """The directory of the records.jsonl of this trainer, or None."""
         if self.in_tasks:
             return self.node
         return self.output if self.is_first else None
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
-    """Return the directories of a trainer: in the launcher's PADDLE_OUTPUT, or the save directory; None: no output."""
+    """Return the directories of a trainer, in the launcher's PADDLE_OUTPUT or the save directory; None: no output."""
     output = environ.get("PADDLE_OUTPUT", "")
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
@@ -76,7 +76,7 @@ def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> O
 
 
 def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> OutputTarget:
-    """Return the directories of a master's trainer, and create them: node_<number>/ in the same place."""
+    """Create and return the directories of a trainer of a master: node_<number>/ in the output of the job."""
     output = Path(environ.get("PADDLE_OUTPUT", "") or save_dir)
     node = output / f"node_{number}"
     with contextlib.suppress(OSError):  # the first write reports the error
@@ -86,16 +86,17 @@ def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> 
 
 
 class Reporter:
-    """The session's reports about its run.
+    """The reports of a session about its run.
 
-    The session's thread counts, and creates a Snapshot of the counts at the end of every batch. All reports (the
-    progress line, progress.json, /metrics, `status`, the HTML report) use one snapshot, so that they are consistent.
+    The thread of the session counts batches and samples, and makes a Snapshot of these counts at the end of every
+    batch. All reports (the progress line, progress.json, /metrics, `status`, the HTML report) use one snapshot, so that
+    they are consistent.
 
-    Args: target: None: no files, only progress lines.  passes: the number of the last pass, plus 1.
-        line_period_s: between two lines of progress; 0: none.  in_tasks: whether a master assigns the tasks: the number
-        of this trainer's samples in a pass is then unknown.
-    Thread safety: any thread may read `snapshot`; only the session's thread uses the rest, except that the writer's
-        thread replaces `_others` as a whole.
+    Args: target: None: no files, only progress lines. passes: the number of the last pass, plus 1. line_period_s:
+        seconds between two lines of progress; 0: none. in_tasks: whether a master assigns the tasks: the number of this
+        trainer's samples in a pass is then unknown.
+    Thread safety: any thread may read `snapshot`. Only the thread of the session uses the rest; the thread of the
+    writer only replaces `_others` as a whole.
     """
 
     def __init__(
@@ -113,9 +114,9 @@ class Reporter:
         known = read_job(target.output).get("pass_samples") if target and target.is_first else 0
         known = known if isinstance(known, int) and 0 < known < LARGEST else 0
         self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
-        self._numbers: Record = {"cost": None, "evaluators": {}}  # the numbers of the newest log line
+        self._numbers: Record = {"cost": None, "evaluators": {}}  # cost and evaluators of the newest log line
         self._last_pass: Record | None = None
-        self._others: dict[str, Record] = {}  # trainer -> the content of its progress.json
+        self._others: dict[str, Record] = {}  # from the id of a trainer to the content of its progress.json
         self._trainer_count = 1
         self._snapshot = self._take_snapshot()
         self._writer: Writer | None = None
@@ -143,7 +144,7 @@ class Reporter:
         self._record("start", **facts)
 
     def write(self) -> None:
-        """Begin to write files; earlier reports were kept for them."""
+        """Begin to write files; reports before this call have been kept in memory."""
         if self._writer is not None:
             self._writer.start()
 
@@ -218,7 +219,7 @@ class Reporter:
     def _take_snapshot(self, ending: tuple[str, str] = (TRAINING, "")) -> Snapshot:
         breakdown, status = self.breakdown, ending[0]
         place = self._progress.look(is_over=status != TRAINING)
-        if status != TRAINING:  # a run that has ended has no time left, and a completed one has its whole share
+        if status != TRAINING:  # a run that has ended has no time left, and a completed run has done its whole share
             share = 1.0 if status == FINISHED else place.job_fraction
             place = place._replace(job_fraction=share, seconds_left=0.0 if status == FINISHED else None)
         return Snapshot(
@@ -249,7 +250,7 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return this trainer's own progress: time, phase and idle seconds of now, and the rest from the snapshot.
+        """Return the progress of this trainer: the present time, phase and idle seconds, and the rest from the snapshot.
 
         A trainer that waits writes a progress.json, too, so that `paddle status` can say since when and in which phase.
         """
@@ -273,7 +274,10 @@ class Reporter:
         return {**self._others, **own}
 
     def _write_progress(self, snapshot: Snapshot | None) -> None:
-        """Write this trainer's progress, and in trainer 0 the job's; called in the writer's thread."""
+        """Write the progress of this trainer, and in trainer 0 that of the job.
+
+        The thread of the writer calls this method.
+        """
         target = self._target
         if target is None or snapshot is None:
             return

@@ -15,12 +15,11 @@ TRAINING, FINISHED, FAILED, STOPPED = "training", "finished", "failed", "stopped
 class Snapshot(NamedTuple):
     """A run at the end of a batch, or at the beginning or end of a pass or of the run. It never changes.
 
-    Attributes: place: the progress.  batch: completed batches of the pass.  pass_samples: of a whole pass, 0 if
-        unknown.
-        batches, passes: completed since the program began.  spent: the time breakdown.
-        numbers: cost and evaluators of the newest log line; the cost is None before the first line.
-        last_pass: {pass, samples, cost} of this trainer's newest finished pass.
-        status, message: TRAINING, or how the run has ended, and the reason.
+    Attributes: place: the progress. batch: completed batches of the pass. pass_samples: the samples of a whole pass, 0
+        if unknown. batches, passes: completed since the program began. spent: the time breakdown. numbers: cost and
+        evaluators of the newest log line; the cost is None before the first line. last_pass: {pass, samples, cost} of
+        this trainer's newest finished pass. status, message: TRAINING, or how the run has ended, and the reason for its
+        end.
     """
 
     place: Place
@@ -36,7 +35,7 @@ class Snapshot(NamedTuple):
 
 
 def name_end(exit_status: int) -> str:
-    """Return the name of a run's end with this exit status."""
+    """Return the name of the end of a run with this exit status."""
     if exit_status in STOP_CODES:
         return STOPPED
     return FAILED if exit_status else FINISHED

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """Times by name, each as a list of milliseconds."""
+    """Measured times by name: for each name a list of milliseconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -17,7 +17,7 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Add the duration of this block."""
+        """Add the duration of the block."""
         start = self._clock()
         yield
         self.times.setdefault(name, []).append((self._clock() - start) * 1e3)

@@ -18,7 +18,8 @@ DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER = "data", "compute", "exchange", "tes
 class Spent(NamedTuple):
     """The totals of one trainer at one moment.
 
-    Attributes: samples: trained so far, in all passes.  seconds: since training began.  phases: {phase: its seconds}.
+    Attributes: samples: samples trained so far, in all passes. seconds: seconds since training began. phases: {phase:
+        its seconds}.
     """
 
     samples: int
@@ -32,14 +33,15 @@ class Spent(NamedTuple):
 
 
 class TimeBreakdown:
-    """One trainer's position and time since it began to train; switching the phase takes about half a microsecond.
+    """The position and the times of a trainer since it began to train.
 
-    Attributes: pass_number, batch: the position: completed batches of the pass.  samples: trained so far, in all
-        passes.
-        batches: the same in batches.  passes: number of finished passes.
+    Switching the phase takes about half a microsecond.
+
+    Attributes: pass_number, batch: the position: completed batches of the pass. samples: samples trained so far, in all
+        passes. batches: batches trained so far, in all passes. passes: number of finished passes.
 
     Args: clock: seconds, monotonic.
-    Thread safety: one thread changes it; other threads may call `phase`, `idle_seconds` and `spent`.
+    Thread safety: one thread changes the object; other threads may call `phase`, `idle_seconds` and `spent`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,7 +66,7 @@ class TimeBreakdown:
         return self._clock() - self._counted
 
     def switch(self, phase: str) -> str:
-        """Begin another phase, and return the previous one."""
+        """Begin a phase, and return the previous phase."""
         now = self._clock()
         before, turned, seconds = self._state
         self._state = (phase, now, {**seconds, before: seconds[before] + now - turned})

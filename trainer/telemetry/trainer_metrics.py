@@ -1,4 +1,4 @@
-"""A trainer's metrics, and whether it is alive and ready; for the thread of `runtime.health`."""
+"""The metrics of a trainer, and whether it is alive and ready; the thread of `runtime.health` reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainer.telemetry.reporter import Reporter
 
 _OF = ("trainer",)
-NO_NUMBER = "none"  # label of a trainer that no master has accepted yet
+NO_NUMBER = "none"  # the label of a trainer that no master has accepted yet
 
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
 TURN = Metric(
@@ -69,7 +69,8 @@ METRICS = (
 class TrainerMetrics:
     """The state of a trainer for its health pages.
 
-    Args: trainer_id: None until a master has assigned a number.  job: includes the time limit of a turn in seconds.
+    Args: trainer_id: None until a master has assigned a number. job: the environment of the job; it has the time limit,
+        in seconds, of a turn of the main loop.
     """
 
     def __init__(self, trainer_id: int | None, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
@@ -78,10 +79,10 @@ class TrainerMetrics:
         self._has_begun = False
 
     def begin(self, reporter: Reporter | None, trainer_id: int | None = 0) -> None:
-        """Record that training begins now, as this trainer; without a reporter it is another job.
+        """Record that training begins now, with this id; without a reporter the job does not train.
 
-        The order of assignments matters, because the thread of /metrics may read in between: a ready trainer has its
-        numbers.
+        The order of the assignments matters, because the thread of /metrics may read between them: a trainer that is
+        ready must have its numbers.
         """
         self._trainer = _label(trainer_id)
         self._reporter = reporter
@@ -129,13 +130,13 @@ def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     for name, value in snapshot.numbers["evaluators"].items():
         if value is not None:
             yield Sample(EVALUATOR, value, (*of, name))
-    # up to the present, so that a long test or wait is visible
+    # the times up to the present, so that a long test or wait is visible
     for phase, seconds in reporter.breakdown.spent().phases.items():
         yield Sample(SECONDS[phase], seconds, of)
 
 
 class Watched:
-    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set.
+    """Serve /healthz, /readyz and /metrics until the end of the block, if --metrics_port is set.
 
     Raises: ConfigError: see `read_environment`.
     """
@@ -156,7 +157,7 @@ class Watched:
             self._health.stop()
 
     def _watch(self, port: int) -> Health | None:
-        # imported here: it takes 5 ms of CPU time (median of nine), a tenth of all imports of `paddle train --help`
+        # this import takes 5 ms of CPU time (median of nine), a tenth of all imports of `paddle train --help`
         from runtime.health.pages import Pages, watch
 
         metrics = self.metrics

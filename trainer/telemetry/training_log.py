@@ -1,4 +1,4 @@
-"""The log lines during training, and the sums in them."""
+"""The log lines during training, and the sums that they show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer.telemetry.reporter import Reporter
 
 
 class TrainingLog:
-    """Count batches and write the lines that are due after them.
+    """Counts batches, and writes the log lines that are due after a batch.
 
     Attributes: since_start: the sums of the pass.  window: the sums since the last line.  averaged: the sums of the
         averaged values, over the last `log_period` batches of every `average_period`.
@@ -40,16 +40,16 @@ class TrainingLog:
         self.since_start, self.window, self.averaged = (Accumulator(list(evaluators)) for _ in range(3))
         self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
         self._has_open_dots = False
-        self._progress_line = ""  # due after the current batch
+        self._progress_line = ""  # the line of progress that is due after the current batch, or ""
         self._bar = TerminalBar()
 
     @property
     def sums(self) -> Mapping[str, Accumulator]:
-        """All sums, by their names in a checkpoint."""
+        """All sums, by the names that they have in a checkpoint."""
         return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
 
     def start_batch(self, batches: int) -> None:
-        """Begin a batch; a window begins with the first batch after a line."""
+        """Begin a batch; the window begins again with the first batch after a line."""
         if batches % self._flags.log_period == 0:
             self.window.reset()
 

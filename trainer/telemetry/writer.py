@@ -1,4 +1,4 @@
-"""The thread that writes a run's reports, so that a slow volume does not delay training."""
+"""The thread that writes the reports of a run, so that a slow volume does not delay training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WriterState(enum.Enum):
     """The states of a writer, in their order; the training thread sets the first three."""
 
     NEW = "lines are kept until the thread is started"
-    WRITING = "the thread writes a round whenever one is due"
+    WRITING = "the thread writes a round whenever a round is due"
     ENDING = "end() was called: the next round is the last one, and it makes the report"
     ENDED = "the last round was taken; further reports are not written"
 
@@ -40,13 +40,13 @@ class Round(NamedTuple):
 class Writer(threading.Thread):
     """Append records, and write progress and report when they are due.
 
-    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. They are read and
-    changed only under `_lock`; `_take` decides about a whole round in one such section. A page therefore never combines
-    the snapshot of one moment with the records of another, and the last page has the last record. Only the thread uses
-    the other fields.
+    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. These fields are read
+    and changed only under `_lock`; `_take` decides about a whole round while it holds the lock. A page therefore never
+    combines the snapshot of one moment with the records of another, and the last page has the last record. Only the
+    writing thread uses all further fields.
 
-    Args: output: directory of records.jsonl and report.html.  write_progress: writes the progress files; receives the
-        newest snapshot, None before the first.  has_report: whether to create the report.
+    Args: output: directory of records.jsonl and report.html. write_progress: writes the progress files; it receives the
+        newest snapshot, or None before the first snapshot. has_report: whether to create the report.
     """
 
     def __init__(self, output: Path, write_progress: Callable[[Snapshot | None], None], *, has_report: bool) -> None:
@@ -82,7 +82,7 @@ class Writer(threading.Thread):
                 self._lines.append(line)
 
     def show(self) -> None:
-        """Request that the files are written now, and the report when its share of the time allows."""
+        """Request that the files are written now, and that the report is made as soon as REPORT_SHARE allows it."""
         with self._lock:
             self._is_asked = True
             self._wants_report = self._has_report
@@ -135,12 +135,12 @@ class Writer(threading.Thread):
         path = self._output / FILE
         with path.open("ab") as file:
             if file.tell() and not ends_line(path):
-                file.write(b"\n")  # an earlier writer was interrupted in a line
+                file.write(b"\n")  # an earlier writer was interrupted within a line
             file.write("".join(self._unwritten).encode())
         self._unwritten = []
 
     def _make_report(self) -> None:
-        # imported here: it takes 48 ms of CPU time (median of nine), and only trainer 0 creates reports
+        # this import takes 48 ms of CPU time (median of nine), and only trainer 0 makes reports
         from trainer.report import write_report
 
         began = time.monotonic()
@@ -155,7 +155,8 @@ class Writer(threading.Thread):
         except Exception as error:
             if not self._has_warned:
                 self._has_warned = True
-                why = f"{type(error).__name__}: {error}"  # for a file with its path, which a repr omits
+                # the text of the error of a file contains its path, which a repr omits
+                why = f"{type(error).__name__}: {error}"
                 glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
 
 

@@ -1,4 +1,4 @@
-"""Assemble a session from the command line: config message, network, parameters, data, updater, in the legacy's order.
+"""Assemble a session from the command line: config message, network, parameters, data, updater, in the order of v0.10.
 
 Unsupported features are refused before any data is read.
 """
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for its turn when it returns from a product. Source: a tenth of the interpreter's 5 ms
+# seconds that a thread waits for the interpreter when it returns from a matrix product. Source: a tenth of the 5 ms of
+# the interpreter
 SWITCH_INTERVAL_S = 0.0005
 SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
 
@@ -69,17 +70,17 @@ class Assembly:
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
-        # both before the directories of the config come onto the module path, so that a file of theirs cannot replace a
-        # module that is imported here
+        # both imports come before the directories of the config are on the module path, so that no file of them
+        # replaces a module of this project
         self._servers = self._make_servers()
-        if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that creates the report needs it
+        if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs this module
             importlib.import_module("trainer.report")
         seed = flags.seed or int(time.time())
         if not flags.seed:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         STOPPER.limit(SCRIPT_LIMIT_S)
-        with STOPPER:  # an `except:` in the script would catch the exception of a signal handler
+        with STOPPER:  # signals wait, because an `except:` in the script would catch the exception of a signal handler
             self._config, self._path = read_config(flags)
         STOPPER.limit(0)
         self._is_training = flags.job in ("train", "checkgrad", "time")
@@ -96,14 +97,14 @@ class Assembly:
 
     @property
     def number(self) -> int | None:
-        """The number of this trainer, or None before it has one."""
+        """The number of this trainer, or None before a master has assigned a number."""
         return int(self._flags.trainer_id)
 
     def _make_servers(self) -> ParameterServers | CollectiveTrainers | None:
         return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Return the training or timing job, its updater, which is connected, and its reporter."""
+        """Connect the updater; return the training or timing session, the updater and the reporter."""
         self._log_mode()
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
@@ -113,7 +114,8 @@ class Assembly:
         if restored is None:
             elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
             model = self._fill_parameters(parts, elsewhere)
-        if saves_model(self._flags):  # an unloadable model must not leave a directory behind
+        # the directory is made after the model is loaded, so that a model that cannot be loaded leaves no directory
+        if saves_model(self._flags):
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
         self._connect(session, updater, restored, model)
@@ -194,7 +196,7 @@ class Assembly:
     def _connect(
         self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
     ) -> None:
-        """Connect the updater, and let servers load their part: the tables of a model, the state of a checkpoint."""
+        """Connect the updater, and let the servers load the tables of a model, or the state of a checkpoint."""
         try:
             own = updater.connect(restored)
             if self._servers is not None and model:
@@ -229,7 +231,7 @@ class Assembly:
         )
 
     def _begin(self, reporter: Reporter) -> None:
-        """Move an earlier run's passes and records away, to make room for this run's."""
+        """Move the passes and records of an earlier run away, to make room for those of this run."""
         if not self._directory.has_earlier:
             return
         with STOPPER:  # a signal must not interrupt the move
@@ -275,15 +277,16 @@ class Assembly:
         return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
-        """Picking among several list entries has its own stream, so that its draws do not depend on timing."""
+        """Picking among several list entries has its own random stream, so that its draws do not depend on timing."""
         return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers(is_collective: bool) -> type[ParameterServers] | type[CollectiveTrainers]:
     """Return the class for parameter servers, or for all-reduce.
 
-    Its modules take 73 ms of CPU time to import, after 600 ms for all others (nine runs of `import
-    trainer.updaters.parameter_servers` after `import trainer.training.assembly`); a local run needs none of them.
+    The import of its modules takes 73 ms of CPU time, after 600 ms for all other modules (nine runs of `import
+    trainer.updaters.parameter_servers` after `import trainer.training.assembly`); a local run needs none of these
+    modules.
     """
     if is_collective:
         from trainer.updaters.collective import CollectiveTrainers

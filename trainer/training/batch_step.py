@@ -25,7 +25,7 @@ from trainer.updaters.local import Updater
 class BatchResult(NamedTuple):
     """The result of one batch.
 
-    Attributes: cost: summed over the samples.  measures: the result of each evaluator.
+    Attributes: cost: the cost summed over the samples.  measures: the result of each evaluator.
     """
 
     cost: float
@@ -52,7 +52,9 @@ class BatchStep:
         )
 
     def compute(self, slots: Mapping[str, Argument], samples: int, position: Position) -> BatchResult:
-        """Run a batch forward and backward; its gradients are then in the table, or being sent to the servers.
+        """Run a batch forward and backward.
+
+        Afterwards its gradients are in the table, or are being sent to the servers.
 
         Raises: DataError: the cost or a gradient is not finite.
         """
@@ -90,7 +92,7 @@ class BatchStep:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """Inside it the updater and the other trainers are awaited; an exception leaves the exchange open."""
+        """A context in which this trainer waits for updater and trainers; an exception leaves the exchange open."""
         self.is_open = True
         self._breakdown.switch(EXCHANGE)
         yield

@@ -19,7 +19,7 @@ from trainer.network.data_parallel import AnyNetwork
 from trainer.network.network import Batch
 from trainer.training.parts import Parts
 
-TOLERANCE = 0.01  # a larger relative difference is marked
+TOLERANCE = 0.01  # a parameter with a larger relative difference is marked in the log
 
 
 class GradientChecking:
@@ -59,7 +59,8 @@ def make_line(one: Comparison, fill: str) -> str:
         ("analytic_delta=", f"{one.analytic_delta:g}", 15),
     )
     text = "".join(f"{label}{value:{fill}<{width}}" for label, value, width in columns)
-    mark = "" if abs(one.difference) <= TOLERANCE else " ***"  # an undefined difference (nan) is marked too
+    # a parameter with an undefined difference (nan) is marked, too
+    mark = "" if abs(one.difference) <= TOLERANCE else " ***"
     return f"{text}diff={one.difference:g}{mark}"
 
 
@@ -88,7 +89,7 @@ def check_parameters(
 
 
 def draw_direction(gradient: Array, stream: Stream) -> Array:
-    """Return the gradient plus a random vector of half its length; only a random vector for a zero gradient."""
+    """Return the gradient plus a random vector of half its norm; for a zero gradient, return a random vector."""
     numbers = stream.draws(gradient.size) * (2.0 / UPPER) - 1
     direction: Array = numbers.astype(gradient.dtype)
     length = np.linalg.norm(gradient)

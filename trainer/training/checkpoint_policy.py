@@ -1,4 +1,4 @@
-"""When a checkpoint is due, the trainer's own state in it, and how to resume from that state."""
+"""When a checkpoint is due, the state of a trainer in a checkpoint, and resuming from this state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainer.training.saves import check_values
 from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
-# maximum bytes of all trainers' data states together. Source: the servers' notes hold twice as much
+# maximum bytes of the data states of all trainers together. Source: the notes of the servers can hold twice as much
 NOTES_BYTES = 8 << 20
 
 
@@ -36,7 +36,7 @@ def wants_checkpoints(flags: Values) -> bool:
 
 
 class CheckpointPolicy:
-    """Decide when a checkpoint is made, and make it together with the other trainers.
+    """Decides when a checkpoint is made, and makes it together with the other trainers.
 
     Attributes: is_on: whether this run makes checkpoints; if not, every method does nothing.
 
@@ -67,8 +67,8 @@ class CheckpointPolicy:
     def is_wanted(self, batches: int) -> bool:
         """Return whether this trainer requests a checkpoint after the step that completes batch `batches` of the pass.
 
-        Trainer 0 requests one when a period is over. With servers, any trainer with a waiting signal requests one; a
-        local run makes its own after the batch.
+        Trainer 0 requests a checkpoint when a period is over. With servers, a trainer with a waiting signal also
+        requests a checkpoint; a local run makes it after the batch, without a request.
         """
         flags = self._parts.flags
         if not self.is_on:
@@ -81,18 +81,18 @@ class CheckpointPolicy:
         return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
 
     def mark(self) -> None:
-        """Store the random states of this position; tests may draw further numbers before it is described."""
+        """Store the random states of this position, because tests may draw numbers before `describe` is called."""
         if self.is_on:
             self._state.mark()
 
     def describe(self, position: Position) -> dict[str, Any] | None:
-        """Return this trainer's own state for resuming from a position; None without checkpoints."""
+        """Return the state of this trainer for resuming from a position; None if the run makes no checkpoints."""
         return self._state.describe(position) if self.is_on else None
 
     def make(self, position: Position, name: str) -> None:
-        """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest.
+        """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest checkpoint.
 
-        Raises: DataError: a value is not finite.  VolumeError: it cannot be written.
+        Raises: DataError: a value is not finite.  VolumeError: the checkpoint cannot be written.
         """
         if not self.is_on:
             return
@@ -100,7 +100,8 @@ class CheckpointPolicy:
         if self._is_first:
             check_values(parts, position)
             self._log.end_dots()
-        self._stopper.ignore_limit()  # lost peers are detected, and the write in progress is worth the wait
+        # the signal waits: a lost peer is detected, and the checkpoint that is being written is worth the wait
+        self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
         gathered = self._updater.gather_checkpoint(self._state.describe(position))
         if gathered is not None and self._is_first:
@@ -122,10 +123,12 @@ class CheckpointPolicy:
             self._stopper.leave()
 
     def resume(self, own: Mapping[str, Any]) -> Position:
-        """Restore the state in `own`, except the parameters, and return the position; inside a pass its data is read.
+        """Restore the state in `own`, except the parameters, and return the position.
 
-        Raises: DataError, MissingInputError: the provider raised, a sample is invalid, or `own` was not written by
-            `describe`.
+        For a position in a pass, read its data.
+
+        Raises: DataError, MissingInputError: the provider raised an error, a sample is invalid, or `describe` has not
+            written `own`.
         """
         with decoding(f"trainer {self._parts.flags.trainer_id}"):
             position = self._state.restore(own)
@@ -134,7 +137,7 @@ class CheckpointPolicy:
 
 
 class TrainerState:
-    """One trainer's state for resuming from a position, besides the parameters and the optimiser.
+    """The state of one trainer for resuming from a position, besides the parameters and the optimiser.
 
     Args: sums: the sums in log lines, by name.
     """
@@ -175,7 +178,7 @@ class TrainerState:
             if not self._has_warned:
                 glog.warning(
                     f"the order of {position.get('samples', 'the')} samples is too long for the servers to carry: "
-                    "a run that goes on from a checkpoint shuffles them in another order"
+                    "a run that goes on from a checkpoint shuffles them in a different order"
                 )
             self._has_warned = True
             position |= dict.fromkeys(position.keys() & {"order", "states"})
@@ -196,7 +199,7 @@ class TrainerState:
             parts.test.resume(own["test"], parts.batch_size)
         if parts.train is not None and own["data"] is not None:
             parts.train.resume(own["data"], parts.batch_size)
-        # otherwise the provider continues from where the resume left it
+        # a provider that still runs continues with the random states at which `resume` has stopped
         if own["data"] is None or own["data"]["is_read"]:
             random_states.put_back(own["random"])
         parts.stream.state = operator.index(own["stream"])

@@ -34,12 +34,13 @@ CHECKPOINT_LIMIT_S = 15
 class Training:
     """The training job.
 
-    A signal ends it after the current batch, and the steps since the last save are saved in a checkpoint. Without
-    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints a signal ends it at
-    once, unless a step is in progress.
+    A signal ends the job after the current batch, and the steps since the last save are saved in a checkpoint. Without
+    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints a signal ends the job
+    at once, unless a step is in progress.
 
-    Raises (run): DataError: the provider raised, or a number is not finite.  LostPeerError, PeerUnreachableError: the
-        servers or other trainers are lost.  VolumeError: a save failed.  StoppedError: a signal arrived.
+    Raises (run): DataError: the provider raised an error, or a number is not finite. LostPeerError,
+        PeerUnreachableError: the servers or other trainers are lost. VolumeError: a save failed. StoppedError: a signal
+        arrived.
     """
 
     def __init__(self, parts: Parts, updater: Updater, stopper: Stopper) -> None:
@@ -56,10 +57,10 @@ class Training:
             stopper.limit(CHECKPOINT_LIMIT_S if self._checkpoints.is_on else STEP_LIMIT_S)
 
     def resume(self, own: Mapping[str, Any] | None) -> None:
-        """Resume from a checkpoint, whose parameters the updater has restored; to be called before `run`.
+        """Resume from a checkpoint; the updater has already restored the parameters, and `run` must follow.
 
-        Args: own: this trainer's own state in the checkpoint.
-        Raises: ConfigError: there is no such state.  DataError, MissingInputError: see `run`.
+        Args: own: the state of this trainer in the checkpoint.
+        Raises: ConfigError: the checkpoint has no state of this trainer.  DataError, MissingInputError: see `run`.
         """
         if own is None or not self._checkpoints.is_on:
             raise ConfigError(
@@ -79,9 +80,9 @@ class Training:
 
     def run(self) -> None:
         """Train all passes."""
-        # with servers all trainers make a checkpoint together, after a step: a signal waits for such a moment
+        # with servers all trainers make a checkpoint together, after a step, so a signal waits for this moment
         is_held = self._checkpoints.is_on and not self._flags.local
-        with np.errstate(all="ignore"):  # an error about an infinite cost ends the run, without numpy's warnings
+        with np.errstate(all="ignore"):  # an infinite cost ends the run with an error, without warnings of numpy
             try:
                 with self._stopper.hold(is_held):
                     while self._position.number < self._end_pass:
@@ -143,7 +144,7 @@ class Training:
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Train on a batch, and make the checkpoint that any trainer has requested for after its step."""
+        """Train on a batch, and make a checkpoint if a trainer has requested one after this step."""
         position = self._position
         result = self._step.compute(slots, samples, position)
         with self._stopper:
@@ -164,7 +165,7 @@ class Training:
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
         if period and position.batches % period == 0:
             self._test()
-        # strictly more: the first save comes after batch P + 1
+        # greater, and not equal: the first save comes after batch P + 1
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
             self._test()
@@ -190,11 +191,11 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
 
     def _test(self) -> None:
-        # a signal during the exchange would leave half of a decay, or averages in place of the values
+        # a signal during the exchange would leave a decay half done, or averages in the place of the values
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:
-        """Make a checkpoint; trainer 0 ends after the one that a signal waits for."""
+        """Make a checkpoint; if a signal waits for a checkpoint, trainer 0 ends after it."""
         if not self._checkpoints.is_on:
             return
         self._checkpoints.make(self._position, name)

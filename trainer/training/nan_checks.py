@@ -1,4 +1,4 @@
-"""Infinite and undefined numbers: their origin is reported, before they are saved in a model."""
+"""Checks for infinite and undefined numbers: errors name their origin, before they are saved in a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from trainer.arrays.parameters import Parameter, ParameterTable
     from trainer.network.data_parallel import AnyNetwork
 
-CHECK_PERIOD = 16  # batches between two checks of gradients
-WINDOW = 65536  # elements of large parameters in each check
+CHECK_PERIOD = 16  # number of batches between two checks of gradients
+WINDOW = 65536  # number of elements of large parameters that a check reads
 SMALL = 4096  # maximum elements of a parameter that is always checked completely
 
 
 class GradientCheck:
-    """Check the gradients of small parameters, and in turn pieces of the large ones.
+    """Checks the gradients of small parameters, and in turn pieces of the gradients of large parameters.
 
     The next cost reveals every number that is not finite; this check finds most of them one batch earlier, for less
     than 1 % of the time of a batch.
@@ -36,7 +36,7 @@ class GradientCheck:
         self._position = self._batches = 0
 
     def find(self) -> str:
-        """Return the name of a parameter with a non-finite gradient among those checked in this batch, or ""."""
+        """Return the name of a parameter with a non-finite gradient, or ""; a call checks one part of them."""
         self._batches += 1
         if self._batches % CHECK_PERIOD:
             return ""
@@ -99,7 +99,7 @@ def find_bad_value(table: ParameterTable) -> str:
 
 
 def describe_range(argument: Argument) -> str:
-    """Describe the range of an argument's finite numbers, and how many are not finite."""
+    """Describe the range of the finite numbers of an argument, and how many of its numbers are not finite."""
     if argument.value is not None:
         return _spell_range(argument.value.reshape(-1))
     if argument.ids is not None:

@@ -33,7 +33,8 @@ class Parts:
         pass directories.  train, test: the data sources; None if the config has no such data.
         averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
         the tables; None if trainer 0 saves them.  reporter: reports the progress.
-        begin: makes room for this run's passes; called at every batch and save, only the first call has an effect.
+        begin: makes room for the passes of this run; it is called at every batch and save, and only the first call has
+            an effect.
     """
 
     flags: Values
@@ -56,13 +57,13 @@ class Parts:
         return Path(self.save_dir) / name
 
     def shown_directory(self, name: str) -> str:
-        """Return that path in the form of the log: with `./` before a plain name."""
+        """Return the path of a pass directory as the log shows it: with `./` before a plain name."""
         return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
 
     def training_data(self) -> BatchSource:
         """Return the training data.
 
-        Raises: ConfigError: the config has none.
+        Raises: ConfigError: the config has no training data.
         """
         if self.train is None:
             raise ConfigError("the config has no training data; define_py_data_sources2 needs a train_list")

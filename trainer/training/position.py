@@ -1,6 +1,6 @@
 """The position of training: the pass, its completed batches, and the saves inside it.
 
-A position lies between two batches, right after a step. Tests and saves that are due there come after the position, and
+A position lies between two batches, right after a step. Tests and saves that are due at a position come after it, and
 are repeated when training resumes from it. A checkpoint therefore changes nothing in a run, whenever it is made.
 """
 
@@ -20,8 +20,9 @@ STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
 class Position:
     """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are complete.
 
-    `saves` and `checkpoints` count those made inside the pass. `is_due`: the log lines, tests and saves of the last
-    batch are still to come; AFTER a pass, those of the pass.
+    `saves` and `checkpoints` are the numbers of saves and checkpoints made inside the pass. `is_due`: the log lines,
+    tests and saves of the last batch are still to come; AFTER a pass, the test and the save of the pass are still to
+    come.
     """
 
     number: int

@@ -25,11 +25,11 @@ class Saves:
         self.unsaved_steps = 0
 
     def save(self, name: str, position: Position) -> None:
-        """Save on trainer 0, to a directory of this name.
+        """Save the parameters to a directory of this name; only trainer 0 saves.
 
         No line may be logged between the line of a test and the line of the save that follows it.
 
-        Raises: DataError: a value is not finite.  VolumeError: it cannot be written.
+        Raises: DataError: a value is not finite.  VolumeError: the directory cannot be written.
         """
         if self._parts.flags.trainer_id != 0:
             return
@@ -43,7 +43,7 @@ class Saves:
         """
         parts, breakdown = self._parts, self._parts.reporter.breakdown
         check_values(parts, position)
-        parts.begin()  # all batches may have been those of other trainers
+        parts.begin()  # this trainer may have had no batch, and then nothing has called `begin`
         glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
         before = breakdown.switch(SAVE)
         save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
@@ -67,7 +67,7 @@ class Saves:
 def check_values(parts: Parts, position: Position) -> None:
     """Check that all values are finite.
 
-    Raises: DataError: the text names a parameter with other values.
+    Raises: DataError: the text names a parameter with a value that is not finite.
     """
     wrong = nan_checks.find_bad_value(parts.table)
     if wrong:

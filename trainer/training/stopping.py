@@ -1,4 +1,4 @@
-"""When a signal ends the program: at once, or after work that must not be interrupted."""
+"""Signals that end the program: at once, or after work that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from runtime.errors import StoppedError, stopped_by
 
 
 class Stopper:
-    """Raise StoppedError for SIGTERM and SIGINT; inside a `with` block only at its end.
+    """Raises StoppedError for SIGTERM and SIGINT; inside a `with` block only at the end of the block.
 
-    SIGTERM counts once. Another SIGINT (a second Ctrl-C) ends the wait that the first signal began; then `is_clean` is
-    False.
+    SIGTERM counts once. A second SIGINT (Ctrl-C) ends the wait that the first signal began; then `is_clean` is False.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,7 @@ class Stopper:
         return self._waiting is not None
 
     def ignore_limit(self) -> None:
-        """Remove the time limit of the block for which a signal waits now."""
+        """Remove the time limit of the block whose end a signal waits for."""
         signal.alarm(0)
 
     def leave(self) -> None:
@@ -51,7 +50,7 @@ class Stopper:
         self._deadline_s = seconds
 
     def hold(self, is_wanted: bool) -> AbstractContextManager[None]:
-        """Return a block at whose end a signal takes effect, or, if not wanted, a block without effect."""
+        """Return a context at whose end a signal takes effect; if `is_wanted` is false, a context without effect."""
         return self if is_wanted else nullcontext()
 
     @contextmanager
@@ -103,4 +102,4 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Do nothing; with SIG_IGN the interpreter complains about a signal that has arrived already."""
 
 
-STOPPER = Stopper()  # signals belong to the process, so there is one
+STOPPER = Stopper()  # signals belong to the process, so there is only one Stopper

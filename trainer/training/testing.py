@@ -1,4 +1,4 @@
-"""Tests: run all test data forward, and add up costs and evaluators; and the test job, which tests saved models.
+"""Tests run all test data forward, and add up costs and evaluators. The test job tests saved models.
 
 Source: spec/trainer.md sections 3.7 and 7.2.
 """
@@ -51,7 +51,7 @@ def evaluate(
     Args: each_batch: called with the number of batches so far and the result so far.
         with_cost: False counts every cost as 0 (the network is for prediction).
         shows_layers: whether the statistics of every layer are logged.
-    Raises: DataError: there is no sample, the provider raised, or a cost is not finite.
+    Raises: DataError: there is no sample, the provider raised an error, or a cost is not finite.
     """
     result = Accumulator(evaluators)
     source.start_pass()
@@ -87,7 +87,7 @@ def run_test(
 ) -> None:
     """Test the model of a training job and log the result; do nothing if the config has no test data.
 
-    Args: values: inside it the parameters have the values to test.  each_batch: see `evaluate`.
+    Args: values: a context in which the parameters have the values to test.  each_batch: see `evaluate`.
     """
     if parts.test is None:
         return
@@ -106,7 +106,7 @@ def run_test(
 
 
 def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
-    """Return the result of each evaluator for the last batch: the sum over its parts."""
+    """Return the result of each evaluator for the last batch: the sum over the parts of the batch."""
     measures = [_measure_replica(replica, evaluators) for replica in network.replicas]
     if len(measures) == 1:
         return measures[0]
@@ -126,7 +126,7 @@ def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[
 
 @dataclass(frozen=True)
 class TestedModel:
-    """A model to test; the directory of a pass must have the mark of a complete one."""
+    """A model to test; the directory of a pass must have the mark of a complete pass."""
 
     number: int
     path: str
@@ -181,7 +181,7 @@ class Testing:
             file.close()
 
     def _arriving(self) -> Iterator[TestedModel]:
-        """Yield the models; with --test_wait wait for each without a limit."""
+        """Yield the models; with --test_wait wait for each model without a limit."""
         for model in self._models:
             while self._flags.test_wait and model.is_pass and not is_complete(model.path):
                 glog.info(f"Waiting for parameters of pass {model.number}")

@@ -1,6 +1,7 @@
-"""The time job: it measures the duration of batches, after ten warm-up batches, and its parts.
+"""The time job: it measures the duration of a batch, and of the parts of a batch, after ten warm-up batches.
 
-Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10, whose builds with timers print such tables.
+Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10; builds of v0.10 with timers print such
+tables.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
 WARM_UP_BATCHES = 10
-TIMED_BATCHES = 100  # number of batches for --test_period=0; v0.10 measured none
+TIMED_BATCHES = 100  # number of batches for --test_period=0; v0.10 measured no batch
 TIMED_S = 20.0  # maximum seconds for these batches; at least one batch is measured
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 
 class Timing:
-    """The time job: `--test_period` training batches of the same data, or of new data with --feed_data.
+    """The time job: it measures `--test_period` training batches of the same data, or of new data with --feed_data.
 
     Raises (run): DataError: the data does not have one full batch, or a number is not finite.
     """
@@ -87,7 +88,7 @@ class Timing:
         return batches
 
     def _attach(self, clock: Stopwatch, layers: Stopwatch) -> None:
-        """Measure the parts of a batch from now on."""
+        """From now on measure the parts of a batch."""
         self._parts.network.time_layers(layers.measure)
         network: Any = Measured(self._parts.network, clock, {"forward": FORWARD, "backward": BACKWARD})
         updater: Any = Measured(self._updater, clock, {"step": UPDATE})

@@ -1,1 +1,1 @@
-"""Updaters: they compute new values from gradients in this process, or by the parameter servers."""
+"""Updaters: they compute new values from gradients, in this process or on the parameter servers."""

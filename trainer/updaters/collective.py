@@ -1,8 +1,9 @@
 """Steps by all-reduce: every trainer has the whole optimiser, and adds the gradients of all trainers.
 
-All trainers add in the order of their ranks, as the parameter servers do. Therefore all of them, and a job with
-servers, compute the same values. Further numbers of a step are added too: the samples, the trainers that request a
-checkpoint, and those with a batch. A trainer whose data end earlier takes part with zeros until no trainer has a batch.
+All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute the same
+values, and the same values as a job with servers. Three counts of a step are added, too: samples, trainers that request
+a checkpoint, and trainers with a batch. A trainer whose data end earlier takes part with zeros until no trainer has a
+batch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from trainer.updaters.optimizer_settings import Sending, has_sparse_rows
 
 
 class StepTotals(NamedTuple):
-    """The sums over all trainers in a step. `wanting`: trainers that request a checkpoint.  active: with a batch."""
+    """The sums over all trainers in a step.
+
+    `wanting`: number of trainers that request a checkpoint. `active`: number of trainers with a batch.
+    """
 
     samples: int
     wanting: int
@@ -56,7 +60,7 @@ class CollectiveUpdater:
             raise ConfigError("settings: is_async=True does not go with --collective; train with parameter servers")
         self._table = table
         self._local = LocalUpdater(table, optimization, pool=pool, per_parameter=True)
-        # not in place of the table, which knows which of its gradients this trainer has touched
+        # the sums have an array of their own, because the table records which of its gradients this trainer has touched
         self._sums: Array = np.zeros_like(table.peek_gradients())
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
@@ -104,7 +108,7 @@ class CollectiveUpdater:
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one step with the gradients of all trainers; return whether any has requested a checkpoint.
 
-        A trainer whose data have ended cannot make one, so a checkpoint that is requested then is not made.
+        A trainer whose data have ended cannot make a checkpoint, so a checkpoint that is requested then is not made.
         """
         self._local.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), 1))
@@ -122,7 +126,7 @@ class CollectiveUpdater:
         self._local.finish_pass()
 
     def _add_up(self, gradients: Array, own: StepTotals) -> StepTotals:
-        """Add the gradients of all trainers, and the further numbers of the step."""
+        """Add the gradients and the counts of all trainers."""
         if gradients is not self._sums:
             self._sums[:] = gradients
         sums = operations.allreduce_async_(self._sums, name="gradients", op=operations.Sum)
@@ -131,13 +135,13 @@ class CollectiveUpdater:
         return StepTotals(*operations.synchronize(counts).tolist())
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job in trainer 0; the others only send their own state."""
+        """Return the state of the job in trainer 0; all other trainers only send their own state."""
         trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
         return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put the averages in place of the values, if the config says so."""
+        """A context in which averages replace the values, if the config says so."""
         with self._local.averaged():
             yield
 
@@ -158,7 +162,7 @@ class CollectiveUpdater:
 class CollectiveTrainers:
     """Create the updater of a job whose trainers are the workers of `paddle elastic run`.
 
-    Attributes: updater: its class.
+    Attributes: updater: the class of the updater.
     """
 
     save_tables: SaveTables | None = None
@@ -185,7 +189,7 @@ class CollectiveTrainers:
         return self.updater(table, optimization, pool)
 
     def end(self) -> None:
-        """Leave the group, if the updater has not."""
+        """Leave the group, unless the updater has left it."""
         operations.shutdown()
 
 
@@ -193,7 +197,7 @@ def join_workers(flags: Values) -> bool:
     """Join the job in the environment; its rank and size become those of the trainer.
 
     Returns: whether the workers of the job may join and leave.
-    Raises: ConfigError, PeerUnreachableError, HorovodInternalError: it cannot be joined.
+    Raises: ConfigError, PeerUnreachableError, HorovodInternalError: the job cannot be joined.
     """
     operations.init()
     flags.number_trainer(operations.rank(), operations.size())

@@ -1,4 +1,4 @@
-"""Several steps in this process, whose changes are then sent to the servers (num_batches_per_send_parameter over 1).
+"""Several steps in this process, then an exchange with the servers (num_batches_per_send_parameter over 1).
 
 average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
 elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
@@ -34,7 +34,7 @@ from trainer.updaters.optimizer_settings import Sending
 if TYPE_CHECKING:
     from pserver.client.client import Client
 
-OWN_STATE = "optimiser"  # key of the updater's state in a trainer's own state of a checkpoint
+OWN_STATE = "optimiser"  # the key of the state of the updater, in the state of a trainer in a checkpoint
 MOST_DECAY = 0.1  # maximum decay that the servers apply in one exchange
 
 
@@ -53,7 +53,7 @@ class DeltaUpdater:
     The averages of `average_window` are on the servers. A checkpoint waits for the next exchange; the trainers then
     store the state of their own optimisers on the servers.
 
-    Args: trainers: their number.  is_first: whether this is trainer 0.
+    Args: trainers: number of trainers. is_first: whether this is trainer 0.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
 
@@ -80,18 +80,19 @@ class DeltaUpdater:
         self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
         self._base = np.empty_like(table.values)  # the values of the last exchange
         self._delta = np.empty_like(table.values)
-        self._kept: Array | None = None  # the trainer's values while the table has the servers' between two passes
+        # the values of this trainer, while the table has the values of the servers between two passes
+        self._kept: Array | None = None
         self._since = StepsSinceExchange()
         self._is_in_pass = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 sends its values, or a checkpoint, and the others receive them."""
+        """Join every server; trainer 0 sends its values or a checkpoint, and the other trainers receive them."""
         pruning = self._local.pruning
         pruning.start()
         self._client.join(*self._served)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            pruning.start()  # pruned again, because all trainers have the values of trainer 0 now
+            pruning.start()  # the values are pruned again, because all trainers now have the values of trainer 0
         else:
             with decoding("an optimiser"):
                 pruning.go_on(own.get(MASKS, {}))
@@ -100,7 +101,7 @@ class DeltaUpdater:
         return own
 
     def _go_on(self, described: dict[str, Any] | None) -> None:
-        """Restore the stored state; this trainer's own values are restored when the pass begins."""
+        """Restore the stored state; the values of this trainer are restored when the pass begins."""
         if described is None:
             return
         centre = self._table.values.copy()
@@ -145,7 +146,7 @@ class DeltaUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take a step here; exchange with the servers when it is due."""
+        """Take a step in this process; exchange the changes with the servers when the exchange is due."""
         self._local.step(samples)
         self._since.batches += 1
         self._since.samples += samples
@@ -181,7 +182,7 @@ class DeltaUpdater:
         is_due = bool(self._since.batches) and self._exchange()
         if (
             described and not self._is_first
-            # after the end of trainer 0's pass no trainer writes a checkpoint that another one requests
+            # after the end of the pass of trainer 0, no checkpoint is written, even if a trainer requests one
         ):
             described = {**described, **self._leave_state()}
             if is_due:
@@ -198,7 +199,7 @@ class DeltaUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Use the servers' averages, or inside a pass the servers' values if this trainer has its own."""
+        """A context with the averages of the servers; inside a pass with their values if this trainer has its own."""
         if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
             yield
             return
@@ -225,11 +226,11 @@ class DeltaUpdater:
 def share_decay(
     parameters: Sequence[ParameterSpec], sending: Sending, *, trainers: int, is_asynchronous: bool
 ) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
-    """Return the parameters' settings for the trainers' own steps, and for the servers.
+    """Return the settings of the parameters for the steps of the trainers, and for the servers.
 
     A parameter whose num_batches_regularization equals num_batches_per_send_parameter decays on the servers, once in
     each exchange, at its rate times `sending.rate`, batches and, for synchronous exchanges, trainers; but not with
-    elastic averages. All others decay in the trainers' steps. Servers do not clip.
+    elastic averages. All other parameters decay in the steps of the trainers. Servers do not clip.
 
     Raises: ConfigError: the servers' decay is above MOST_DECAY, or is combined with momentum.
     """

@@ -20,21 +20,21 @@ from trainer.network.network import OnFinal
 from trainer.updaters.optimizer_settings import has_sparse_rows, refuse_l1
 from trainer.updaters.pruning import Pruning
 
-MASKS = "pruned"  # key of the updater's masks in a trainer's own state of a checkpoint
+MASKS = "pruned"  # the key of the pruning masks, in the state of a trainer in a checkpoint
 
 
 class Updater(Protocol):
-    """Change the table's values with its gradients, in place."""
+    """Changes the values of a parameter table with its gradients, in place."""
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prepare for the first pass, with the present values of the table; trainer 0's values replace the others'.
+        """Prepare for the first pass, with the present values of the table; all trainers get the values of trainer 0.
 
-        Args: restored: trainer 0's checkpoint to resume from.
-        Returns: this trainer's own state in that checkpoint; None without one.
+        Args: restored: the checkpoint from which trainer 0 resumes.
+        Returns: the state of this trainer in the checkpoint; None without a checkpoint.
         """
 
     def check(self) -> None:
-        """Check that no loss of a peer is known; never blocks.
+        """Raise an error if the loss of a peer is known; never block.
 
         Raises: LostPeerError: the text names the lost peer.
         """
@@ -43,7 +43,7 @@ class Updater(Protocol):
         """Begin a pass, or continue in it after `batch` batches; wait for the other trainers."""
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Prepare what only the forward pass of this batch needs."""
+        """Prepare the values that only this batch needs, before its forward pass."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
         """Begin the step of a batch of `samples` samples, before its backward pass.
@@ -55,23 +55,24 @@ class Updater(Protocol):
         """Take one step with the gradients of a batch of `samples` samples.
 
         Args: checkpoint: whether this trainer requests a checkpoint after this batch.
-        Returns: whether any trainer has requested one; then all call `gather_checkpoint`.
+        Returns: whether any trainer has requested a checkpoint; then all trainers call `gather_checkpoint`.
         """
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job in trainer 0; the others only send their own state.
+        """Return the state of the job in trainer 0; all other trainers only send their own state.
 
-        Args: own: this trainer's state for resuming from here, JSON-compatible.
+        Args: own: the JSON-compatible state of this trainer, for resuming from this position.
         """
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """End a pass; wait for the other trainers, and take the common values.
 
-        Args: own: see `gather_checkpoint`; for checkpoints that others request before they end the pass.
+        Args: own: see `gather_checkpoint`; it goes into checkpoints that other trainers request before they end the
+            pass.
         """
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Inside it the table has the values to test and to save: averaged if the config says so."""
+        """A context in which the table has the values to test and to save: averages if the config says so."""
 
     def rates(self, parameter: Parameter) -> Array | None:
         """Return the rate of each element of a parameter in the last step, if the method has separate rates."""
@@ -80,17 +81,17 @@ class Updater(Protocol):
         """Leave after the last pass."""
 
     def abort(self, reason: str) -> None:
-        """Leave because of an error, and tell the others the reason."""
+        """Leave because of an error, and tell the other programs the reason."""
 
 
 class LocalUpdater:
     """The optimiser in this process.
 
-    As in the legacy, without sparse parameters there is one optimiser for all parameters, without clipping and L1. With
-    sparse parameters every parameter has its own optimiser, which supports both.
+    As in v0.10, without sparse parameters there is one optimiser for all parameters, without clipping and L1. With
+    sparse parameters every parameter has its own optimiser, with clipping and L1.
 
-    Args: parameters: the settings to use, if they differ from the table's.  per_parameter: every parameter has its own
-        optimiser, as on the parameter servers.
+    Args: parameters: the settings of the parameters, if they differ from the settings in the table. per_parameter:
+        whether every parameter has its own optimiser, as on the parameter servers.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
 
@@ -147,13 +148,13 @@ class LocalUpdater:
         return own
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values; its arrays change with the next step."""
+        """Return the state of the optimiser with the values; the next step changes the returned arrays."""
         return snapshot.take(self._shard)
 
     def put_back(self, part: Part) -> None:
         """Restore such a state.
 
-        Raises: ConfigError: it does not fit this job.
+        Raises: ConfigError: the state does not fit this job.
         """
         snapshot.put_back(self._shard, part)
 
@@ -173,7 +174,8 @@ class LocalUpdater:
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one optimiser step, and return `checkpoint`: no other trainer can request one."""
         self.pruning.mask_gradients()
-        gradients = self._table.gradients  # read before the rows, because a table without gradients has no touched rows
+        # this must be read before the rows, because a table without gradients has no touched rows
+        gradients = self._table.gradients
         touched = {
             number: rows
             for number, parameter in self._with_rows.items()
@@ -183,11 +185,11 @@ class LocalUpdater:
         return checkpoint
 
     def apply(self, gradients: Array, samples: int) -> None:
-        """Take one optimiser step with gradients of `samples` samples that are not the table's."""
+        """Take one optimiser step with gradients of `samples` samples that are not in the table."""
         self._shard.step(gradients, samples, {})
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of this trainer and of its optimiser; its arrays change with the next step."""
+        """Return the state of this trainer and of its optimiser; the next step changes the returned arrays."""
         return CheckpointState([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
@@ -196,7 +198,7 @@ class LocalUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Apply the decay that is due; average if the config says so."""
+        """Apply the decay that is due; in the context the values are averages if the config says so."""
         self._shard.apply_average()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The settings of optimiser and servers, read from the config's settings()."""
+"""The settings of optimiser and servers, from the settings() call of the config."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ AVERAGE, ELASTIC_AVERAGE = "average", "elastic_average"
 class Sending:
     """How often a trainer exchanges data with the servers.
 
-    `batches_per_send` over 1: the trainer takes its own steps, and sends their changes; the servers add `rate` times
-    the changes. `is_elastic`: the trainer then continues from its own values and not from theirs. `batches_per_get`: it
-    fetches the values after this number of gradients. `shrink`: by how much the values of tables with L1 are nearer to
-    zero here than on the servers.
+    `batches_per_send` over 1: the trainer takes its own steps and sends the changes of its values; the servers add
+    `rate` times the changes. `is_elastic`: after an exchange the trainer continues from its own values, and not from
+    those of the servers. `batches_per_get`: the trainer fetches the values after this number of gradients. `shrink`: by
+    how much the values of tables with L1 are nearer to zero in the trainer than on the servers.
     """
 
     batches_per_send: int = 1
@@ -36,9 +36,9 @@ def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
 
 
 def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that a single optimiser for all parameters can do their decay.
+    """Check that a single optimiser for all parameters supports the decay of every parameter.
 
-    Raises: ConfigError: it cannot; the text names the parameter.
+    Raises: ConfigError: it does not support the decay of a parameter; the text names the parameter.
     """
     for p in parameters:
         if p.decay_rate_l1 and not p.is_static:
@@ -117,7 +117,7 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
 
 
 def refuse_own_steps(config: OptimizationConfig) -> None:
-    """Check that the trainers take no steps of their own, which a job with a master does not support.
+    """Check that the trainers take no steps of their own, because a job with a master does not support this.
 
     Raises: ConfigError: the text names the setting.
     """
@@ -149,9 +149,9 @@ def list_oddities(
     algorithm: str = "sgd",
     sending: Sending | None = None,
 ) -> list[str]:
-    """Return a sentence for each setting without effect, because it had none in the legacy.
+    """Return a sentence for each setting that has no effect because it had no effect in v0.10.
 
-    Also return one for a setting that had no effect in the legacy and has one here.
+    Also return a sentence for a setting that had no effect in v0.10 and has an effect now.
     """
     sending = sending or Sending()
     takes_own_steps = sending.batches_per_send > 1
@@ -173,7 +173,7 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
-    # sparse services do count passes
+    # unlike dense services, sparse services count passes
     if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(
             f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes for dense "

@@ -13,7 +13,7 @@ from pathlib import Path
 from runtime import glog
 from trainer.flags import Values
 
-END_TIMEOUT_S = 20.0  # seconds; a server without messages of its trainers ends earlier by itself
+END_TIMEOUT_S = 20.0  # seconds; a server that gets no messages of its trainers ends earlier by itself
 _SHARED = (
     "port",
     "ports_num",
@@ -31,12 +31,12 @@ _SHARED = (
 
 
 class OwnServer:
-    """A running `paddle pserver`, with the given flags of the trainer that apply to it."""
+    """A running `paddle pserver`, with those flags of the trainer that apply to a server."""
 
     def __init__(self, flags: Values) -> None:
         given = [f"--{name}={getattr(flags, name)}" for name in _SHARED if name in flags.given]
         root = str(Path(__file__).resolve().parents[2])
-        # only the project's modules: no file of the working directory can replace a module of Python
+        # the module path has only the project: no file of the working directory can replace a module of Python
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "paddle", "pserver", *given], env={**os.environ, "PYTHONPATH": root}
         )

@@ -1,4 +1,4 @@
-"""The parameter servers of a job from the trainer's view: connections, updaters, and a server of its own."""
+"""The parameter servers of a job, as a trainer uses them: connections, updaters, and the server of --start_pserver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ParameterServers:
     def __init__(self, flags: Values) -> None:
         self._flags = flags
         self._own_server: OwnServer | None = None
-        self._saved_by_servers: SparseClient | None = None  # the connection to the tables that servers load and save
+        self._saved_by_servers: SparseClient | None = None  # the connection to the servers that load and save tables
 
     @property
     def save_tables(self) -> SaveTables | None:
@@ -105,7 +105,7 @@ class ParameterServers:
             "own_addresses": own,
             "source": own[0] if len(own) == 1 else "",
             "peer_timeout": job.peer_timeout,
-            # the launcher has already waited for the servers, so a silent one is lost
+            # the launcher has already waited for the servers, so a silent server is lost
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 

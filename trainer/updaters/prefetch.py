@@ -39,9 +39,9 @@ class _Use:
         return self.parameter.size // self.parameter.row_width
 
     def find(self, batch: Mapping[str, Argument]) -> Ids:
-        """Return the used rows, in any order and with repetitions, -1 for none.
+        """Return the used rows, in any order and with repetitions; -1 stands for no row.
 
-        Raises: ConfigError: the slot is of another kind.  DataError: a row is not in the table.
+        Raises: ConfigError: the slot does not have the kind that the layer needs. DataError: a row is not in the table.
         """
         given = batch[self.slot]
         ids = given.ids if self.takes_ids else given.sparse.ids if given.sparse is not None else None
@@ -62,9 +62,10 @@ class _Use:
 
 
 class RowFinder:
-    """Find the rows of some parameters.
+    """Finds the rows that a batch uses of some parameters.
 
-    Raises: ConfigError: a layer's rows of such a parameter cannot be known in advance; the text names the layer.
+    Raises: ConfigError: the rows that a layer uses of such a parameter cannot be known in advance; the text names the
+        layer.
     """
 
     def __init__(self, config: ModelConfig, parameters: Sequence[Parameter]) -> None:
@@ -74,14 +75,14 @@ class RowFinder:
     def find(self, batch: Mapping[str, Argument]) -> list[RowIds]:
         """Return for each parameter the numbers of the rows that a batch uses, ascending.
 
-        Raises: ConfigError: a slot is not of the kind that its layer needs.  DataError: a row is not in the table.
+        Raises: ConfigError: a slot does not have the kind that its layer needs.  DataError: a row is not in the table.
         """
         return [self._find_rows(one, batch) for one in self._parameters]
 
     def _find_rows(self, parameter: Parameter, batch: Mapping[str, Argument]) -> RowIds:
         given: dict[tuple[str, bool], Ids] = {}
         for use in self._uses:
-            # slots that are not in the batch are read by no layer
+            # no layer reads a slot that is not in the batch
             if use.parameter is parameter and use.slot in batch and (use.slot, use.takes_ids) not in given:
                 given[use.slot, use.takes_ids] = use.find(batch)
         ids = list(given.values())
@@ -89,7 +90,7 @@ class RowFinder:
 
 
 def sort_rows(ids: Ids, parameter: Parameter) -> RowIds:
-    """Return the rows of a parameter among the ids, ascending, without negative ones."""
+    """Return the distinct ids, ascending, without negative ids: the rows of a parameter."""
     if ids.size and ids.min() < 0:
         ids = ids[ids >= 0]
     return list_distinct(ids.astype(np.uint32), parameter.size // parameter.row_width).astype(np.uint32)
@@ -132,7 +133,7 @@ def _refuse_whole(parameters: Collection[str], name: str, user: str) -> None:
 
 
 def _find_givers(config: ModelConfig) -> dict[str, str]:
-    """Return the outside layers that agents in groups represent, for the same input at every step or row by row."""
+    """Return the outer layers that agents in groups stand for: a static input, or an input that is read row by row."""
     found = {}
     for record in config.sub_models:
         found.update({link.link_name: link.layer_name for link in record.in_links})
@@ -143,9 +144,9 @@ def _find_givers(config: ModelConfig) -> dict[str, str]:
 
 
 def _trace(name: str, given: Mapping[str, str], layers: Mapping[str, LayerConfig]) -> str:
-    """Return the layer whose rows enter under this name.
+    """Return the layer whose rows a layer reads under this name.
 
-    Raises: ConfigError: it is not in the config.
+    Raises: ConfigError: the layer is not in the config.
     """
     while name in given and given[name] != name:
         name = given[name]

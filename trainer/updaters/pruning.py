@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 class Pruning:
     """The masks of the parameters with a pruning hook.
 
-    Raises: ConfigError: a hook is of another type, or its ratio is invalid.
+    Raises: ConfigError: a hook has an unknown type, or its ratio is invalid.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -30,7 +30,7 @@ class Pruning:
         self._masks: dict[str, Mask] = {}
 
     def start(self) -> None:
-        """Choose the kept values from the present values, and set the others to zero."""
+        """Choose which of the present values are kept, and set all other values to zero."""
         for parameter in self._pruned:
             mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
             self._masks[parameter.name] = mask
@@ -41,7 +41,10 @@ class Pruning:
         return {name: encode_array(np.packbits(mask)) for name, mask in self._masks.items()}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Restore another run's masks: from the present values the choice could differ if kept values became zero."""
+        """Restore the masks of an earlier run.
+
+        A choice from the present values could differ if kept values became zero.
+        """
         for parameter in self._pruned:
             bits = np.unpackbits(decode_array(state[parameter.name]), count=parameter.size)
             self._masks[parameter.name] = bits.astype(np.bool_)
@@ -54,7 +57,7 @@ class Pruning:
 
 
 def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
-    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes; of equal ones the first."""
+    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes; of equal magnitudes the first."""
     kept = int(values.size * (1 - sparsity_ratio))
     mask: Mask = np.zeros(values.size, np.bool_)
     mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True

@@ -1,4 +1,4 @@
-"""Steps on the parameter servers."""
+"""Steps that the parameter servers take."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class RemoteUpdater:
-    """Push the gradients to the parameter servers, wait for the step of all trainers, and pull the new values.
+    """Pushes the gradients to the parameter servers, waits for the step of all trainers, and pulls the new values.
 
-    Args: batches_per_get: number of gradients after which values are pulled. Checkpoints wait for that too, because the
-        values of trainers and servers are then equal.
+    Args: batches_per_get: number of gradients after which values are pulled. Checkpoints also wait for a pull, because
+        the values of trainers and servers are equal after it.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the servers do not support them.
     """
 
@@ -44,19 +44,19 @@ class RemoteUpdater:
         parameters = [parameter.spec() for parameter in table]
         find_parameter_groups(
             parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # raises errors here that the servers would report
+        )  # this call raises, in the trainer, the errors that the servers would report
         self._pruning = Pruning(table)
         self._has_begun = False
         self._period, self._pushed = batches_per_get, 0  # number of gradients since the last pull
         self._wants_checkpoint = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 sends its values, or a checkpoint, and the others receive them."""
+        """Join every server; trainer 0 sends its values or a checkpoint, and the other trainers receive them."""
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            self._pruning.start()  # pruned again, because all trainers have the values of trainer 0 now
+            self._pruning.start()  # the values are pruned again, because all trainers now have the values of trainer 0
         else:
             with decoding("masks"):
                 self._pruning.go_on(own.get(MASKS, {}))
@@ -72,10 +72,10 @@ class RemoteUpdater:
         self._pushed = 0
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Return at once: all values are here since the last step."""
+        """Return at once: all values are in this process since the last step."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they become complete, layer by layer; pruned ones wait for their masks."""
+        """Push gradients as they become complete, layer by layer; with pruning masks `step` pushes all gradients."""
         if self._pruning.state() or self._pushed + 1 < self._period:
             return None
         self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
@@ -95,7 +95,7 @@ class RemoteUpdater:
         self._pushed += 1
         if self._pushed < self._period:
             is_due = self._client.push(gradients, samples)
-            if is_due:  # another trainer has requested it at its own position
+            if is_due:  # another trainer has requested the checkpoint at its own position
                 self._client.fetch_values(values)
                 self._pushed = 0
             return is_due
@@ -107,7 +107,7 @@ class RemoteUpdater:
         return self._client.finish_push(checkpoint=checkpoint)
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect every trainer's own state, and the state of the servers."""
+        """Let trainer 0 collect the states of all trainers and of the servers."""
         return self._client.gather_checkpoint(self._with_masks(own))
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Tables on the sparse services of the parameter servers: a batch's rows are fetched before it.
+"""Tables on the sparse services of the parameter servers: the rows of a batch are fetched before the batch.
 
-Their gradients are pushed after it. The trainer has the whole table in its address space, but only the rows of the
-current batch, and all of them for a test or a save, have the servers' values.
+The gradients of these rows are pushed after the batch. The trainer has the whole table in its address space, but only
+the rows of the current batch have the values of the servers. For a test or a save all rows have them.
 
 Source: spec/distributed.md 3.12; SparseRemoteParameterUpdater of v0.10.
 """
@@ -40,11 +40,11 @@ SPARSE_PORTS = (
 class TableRows:
     """The tables of a trainer, and their rows in the current batch.
 
-    Attributes: size: number of elements of all tables.  values: all tables, one after the other.  rows: of each table,
-        ascending.  specs: the tables, for the servers.
+    Attributes: size: number of elements of all tables. values: all tables, one after the other. rows: the used rows of
+        each table, ascending. specs: descriptions of the tables, for the servers.
 
-    Raises: ConfigError: a layer's rows of a table cannot be known in advance, or a setting is unsupported for tables on
-        servers.
+    Raises: ConfigError: the rows that a layer uses of a table cannot be known in advance, or tables on servers do not
+        support a setting.
     """
 
     def __init__(self, config: ModelConfig, table: ParameterTable, optimization: Optimization) -> None:
@@ -57,7 +57,7 @@ class TableRows:
         self.specs = [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
         make_table_groups(
             self.specs, optimization, is_asynchronous=optimization.is_asynchronous
-        )  # raises errors here that the servers would report
+        )  # this call raises, in the trainer, the errors that the servers would report
 
     def find(self, slots: Mapping[str, Argument]) -> None:
         """Find the rows that a batch uses.
@@ -71,7 +71,7 @@ class TableRows:
         return [_matrix(one, one.value) for one in self._parameters]
 
     def shrink(self, threshold: float, *, only_rows: bool) -> None:
-        """Move the values of tables with L1, or those of the batch's rows, towards zero: `shrink_parameter_value`.
+        """Move the values of tables with L1, or of the rows of the batch, towards zero: `shrink_parameter_value`.
 
         Source: SparseRemoteParameterUpdater::getParametersRemote of v0.10.
         """
@@ -90,7 +90,7 @@ class TableRows:
 class RemoteTables:
     """The tables of a trainer, and their sparse services.
 
-    Args: shrink: by how much the rows of tables with L1 move towards zero whenever they are fetched.
+    Args: shrink: by how much the rows of tables with L1 move towards zero at each fetch.
     Raises: see `TableRows`.
     """
 
@@ -111,7 +111,7 @@ class RemoteTables:
     def connect(self, restored: CheckpointState | None = None) -> Any:
         """Join every sparse service; trainer 0 sends its rows, or a checkpoint.
 
-        Raises: PeerUnreachableError: a server is not reachable, or has no such port.
+        Raises: PeerUnreachableError: a server is not reachable, or does not have the port.
         """
         try:
             self._client.join(self._tables.specs, self._optimization)
@@ -141,15 +141,15 @@ class RemoteTables:
 
     @property
     def client(self) -> SparseClient:
-        """The connection, for calls that are only forwarded."""
+        """The connection to the sparse services, for calls that are only forwarded."""
         return self._client
 
 
 class TablesUpdater:
     """Parameter servers with tables: exchange dense parameters and tables at the same time, as an `Updater`.
 
-    Args: dense: of the parameters other than tables (`DenseParameters`), possibly none.
-        dense_services: the number of its services.
+    Args: dense: the updater of the parameters that are not tables (`DenseParameters`), possibly none. dense_services:
+        the number of its services.
     """
 
     def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables, dense_services: int) -> None:
@@ -158,11 +158,11 @@ class TablesUpdater:
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
         """Join every service; trainer 0 sends its values, or a checkpoint.
 
-        Raises: ConfigError: the checkpoint belongs to servers with other ports.
+        Raises: ConfigError: the checkpoint belongs to servers with different ports.
         """
         first = rest = None
         if restored is not None:
-            # every server has the same numbers of ports, for any number of servers
+            # all servers have the same numbers of ports, whatever their number
             dense, total = self._dense_services, self._dense_services + self._client.count_services()
             count, left = divmod(len(restored.services) * dense, total)
             if left:
@@ -205,7 +205,7 @@ class TablesUpdater:
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect every trainer's own state, and the state of all services."""
+        """Let trainer 0 collect the states of all trainers and of all services."""
         dense, tables = self._dense.gather_checkpoint(own), self._client.gather_checkpoint(None)
         if dense is None or tables is None:
             return None

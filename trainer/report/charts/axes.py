@@ -38,7 +38,7 @@ def value_axis(values: Sequence[float]) -> Axis:
 
 
 def count_axis(values: Sequence[float]) -> Axis:
-    """Return the axis of passes done: from the first to the last, ticks at whole numbers."""
+    """Return an axis of completed passes, from the first to the last, with ticks at whole numbers."""
     low, high = math.floor(min(values)), math.ceil(max(values))
     high = max(high, low + 1)
     step = max(round(_nice_step((high - low) / 6)), 1)
@@ -48,7 +48,7 @@ def count_axis(values: Sequence[float]) -> Axis:
 
 
 def time_axis(values: Sequence[float]) -> Axis:
-    """Return the axis of seconds since the beginning, with ticks in a common unit of time."""
+    """Return an axis of seconds since the beginning, with ticks in a common unit of time."""
     high = max(*values, 1.0)
     steps = (*(scale * step for scale in (1, 60) for step in (1, 2, 5, 10, 15, 30)), 3600, 7200, 10800, 21600, 43200)
     step = next((one for one in steps if high / one <= 6), None)
@@ -66,7 +66,7 @@ def _linear_axis(low: float, high: float, wanted: int, is_wide: bool) -> Axis:
         margin = abs(low) * 0.1 or 1.0
         low, high = low - margin, high + margin
     step = _nice_step((high - low) / wanted)
-    if not 0 < step < math.inf:  # the numbers are at the end of the range of floats
+    if not 0 < step < math.inf:  # the numbers are close to the largest float
         return Axis(low, high, False, [(0.0, f"{low:g}"), (1.0, f"{high:g}")])
     if is_wide:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

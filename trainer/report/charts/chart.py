@@ -1,4 +1,4 @@
-"""A chart: curves as a stretched SVG, with texts beside it in HTML so that they keep their size on a phone.
+"""A chart: its curves are a stretched SVG, and its texts are HTML, so that they keep their size on a phone.
 
 The picture is stretched to the width available; `vector-effect` keeps the widths of lines and dots.
 """
@@ -13,11 +13,11 @@ from trainer.report.charts.curves import Curves, Series
 from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.text import general, rate, seconds
 
-WIDTH, HEIGHT = 1000, 500  # units of the picture
+WIDTH, HEIGHT = 1000, 500  # width and height of the picture, in units of the SVG
 
 
 def draw_chart(curves: Curves, identity: str) -> Markup:
-    """Return the figure of some curves, with the data that the page's script shows at the pointer."""
+    """Return the figure of some curves, with the data that the script of the page shows at the pointer."""
     is_time = curves.x_name == "time"
     points = [point for series in curves.series for point in series.points]
     x_axis = (time_axis if is_time else count_axis)([x for x, _ in points])
@@ -69,7 +69,7 @@ def _draw_series(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _mark_best(curves: Curves, x_axis: Axis, y_axis: Axis) -> list[Markup]:
-    """Return a line at the end of the best pass, and rings around the values measured there."""
+    """Return a line at the end of the best pass, and rings around the values at this line."""
     if curves.best is None:
         return []
     end = curves.best.number + 1.0
@@ -107,7 +107,7 @@ def _describe(curves: Curves, spell: Callable[[float], str]) -> str:
 
 
 def draw_smoothing() -> Markup:
-    """Return the control for smoothing the lines of the page; it is hidden without script."""
+    """Return the control for smoothing the lines of the page; without the script it is hidden."""
     choices = (("none", 0), ("light", 0.6), ("medium", 0.85), ("strong", 0.95))
     options = [tag("option", name, value=f"{value:g}", selected=not value) for name, value in choices]
     return tag("label", "smoothing ", tag("select", *options), class_="smoothing", hidden=True)
@@ -116,11 +116,12 @@ def draw_smoothing() -> Markup:
 def _data(
     curves: Curves, x_axis: Axis, y_axis: Axis, spell_y: Callable[[float], str], spell_x: Callable[[float], str]
 ) -> Markup:
-    """Return places and texts of all points, for the script; they are not visible."""
+    """Return the places and texts of all points for the script, which are not visible."""
     series = [
         {
             "name": one.name,
-            "pieces": [len(piece) for piece in one.pieces] if one.is_noisy else [],  # the pieces that may be smoothed
+            # the pieces of the curve that the script may smooth
+            "pieces": [len(piece) for piece in one.pieces] if one.is_noisy else [],
             "points": [
                 [round(x_axis.place(x), 4), round(y_axis.place(y), 4), spell_x(x), spell_y(y)] for x, y in one.points
             ],

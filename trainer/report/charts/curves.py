@@ -1,4 +1,4 @@
-"""Curves as points taken from a job's records, thinned if there are more points than a screen has pixels."""
+"""Curves made from the records of a job; points are dropped if there are more of them than a screen has pixels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainer.report.history import Batches
 from trainer.report.html.text import number, whole
 
 Point = tuple[float, float]
-DRAWABLE = 1e100  # below infinity by enough that no scale overflows
+DRAWABLE = 1e100  # far enough below infinity that no scale overflows
 WINDOW_S = 0.2
-DOTS = 60  # a curve of passes or tests with at most this number of points shows a dot for each
-BUCKETS = 250  # parts of a thinned curve, with two points each
+DOTS = 60  # a curve of passes or tests with at most this number of points shows a dot for each point
+BUCKETS = 250  # number of buckets of a curve from which points are dropped; each bucket keeps two points
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: its name, the class of its style, and the pieces it is drawn in; with dots if there are few points."""
+    """A curve: its name, the class of its style, and the pieces of its line; a curve of few points has dots."""
 
     name: str
     style: str
@@ -29,7 +29,7 @@ class Series:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether it is drawn as a line without dots, which the page may smooth: windows of batches, or many points."""
+        """Whether the curve is a line without dots, which the page may smooth: windows of batches, or many points."""
         return self.style.startswith("window") or len(self.points) > DOTS
 
     @property
@@ -45,11 +45,11 @@ class Curves:
     title: str
     x_name: str
     series: list[Series]
-    best: Best | None = None  # the point to mark, if the x axis counts passes
+    best: Best | None = None  # the number of the pass to mark, if the x axis counts passes
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
-    """Return the points that can be drawn; if there are many, the lowest and highest of each bucket, to keep peaks."""
+    """Return the points that can be drawn; of many points, return the lowest and the highest of each bucket."""
     found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
     if len(found) <= 2 * buckets:
         return found
@@ -66,7 +66,7 @@ def _height(point: Point) -> float:
 
 
 def trace_costs(facts: Facts) -> list[Curves]:
-    """Return the charts of the cost and of each evaluator, over the passes done."""
+    """Return the charts of the cost and of each evaluator, over the completed passes."""
     history, lengths = facts.history, facts.history.pass_lengths()
     batches, best = history.batches, find_best(history)
     places = [
@@ -94,7 +94,7 @@ def trace_costs(facts: Facts) -> list[Curves]:
 
 
 def trace_speed(facts: Facts) -> Curves | None:
-    """Return trainer 0's samples per second over the time since the job began, one piece for each attempt."""
+    """Return the samples per second of trainer 0 over the time since the job began, with a piece for each attempt."""
     history = facts.history
     begin = min([*(one["time"] for one in history.starts), *history.batches.times[:1]], default=0.0)
     passes: dict[str, list[Point]] = {}
@@ -115,7 +115,7 @@ def trace_speed(facts: Facts) -> Curves | None:
 
 
 def measure_windows(batches: Batches) -> list[list[Point]]:
-    """Return times and samples per second between log lines of the same pass, a list for each attempt.
+    """Return a list for each attempt: times, and samples per second between two log lines of a pass.
 
     Two lines are at least WINDOW_S apart, since the times in the records are in milliseconds.
     """

@@ -1,4 +1,4 @@
-"""The graph of a configuration's layers as a picture; for very many layers the page has only the table."""
+"""The picture of the graph of layers of a configuration; for very many layers the page has only the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BESIDE = 12.0
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """A layer of the records; a memory stands for another layer's output of the previous step."""
+    """A layer in a start record; a memory stands for the output of its layer in the previous step."""
 
     name: str
     type: str
@@ -42,7 +42,7 @@ class GraphLayer:
 
     @property
     def kind(self) -> str:
-        """What the layer does, in a few words."""
+        """A few words about the layer: its type, size and activation."""
         parts = [self.type, count(self.size) if self.size else "", self.active_type]
         return " · ".join(part for part in parts if part)
 
@@ -140,7 +140,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
         middle = (y + next_y) / 2
         path.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
         x, y = next_x, next_y
-        if not ends:  # the edge goes straight through the row
+        if not ends:  # the edge is vertical within the row
             y += sign * HIGH
             path.append(f"V{y:.1f}")
     path.append(f"m-3 {-5 * sign:g}l3 {5 * sign:g}l3 {-5 * sign:g}")
@@ -148,7 +148,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
 
 
 def _frames(layout: Layout, widths: Mapping[str, float], groups: Mapping[str, str]) -> list[Markup]:
-    """Return a frame around each group that encloses no other layer."""
+    """Return a frame around each group, unless the frame would enclose layers that are not in the group."""
     frames = []
     for group in dict.fromkeys(groups.values()):
         inside = [name for name in groups if groups[name] == group]

@@ -1,7 +1,7 @@
 """A layered layout of a directed graph: every edge leads downwards, with few crossings (Sugiyama, Tagawa, Toda 1981).
 
-The rank of a node is its longest path, its order in a rank is the mean of its neighbours, and its place is the same
-mean without overlap. Edges that close a cycle are reversed.
+The rank of a node is the length of the longest path to it. Nodes of a rank are ordered by the mean place of their
+neighbours, and a node is placed as close to this mean as other nodes allow. Edges that close a cycle are reversed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Edge = tuple[str, str]
-Node = str | tuple[Edge, int]  # a layer, or the point where a long edge passes through a rank
+Node = str | tuple[Edge, int]  # a node stands for a layer, or for the point where a long edge passes through a rank
 SWEEPS = 8
 GAP_X, GAP_Y = 22.0, 24.0
 
@@ -30,7 +30,7 @@ class Layout:
 
 @dataclass
 class _Rows:
-    """Nodes by rank, including the points where long edges pass."""
+    """The nodes of each rank, including the points where long edges pass through the rank."""
 
     rows: list[list[Node]]
     above: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
@@ -42,8 +42,8 @@ def lay_out(
 ) -> Layout:
     """Return the layout of nodes of the given widths and heights; nodes keep their order where nothing else decides.
 
-    Args: edges: (from, to) pairs of distinct nodes.  back: edges that lead upward.
-    groups: nodes that are to be placed together.
+    Args: edges: (from, to) pairs of distinct nodes. back: edges that lead upward. groups: sets of nodes that are placed
+        together.
     """
     turned = back | find_circles(list(widths), [edge for edge in edges if edge not in back])
     down = {edge: edge[::-1] if edge in turned else edge for edge in edges}
@@ -72,7 +72,7 @@ def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
     for start, end in edges:
         following[start].append(end)
     found: set[Edge] = set()
-    state: dict[str, int] = {}  # 1: on the path from the root, 2: done
+    state: dict[str, int] = {}  # 1: the node is on the path from the root; 2: the node is done
     for root in nodes:
         stack = [(root, iter(following[root]))] if root not in state else []
         state.setdefault(root, 1)
@@ -100,7 +100,7 @@ def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     waiting = {node: len(above[node]) for node in nodes}
     ready = [node for node in nodes if not waiting[node]]
     ranks: dict[str, int] = {}
-    for node in ready:  # the loop appends to it
+    for node in ready:  # the loop appends to the list
         ranks[node] = max((ranks[one] + 1 for one in above[node]), default=0)
         for one in below[node]:
             waiting[one] -= 1

@@ -6,10 +6,12 @@ import html
 import re
 from collections.abc import Iterable
 
-VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}  # no content and no end tag, or closed in itself
+# elements without content and end tag, and SVG elements that close themselves
+VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}
 _SHAPES = {"circle", "line", "path", "rect"}
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # what HTML forbids
-_TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # would change the direction of the surrounding text
+# characters that would change the direction of the surrounding text
+_TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Markup(str):
@@ -19,7 +21,7 @@ class Markup(str):
 
 
 def escape(text: object) -> Markup:
-    """Return the text as markup that is safe also inside quotes; markup is returned unchanged."""
+    """Return the text as markup, safe also inside quotes; text that is already markup is returned unchanged."""
     if isinstance(text, Markup):
         return text
     shown = _TURNING.sub("\ufffd", _FORBIDDEN.sub("\ufffd", str(text)))
@@ -39,8 +41,8 @@ def join(parts: Iterable[object], between: object = "") -> Markup:
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element.
 
-    Args: attributes: `class_` stands for class, an underscore for a hyphen; None and False omit the attribute, True
-    gives it no value.
+    Args: attributes: Return an element. `class_` stands for class, an underscore for a hyphen; None and False omit an
+        attribute, True omits its value.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:

@@ -8,7 +8,7 @@ from trainer.report.html.markup import Markup, breakable, tag
 
 
 class HiddenCaption(str):
-    """A caption for screen readers only; the heading says the same to other readers."""
+    """Return a caption for screen readers only; sighted readers see the same words in the heading."""
 
 
 def make_table(
@@ -23,7 +23,8 @@ def make_table(
 ) -> Markup:
     """Return a table.
 
-    Args: words: the number of leading columns that hold text; the others hold numbers.  total: an additional last row.
+    Args: words: the number of leading columns that hold text; all further columns hold numbers. total: an additional
+        last row.
     marked: the row to highlight.
     """
     styles = ["word" if place < words else None for place in range(len(heads))]
@@ -50,7 +51,7 @@ def make_table(
         class_="scroll",
         tabindex="0",
         role="region",
-        aria_label=f"table: {caption}",  # the section has the name itself
+        aria_label=f"table: {caption}",  # the heading of the section already has the name
     )
 
 

@@ -6,12 +6,12 @@ import math
 import time
 from typing import Any
 
-NONE = "–"  # stands for a missing value
+NONE = "–"  # the text of a missing value
 LARGEST = 2**53  # a larger count is not valid
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number; None for any other value in a file."""
+    """Return the value if it is a finite number, else None; files may hold any value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -21,13 +21,13 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any, default: int = 0) -> int:
-    """Return a count; the default for any other value."""
+    """Return the value if it is a valid count, else the default."""
     found = number(value)
     return default if found is None else clamp(int(found))
 
 
 def clamp(value: int) -> int:
-    """Return a count limited to 64 bits."""
+    """Return a value of a file as a count, limited to 64 bits."""
     return value if -LARGEST < value < LARGEST else 0
 
 

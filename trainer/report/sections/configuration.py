@@ -11,7 +11,7 @@ from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.tables import make_pairs, make_table
 from trainer.report.html.text import count, general, number, shorten, size, whole
 
-MOST_ROWS = 1000  # rows of the tables of layers and of parameters
+MOST_ROWS = 1000  # maximum number of rows in the tables of layers and of parameters
 VALUE_BYTES = 4  # float32
 
 
@@ -37,7 +37,7 @@ def _show_graph(start: Record) -> Markup:
     table = make_table(f"Layers{left_out}", heads, rows, words=6)
     title = tag("h3", f"{len(layers)} layers")
     if graph is None:
-        return join([title, tag("p", f"More than {MOST} layers are not drawn; the table has them."), table])
+        return join([title, tag("p", f"More than {MOST} layers are not drawn; the table lists them."), table])
     picture = tag("div", graph, class_="scroll tall", tabindex="0", role="region", aria_label="Graph of layers")
     words = ["blue: has parameters", "grey: data"]
     if any(layer.group for layer in layers):

@@ -1,4 +1,4 @@
-"""The table of passes, with the same numbers as their lines in train.log."""
+"""The table of passes, with the numbers that train.log shows for each pass."""
 
 from __future__ import annotations
 

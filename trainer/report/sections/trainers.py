@@ -1,4 +1,4 @@
-"""The time of each trainer by phase, as bars; and the trainer that the others wait for."""
+"""The time of each trainer by phase, as bars, and the trainer that all other trainers wait for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, count, number, seconds, whole
 
 PHASES = ("compute", "data", "exchange", "test", "save", "other")
-MOST = 40  # trainers shown; if there are more, the slowest
-NEAR = 1.05  # if the slowest trainer's own work is at most this many times the median, no trainer is called slow
+MOST = 40  # maximum number of trainers that are shown, the slowest first
+NEAR = 1.05  # if the own work of the slowest trainer is at most this many times the median, no trainer is called slow
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TrainerTime:
 def add_times(facts: Facts) -> list[TrainerTime]:
     """Return the time that each trainer spent in all attempts, the slowest trainer first.
 
-    A trainer's time counts from the beginning of its attempt; of an earlier attempt only the passes that were kept
+    A trainer's time counts from the beginning of its attempt; in an earlier attempt only the passes that were kept
     count.
     """
     attempts: dict[str, Record] = {}
@@ -65,7 +65,7 @@ def add_times(facts: Facts) -> list[TrainerTime]:
 
 
 def newest_times(facts: Facts) -> dict[str, Record]:
-    """Return each trainer's last state in the newest attempt, as reported to trainer 0 or in its own progress.json."""
+    """Return the last state of each trainer in the newest attempt, from trainer 0 or from its own progress.json."""
     found: dict[str, Record] = {}
     if str(facts.progress.get("attempt", "")) == facts.attempt:
         found = _records(facts.progress.get("trainers"))
@@ -77,8 +77,7 @@ def newest_times(facts: Facts) -> dict[str, Record]:
 
 
 def last_cost(facts: Facts) -> tuple[Any, str]:
-    """Return the newest cost and a text that says whose cost it is: of the newest pass, or before that of the newest
-    line.
+    """Return the newest cost, of the last pass or else of the last log line, and a text that says whose cost it is.
 
     Each trainer reports the cost of its own samples; the cost of all samples is known if all trainers have reported.
     """
@@ -99,7 +98,7 @@ def _records(value: object) -> dict[str, Record]:
 
 
 def name_slowest(trainers: Sequence[TrainerTime]) -> str:
-    """Return a sentence that names the trainer that the others wait for."""
+    """Return a sentence that names the trainer that all other trainers wait for."""
     if len(trainers) < 2:
         return ""
     slowest, others = trainers[0], trainers[1:]

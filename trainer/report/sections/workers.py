@@ -1,4 +1,4 @@
-"""The workers of an all-reduce job: generations, workers that joined, left or failed first, and each change's cost."""
+"""The workers of an all-reduce job: generations, workers that joined, left or failed first, and the time lost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, general, moment
 
-MOST = 200  # generations, and workers, shown
-MOST_NAMES = 10  # of the workers of a change
+MOST = 200  # maximum numbers of generations and of workers that are shown
+MOST_NAMES = 10  # maximum number of workers that a row names
 HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time lost before it"]
 
 

@@ -1,7 +1,10 @@
-"""One trainer sends the initial values to the servers: the holder of a lock, and after its loss the next holder.
+"""One trainer sends the initial values to the servers: the holder of a lock.
 
-The lock is a claim in the registry. Its holder sends its values to all servers; servers with values ignore them. Then
-it writes another key through the claim, which fails if it has lost the lock. The other trainers wait for that key.
+If it is lost, another trainer takes the lock.
+
+The lock is a claim in the registry. The holder of the lock sends its values to all servers; servers with values ignore
+them. Then the holder writes a second key through the claim; this write fails if the holder has lost the lock. All other
+trainers wait for the second key.
 
 Source: spec/distributed.md 5.6; the Go client of v0.11, which waited for ever for a holder that had died.
 """
@@ -35,10 +38,11 @@ def agree_on_first_values(
     patience: float,
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait until all servers have initial values; send them, if no other trainer does.
+    """Wait until all servers have initial values; send the values if no other trainer sends them.
 
-    Args: name: of this trainer.  digest: of its model.  give: sends the values to all servers.
-        patience: maximum seconds to wait for another trainer.  look: called every second of the wait; may raise.
+    Args: name: the name of this trainer. digest: the digest of its model.  give: sends the values to all servers.
+        patience: maximum seconds to wait for another trainer. look: called every second of the wait; it may raise an
+            error.
     Raises: ConfigError: the values belong to another model.  PeerUnreachableError: no trainer has sent values in time.
         Errors of `give`.
     """
@@ -84,7 +88,7 @@ def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callab
 
 @contextmanager
 def _renewing(claim: Claim) -> Iterator[None]:
-    """Renew a claim, in a thread, until the end of the block."""
+    """A context in which a thread renews a claim."""
     is_over = threading.Event()
 
     def renew() -> None:
@@ -92,7 +96,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
             try:
                 claim.renew()
             except LeaseLostError:
-                return  # the write through the claim fails too
+                return  # then the write through the claim will fail, too
             except (PeerUnreachableError, VolumeError) as exc:
                 glog.warning(f"the lock of the first values cannot be renewed now: {exc}")
 
@@ -106,7 +110,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
 
 
 def _check_model(done: Entry, name: str, digest: str) -> None:
-    """Check that the servers' values belong to this model.
+    """Check that the values of the servers belong to this model.
 
     Raises: ConfigError: the values belong to another model.
     """

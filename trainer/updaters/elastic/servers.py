@@ -1,4 +1,7 @@
-"""The parameter servers of an elastic job: found in the registry, joined, and joined again after a loss."""
+"""The parameter servers of an elastic job.
+
+A trainer finds them in the registry, joins them, and joins again after a loss.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from trainer.updaters.tables import SPARSE_PORTS
 
 NOTE_S = 10.0  # seconds between two log lines about the wait
 LOOK_S = 1.0  # seconds between two reads for servers, or attempts to join them
-RECORDS_S = 0.5  # seconds between two checks whether the registry still lists the servers that are being joined
-LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors the servers are joined again
+RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
+LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors this trainer joins the servers again
 
 _Result = TypeVar("_Result")
 
@@ -32,13 +35,14 @@ def _do_nothing() -> None:
 
 @dataclass(frozen=True)
 class ElasticMembership:
-    """This trainer's membership in the job.
+    """The membership of this trainer in the job.
 
-    master: provides its number, and the views of synchronous rounds.  uid, incarnation: its identity for the master.
+    master: gives this trainer its number, and the views of synchronous rounds. uid, incarnation: the identity of this
+        trainer at the master.
     own_addresses, source, peer_timeout: see `ClientOptions`.
     patience: maximum seconds to wait for servers, for initial values, and for the master.
-    look: called every second during these waits; an error in it ends the wait.
-    begin: called before this trainer sends the initial values, if it does.
+    look: called every second during these waits; if it raises an error, the wait ends. begin: called if this trainer
+        sends the initial values, before it sends them.
     """
 
     master: ViewSource
@@ -55,7 +59,7 @@ class ElasticMembership:
 
     @property
     def name(self) -> str:
-        """The trainer, for messages."""
+        """The name of the trainer, for messages."""
         return f"trainer {self.master.number} ({self.uid}, incarnation {self.incarnation})"
 
 
@@ -75,9 +79,9 @@ class ElasticServers:
     # ----- Joining -----
 
     def connect(self, model: ElasticModel, values: Array, tables: Array) -> None:
-        """Join all servers; send them initial values, or take theirs. Tables are not fetched.
+        """Join all servers; send them initial values, or take the values that they have. Tables are not fetched.
 
-        Shapes: values, tables: all dense parameters, all tables.
+        Shapes: values: all dense parameters; tables: all tables.
         Raises: ConfigError: the servers have values of another model, or no ports for tables.
             PeerUnreachableError: not all servers are present in time.  TaskTakenError: the job is over.
         """
@@ -97,8 +101,8 @@ class ElasticServers:
     def run(self, action: Callable[[JoinedServices], _Result]) -> _Result:
         """Return the result of an action with the joined servers; after a loss join again, and repeat it.
 
-        Raises: PeerUnreachableError, LostPeerError: they are not all present within the patience.
-            TaskTakenError: the job is over.  Other errors of the action.
+        Raises: PeerUnreachableError, LostPeerError: not all servers are present within the patience.
+            TaskTakenError: the job is over. Also all other errors of the action.
         """
         deadline = float("inf")
         while True:
@@ -129,7 +133,7 @@ class ElasticServers:
     # ----- Leaving -----
 
     def leave(self) -> None:
-        """Say goodbye to all servers."""
+        """Leave all servers after the last step."""
         if self.services is not None:
             self.services.leave()
             self.services = None
@@ -171,7 +175,7 @@ class ElasticServers:
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:
-        """Return which servers are missing, or "", and the present servers.
+        """Return a text that names the missing servers ("" if none is missing), and the present servers.
 
         Raises: TaskTakenError: the job is over.
         """
@@ -204,7 +208,7 @@ class ElasticServers:
         )
 
     def _refuse(self, records: list[ServerRecord]) -> PaddleError | None:
-        """Return an error if the registry does not list the servers that are being joined any more."""
+        """Return an error if the registry no longer lists the servers that this trainer is joining."""
         now = time.monotonic()
         if now - self._looked < RECORDS_S:
             return None

@@ -28,12 +28,12 @@ from trainer.updaters.tables import TableRows
 class ElasticUpdater:
     """The parameter servers of an elastic job, as an `Updater`.
 
-    `prefetch` begins a batch; `begin_step` and `step` follow. Each of them waits while a server is lost, and then
-    continues. `set_pass` is called before the first batch of a pass. Only a trainer that tests or saves after a pass
-    calls `finish_pass`.
+    `prefetch` begins a batch; `begin_step` and `step` follow. Each of these methods waits while a server is lost, and
+    then continues. `set_pass` is called before the first batch of a pass. Only the trainer that tests or saves after a
+    pass calls `finish_pass`.
 
     Raises: ConfigError: see `RemoteUpdater` and `TableRows`.
-        TaskTakenError (prefetch, step): this trainer is no longer among those that train; the batch is dropped.
+        TaskTakenError (prefetch, step): this trainer is no longer among the trainers with a task; the batch is dropped.
         PeerUnreachableError, LostPeerError: not all servers are present within the patience.
     """
 
@@ -46,26 +46,26 @@ class ElasticUpdater:
         parameters = [parameter.spec() for parameter in self._table]
         find_parameter_groups(
             parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # raises errors here that the servers would report
+        )  # this call raises, in the trainer, the errors that the servers would report
         self._model = ElasticModel(parameters, self._tables.specs if self._tables else [], optimization)
         self._servers = servers
         self._pruning = Pruning(self._table)
         self._pushes: Pushes = CountedPushes() if optimization.is_asynchronous else AgreedPushes(servers.views)
-        self._begun: JoinedServices | None = None  # services on which the push of the current batch has begun
-        self._over = 0  # all passes before this one are over
+        self._begun: JoinedServices | None = None  # the services on which the push of the current batch has begun
+        self._over = 0  # all passes before this pass are over
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server, and take their values; send initial ones, if no other trainer does.
+        """Join every server, and take their values; send initial values if no other trainer sends them.
 
-        Raises: ConfigError: also for a checkpoint, because the servers of an elastic job have their own.
-            TaskTakenError: the job is over.
+        Raises: ConfigError: a setting is wrong, or a checkpoint is given: the servers of an elastic job have their own
+            checkpoints. TaskTakenError: the job is over.
         """
         if restored is not None:
             raise ConfigError("a job with a master resumes by itself; leave --resume_from out")
         self._pruning.start()
         tables = self._table.values[:0] if self._tables is None else self._tables.values
         self._servers.connect(self._model, self._table.values, tables)
-        self._pruning.start()  # pruned again, because all trainers have the values of one trainer now
+        self._pruning.start()  # the values are pruned again, because all trainers now have the values of one trainer
         return None
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class ElasticUpdater:
     # ----- A batch -----
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Begin a batch: enter a new view, and fetch the rows that it uses."""
+        """Begin a batch: enter the newest view, and fetch the rows that the batch uses."""
         if self._begun is not None:
             # the previous batch failed in its backward pass: the rest of its gradient must not be sent
             self._servers.drop()
@@ -97,7 +97,7 @@ class ElasticUpdater:
             services.pull(self._tables.rows, self._tables.list_values())
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they become complete, layer by layer; pruned ones wait for their masks."""
+        """Push gradients as they become complete, layer by layer; with pruning masks `step` pushes all gradients."""
         services = self._servers.services
         if services is None or self._pruning.state():
             return None
@@ -126,7 +126,7 @@ class ElasticUpdater:
         return True
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Push the remaining gradients, and wait until they count and the values are received."""
+        """Push the remaining gradients, and wait until the round is complete and the new values have arrived."""
         self._pruning.mask_gradients()
         batch = self._make_batch(self._table.gradients, samples)
 
@@ -137,7 +137,7 @@ class ElasticUpdater:
         try:
             self._servers.run(finish)
         except TaskTakenError:
-            self._servers.drop()  # the rest of this gradient must not be sent when the next one is computed
+            self._servers.drop()  # the rest of this gradient must not be sent when the next gradient is computed
             raise
         return False
 
@@ -149,7 +149,7 @@ class ElasticUpdater:
     # ----- After a pass -----
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Raise an error: a job with a master makes no checkpoints here.
+        """Raise an error: in a job with a master the trainers make no checkpoints.
 
         Raises: ConfigError.
         """

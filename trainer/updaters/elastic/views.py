@@ -1,4 +1,4 @@
-"""The members of synchronous rounds, from the master's messages."""
+"""The members of synchronous rounds, which the messages of the master name."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from runtime import glog
 from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
-GRACE_S = 5.0  # seconds from a task to a view with this trainer: the master sends both, in any order
+# maximum seconds between a task and the view that contains this trainer; the master sends them in any order
+GRACE_S = 5.0
 LOOK_S = 0.5  # seconds between two checks of the clock
 NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 class KnownView(Protocol):
-    """A view, in the form of the master's client."""
+    """A view: the trainers of a synchronous round, as the client of the master gives them."""
 
     @property
     def epoch(self) -> int:
-        """It grows from view to view; 0: no view has arrived."""
+        """The epoch of the view, which grows from view to view; 0: no view has arrived."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of the trainers with a task, ascending."""
+        """The ids of the trainers with a task, ascending."""
 
 
 class ViewSource(Protocol):
@@ -41,15 +42,15 @@ class ViewSource(Protocol):
         """The newest view."""
 
     def on_view(self, callback: Callable[[Any], None]) -> None:
-        """Call the callback with each newer view."""
+        """From now on call the callback with each newer view."""
 
 
 class MasterViews:
     """The newest view, and the wait for a newer one.
 
     Args: patience: maximum seconds without a master.  clock: in seconds.
-        look: called several times a second during the wait; may raise.
-        tell: called when there is a newer view, by the thread that has received it.
+        look: called several times a second during the wait; it may raise an error. tell: called with a newer view, by
+            the thread that has received it.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class MasterViews:
                 if is_new and now - began >= GRACE_S:
                     raise TaskTakenError(
                         f"trainer {number} is not among those with a task (epoch {view.epoch}: "
-                        f"{_describe(view)}): its task was given to another one"
+                        f"{_describe(view)}): its task was given to another trainer"
                     )
                 if now - began >= self._patience:
                     raise PeerUnreachableError(

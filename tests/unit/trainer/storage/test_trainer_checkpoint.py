@@ -190,7 +190,7 @@ def test_the_newest_are_kept_and_those_of_a_later_place_go(tmp_path, capsys):
     ]
     keep_newest(tmp_path, "pass-00001-001", 2)
     assert list_checkpoints(tmp_path) == ["pass-00000", "pass-00001-001"]
-    assert "pass-00007 is of a later place than this run has reached" in capsys.readouterr().err
+    assert "pass-00007 is of a later position than this run has reached" in capsys.readouterr().err
 
 
 def test_cleaning_leaves_what_is_not_ours(tmp_path):

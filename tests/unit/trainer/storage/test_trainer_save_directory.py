@@ -28,7 +28,7 @@ def test_a_file_system_without_locks_costs_a_warning(tmp_path, monkeypatch, caps
     refuse(monkeypatch, code)
     directory = SaveDirectory(parse_flags(FLAGS), {})
     directory.prepare(str(tmp_path / "new" / "out"))
-    assert capsys.readouterr().err.count("has no locks: see to it that no other run writes into it") == 1
+    assert capsys.readouterr().err.count("has no locks: make sure that no other run writes into it") == 1
     directory.leave()
 
 
