@@ -250,7 +250,7 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return the progress of this trainer: the present time, phase and idle seconds, and the rest from the snapshot.
+        """Return the progress of this trainer: the present time, phase and idle seconds; the rest is from the snapshot.
 
         A trainer that waits writes a progress.json, too, so that `paddle status` can say since when and in which phase.
         """
