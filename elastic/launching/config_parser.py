@@ -13,15 +13,23 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from runtime import glog
 from runtime.errors import ConfigError, MissingInputError, UsageError, reading_error
+from runtime.regular_files import open_regular
 
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
 MOST_FILE_BYTES = 64 << 10
+_MOST_NUMBER = 1 << 63  # what reads the variables of a parameter has no larger integers
+_MOST_NAMES = 10  # of unknown keys in a message
+_MOST_DEPTH = 20  # levels of sections and lists; a parameter is at the second level
+# what PyYAML raises for a value that its tag does not have, e.g. `!!int ""`
+_WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError)
 _MIB = 1 << 20
 
 HOROVOD_FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
@@ -186,21 +194,40 @@ def read_config_file(path: str) -> dict[str, Any]:
     except ImportError as exc:
         raise ConfigError("--config-file needs PyYAML, which is not installed; pip install pyyaml") from exc
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(Path(path)) as file:
             text = file.read(MOST_FILE_BYTES + 1)
     except OSError as exc:
         raise reading_error(MissingInputError, f"--config-file: {path} cannot be read", exc) from exc
     if len(text) > MOST_FILE_BYTES:
         raise ParameterError(f"--config-file: {path} has more than {MOST_FILE_BYTES} bytes")
     try:
+        _check_events(path, yaml.parse(text, yaml.SafeLoader), yaml)
         found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+    except ParameterError:
+        raise
+    except (yaml.YAMLError, *_WRONG_VALUE) as exc:
         raise ParameterError(f"--config-file: {path} is not YAML: {glog.clean(exc, 300)}") from exc
     if found is None:
         return {}
     if not isinstance(found, dict):
         raise ParameterError(f"--config-file: {path} is a {type(found).__name__}; write sections, e.g. params:")
     return found
+
+
+def _check_events(path: str, events: Iterator[Any], yaml: ModuleType) -> None:
+    """Refuse a text that needs much more memory or time than its length.
+
+    Aliases of aliases grow without bound when keys are merged, and when a value is written into a message.
+    Raises: ParameterError: the text has an alias, or is nested too deeply.
+    """
+    depth = 0
+    for event in events:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise ParameterError(f"--config-file: {path} has an alias in line {line}; write the value itself")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MOST_DEPTH:
+            raise ParameterError(f"--config-file: {path} has more than {_MOST_DEPTH} levels in line {line}")
 
 
 def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], override_args: Collection[str]) -> None:
@@ -212,8 +239,8 @@ def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], ov
     """
     controller = config.get("controller")
     if controller and not args.use_gloo and not args.use_mpi:
-        if str(controller).lower() not in CONTROLLERS:
-            raise ParameterError(f"controller is {glog.clean(controller, 40)}; it has to be gloo or mpi")
+        if not isinstance(controller, str) or controller.lower() not in CONTROLLERS:
+            raise ParameterError(f"controller is {_show(controller)}; it has to be gloo or mpi")
         setattr(args, f"use_{controller.lower()}", True)
     sections = {one.place[0]: _read_section(config, one.place[0]) for one in PARAMETERS}
     for one in PARAMETERS:
@@ -225,21 +252,35 @@ def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], ov
             continue
         _check_type(one, value)
         setattr(args, one.name, not value if one.name == "no_stall_check" else value)
-    for name in _list_unknown(config, sections):
-        glog.warning(f"--config-file: {glog.clean(name, 100)} is no parameter, and changes nothing")
+    unknown = list(_list_unknown(config, sections))
+    if unknown:
+        more = f" and {len(unknown) - _MOST_NAMES} more" if len(unknown) > _MOST_NAMES else ""
+        glog.warning(
+            f"--config-file: {', '.join(unknown[:_MOST_NAMES])}{more} "
+            f"{'is no parameter, and changes' if len(unknown) == 1 else 'are no parameters, and change'} nothing"
+        )
 
 
 def _read_section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = config.get(name) or {}
     if not isinstance(section, Mapping):
-        raise ParameterError(f"{name} is {glog.clean(repr(section), 40)}; it has to be a section with keys")
+        raise ParameterError(f"{name} is {_show(section)}; it has to be a section with keys")
     return section
 
 
 def _list_unknown(config: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     known = {one.place for one in PARAMETERS}
-    yield from (str(name) for name in config if name not in (*sections, "controller"))
-    yield from (f"{name}.{key}" for name, section in sections.items() for key in section if (name, key) not in known)
+    yield from (_show(name) for name in config if name not in (*sections, "controller"))
+    for name, section in sections.items():
+        yield from (f"{name}.{_show(key)}" for key in section if (name, key) not in known)
+
+
+def _show(value: object) -> str:
+    """Return a value of the file for a message."""
+    try:
+        return glog.clean(value, 40)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number of more than 4300 digits"
 
 
 def _check_type(parameter: LaunchParameter, value: Any) -> None:
@@ -252,7 +293,7 @@ def _check_type(parameter: LaunchParameter, value: Any) -> None:
         is_right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         wanted = "a whole number" if whole else "a number"
     if not is_right:
-        raise ParameterError(f"{'.'.join(parameter.place)} is {glog.clean(repr(value), 40)}; it has to be {wanted}")
+        raise ParameterError(f"{'.'.join(parameter.place)} is {_show(value)}; it has to be {wanted}")
 
 
 def validate_config_args(args: argparse.Namespace) -> None:
@@ -262,14 +303,27 @@ def validate_config_args(args: argparse.Namespace) -> None:
     """
     for one in PARAMETERS:
         value = getattr(args, one.name)
+        if isinstance(value, str):
+            _check_text(one, value)
         if value is None or isinstance(value, bool | str):
             continue
         if one.name == "autotune_gaussian_process_noise" and not 0 <= value <= 1:
-            raise ParameterError(f"{one.flag} is {value}; it has to be in [0, 1]")
+            raise ParameterError(f"{one.flag} is {_show(value)}; it has to be in [0, 1]")
         if not 0 <= value < math.inf:
-            raise ParameterError(f"{one.flag} is {value}; it has to be at least 0")
+            raise ParameterError(f"{one.flag} is {_show(value)}; it has to be at least 0")
+        if value >= _MOST_NUMBER:
+            raise ParameterError(f"{one.flag} is {_show(value)}; it has to be below {_MOST_NUMBER}")
     if args.log_level is not None and args.log_level not in LOG_LEVELS:
         raise ParameterError(f"--log-level is {glog.clean(args.log_level, 40)}; it is one of {', '.join(LOG_LEVELS)}")
+
+
+def _check_text(parameter: LaunchParameter, value: str) -> None:
+    try:
+        is_right = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        is_right = False
+    if not is_right:
+        raise ParameterError(f"{parameter.flag} is {_show(value)}; no variable can have it")
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -> MutableMapping[str, str]:

@@ -5,6 +5,7 @@ The names of modules are Horovod's (see conftest.py).
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def test_a_file_sets_what_the_command_line_leaves_open(tmp_path: Path) -> None:
         ("[", "is not YAML"),
         ("- a", "is a list; write sections"),
         ("params: 5", "params is 5; it has to be a section"),
-        ("params: {fusion_threshold_mb: x}", r"params.fusion_threshold_mb is 'x'; it has to be a whole number"),
+        ("params: {fusion_threshold_mb: x}", r"params.fusion_threshold_mb is x; it has to be a whole number"),
         ("params: {fusion_threshold_mb: true}", "it has to be a whole number"),
         ("params: {cycle_time_ms: -1}", "--cycle-time-ms is -1"),
         ("params: {cycle_time_ms: .nan}", "--cycle-time-ms is nan"),
@@ -140,7 +141,21 @@ def test_a_file_sets_what_the_command_line_leaves_open(tmp_path: Path) -> None:
         ("controller: ib", "controller is ib; it has to be gloo or mpi"),
         ("params: !!python/object/apply:os.system [id]", "is not YAML"),
         ("a: " + "b" * 70_000, "more than 65536 bytes"),
-        ("[" * 20_000, "is not YAML"),
+        ("[" * 60_000, "more than 20 levels in line 1"),
+        ("!!int ''", "is not YAML"),
+        ("!!bool x", "is not YAML"),
+        ("!!timestamp x", "is not YAML"),
+        ("0001-01-01 00:00:00 +23:00", "is a datetime; write sections"),
+        ("1:" * 600 + "0.5", "is not YAML"),
+        ("a: &a 1\nb: *a", "has an alias"),
+        (f"params: {{cache_capacity: 0x{'f' * 9000}}}", "--cache-capacity is .*; it has to be below"),
+        (f"params: {{cache_capacity: -0x{'f' * 9000}}}", "--cache-capacity is .*; it has to be"),
+        (f"library_options: {{gloo_timeout_seconds: 0x{'f' * 9000}}}", "--gloo-timeout-seconds is .*; it has to be"),
+        (f"logging: {{level: 0x{'f' * 9000}}}", "it has to be a text"),
+        (f"controller: 0x{'f' * 9000}", "it has to be gloo or mpi"),
+        (f"params: 0x{'f' * 9000}", "it has to be a section"),
+        ('timeline: {filename: "a\\0b"}', "--timeline-filename is .*; no variable can have it"),
+        ('timeline: {filename: "a\\ud800"}', "--timeline-filename is .*; no variable can have it"),
     ],
 )
 def test_a_file_that_is_wrong_is_a_usage_and_a_value_error(tmp_path: Path, text: str, why: str) -> None:
@@ -182,13 +197,47 @@ def test_a_file_that_is_absent_or_empty_and_a_python_without_yaml(
         parse_args(["--config-file", str(tmp_path / "empty")])
 
 
+def test_a_file_of_aliases_of_aliases_is_refused_before_it_grows(tmp_path: Path) -> None:
+    """Ten aliases of ten aliases have filled the memory: in an error message, and when keys were merged."""
+    path = tmp_path / "config.yaml"
+    names = "abcdefghij"
+    for first, later in (("[1]", "[{}]"), ("{{x: 1}}", "{{<<: [{}]}}")):
+        lines = [f"a: &a {first.format()}"]
+        for one, before in zip(names[1:], names, strict=False):
+            lines.append(f"{one}: &{one} {later.format(', '.join([f'*{before}'] * 10))}")
+        path.write_text("\n".join([*lines, "params: *j"]))
+        with pytest.raises(config_parser.ParameterError, match="has an alias"):
+            parse_args(["-np", "2", "--config-file", str(path)])
+
+
+def test_a_config_file_that_is_a_pipe_or_a_directory_is_refused_at_once(tmp_path: Path) -> None:
+    """The open of a pipe without a writer has never returned."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for name in ("pipe", "directory"):
+        with pytest.raises(MissingInputError, match="cannot be read"):
+            parse_args(["--config-file", str(tmp_path / name)])
+    with pytest.raises(MissingInputError, match="cannot be read"):
+        parse_args(["--config-file", "/dev/zero"])
+
+
+def test_thousands_of_unknown_keys_become_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of 64 KB has written 650 KB of warnings, and a key of many digits a traceback."""
+    path = tmp_path / "config.yaml"
+    path.write_text("\n".join([f"? 0x{'f' * 9000}\n: 1", *(f"k{number}: 1" for number in range(5000))]))
+    parse_args(["--config-file", str(path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "k3" in line
+    assert "4991 more" in line
+    assert len(line) < 2000
+
+
 def test_what_is_no_parameter_is_named_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("params: {fusion: 1}\nother: 2\n")
     parse_args(["--config-file", str(path)])
     text = capsys.readouterr().err
-    assert "params.fusion is no parameter" in text
-    assert "other is no parameter" in text
+    assert "other, params.fusion are no parameters" in text
 
 
 def test_workers_without_a_stall_check_wait(capsys: pytest.CaptureFixture[str]) -> None:
