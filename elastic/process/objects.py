@@ -21,6 +21,8 @@ MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three JSO
 MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
+_MOST_DIGITS = 4000  # of an integer: Python writes and reads 4300
+_MOST_BITS = 13_200  # an integer of so many bits has fewer digits
 _WHAT = (
     "None, truth values, numbers, texts, bytes, lists, tuples, dictionaries and numpy arrays of numbers can be sent; "
     "unsafe_pickle=True sends anything, and lets the sender run any code on every rank"
@@ -74,6 +76,8 @@ def _pack(value: object, blobs: list[bytes], where: str) -> Any:
         kind = "array" if isinstance(value, np.ndarray) else "scalar"
         return {kind: [array.dtype.name, list(array.shape), len(blobs[-1])]}
     if isinstance(value, int):
+        if value.bit_length() > _MOST_BITS:
+            raise TypeError(f"{where} is an integer of {value.bit_length()} bits; at most {_MOST_BITS} can be sent")
         return {"int": str(value)} if abs(value) >= 1 << 63 else value
     if isinstance(value, float):
         return {"float": value.hex()}
@@ -131,6 +135,6 @@ class _Unpacker:
 
 
 def _read_integer(text: str) -> int:
-    if len(text) > 4000:
+    if len(text) > _MOST_DIGITS:
         raise ValueError("an integer of too many digits")
     return int(text)

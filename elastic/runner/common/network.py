@@ -133,7 +133,7 @@ class Wire:
             name, value = load_object(body)
         except (TypeError, ValueError) as exc:
             raise DataError("a message without the name of a class") from exc
-        return self._make(name, value) if name else value
+        return value if isinstance(name, str) and name == _PLAIN else self._make(name, value)
 
     def stream(self, stream: TextReader, wfile: ByteWriter) -> None:
         """Write a text to its end, as messages of which the last one is empty."""
@@ -177,7 +177,10 @@ def _list_modules(one: object) -> set[str]:
 
 
 class _TimedReader:
-    """Reads from a socket until a deadline."""
+    """Reads from a socket until a deadline, also if bytes keep arriving.
+
+    Raises: TimeoutError: the deadline has passed.
+    """
 
     def __init__(self, stream: socket.socket, seconds: float) -> None:
         self._stream, self._until = stream, time.monotonic() + seconds
@@ -185,7 +188,10 @@ class _TimedReader:
     def read(self, length: int) -> bytes:
         parts = bytearray()
         while len(parts) < length:
-            self._stream.settimeout(max(0.001, self._until - time.monotonic()))
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{len(parts)} of {length} bytes have arrived in time")
+            self._stream.settimeout(left)
             chunk = self._stream.recv(min(length - len(parts), 1 << 16))
             if not chunk:
                 break

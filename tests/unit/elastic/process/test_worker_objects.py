@@ -48,6 +48,14 @@ def test_other_objects_are_refused_with_their_place(value: object) -> None:
         dump_object({"model": [0, value]})
 
 
+def test_an_integer_that_no_reader_accepts_is_refused_where_it_is_written() -> None:
+    """10**4100 was sent, and the other ranks could not read it; 10**5000 was a ValueError that names no place."""
+    assert load_object(dump_object(-(1 << 13_199))) == -(1 << 13_199)
+    for value in (1 << 13_200, -(10**4100), 10**5000):
+        with pytest.raises(TypeError, match=r"the object\['n'\] is an integer of \d+ bits"):
+            dump_object({"n": value})
+
+
 def test_an_object_that_holds_itself_is_refused() -> None:
     value: list[object] = []
     value.append(value)

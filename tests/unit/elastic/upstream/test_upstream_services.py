@@ -32,6 +32,7 @@ from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import in_thread
 
 from elastic.process.objects import dump_object
+from elastic.runner.common import network as network_module
 from runtime.errors import ConfigError, DataError, UsageError
 
 LIMIT_S = 60.0
@@ -76,6 +77,16 @@ class HeldClient(BasicClient):
 
     def wait(self, number: int) -> Any:
         return self._send(WaitRequest(number))
+
+
+class OneByte:
+    """A socket from which one byte at a time arrives."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self.settimeout, self._recv = stream.settimeout, stream.recv
+
+    def recv(self, length: int) -> bytes:
+        return self._recv(min(length, 1))
 
 
 @pytest.fixture
@@ -222,6 +233,27 @@ def test_a_message_of_another_key_or_with_pickle_makes_no_object(key: bytes) -> 
 def test_a_message_names_only_classes_of_its_modules(key: bytes, name: str) -> None:
     with pytest.raises(DataError, match="may not be sent here"):
         Wire(key, [__name__]).read(sign(key, dump_object([name, {}])))
+
+
+@pytest.mark.parametrize("name", [np.arange(3), np.arange(1), 0, None, [], ["", ""]])
+def test_a_message_whose_class_is_no_text_is_a_data_error(key: bytes, name: object) -> None:
+    """An array instead of the name was a ValueError, which no caller of a service expects."""
+    body = dump_object([name, 1])
+    message = secret.compute_digest(key, body) + struct.pack("<I", len(body)) + body
+    with pytest.raises(DataError, match="a class that may not be sent"):
+        Wire(key).read(io.BytesIO(message))
+
+
+def test_a_request_whose_bytes_keep_arriving_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte per millisecond kept a reader for as long as the announced length lasts: 70 minutes for 4 MiB."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr(network_module.time, "monotonic", lambda: next(clock))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"x" * 100)
+        reader = network_module._TimedReader(OneByte(ours), 10.0)  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError, match="of 100 bytes have arrived in time"):
+            reader.read(100)
 
 
 def test_strangers_neither_end_a_service_nor_hold_it(
