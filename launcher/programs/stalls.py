@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from launcher.attempts import JobRecord
 from launcher.programs.process import read_tail
-from launcher.text import JsonObject, is_time, list_some, number_of
+from launcher.text import END_OF_TIME, JsonObject, is_time, list_some, number_of
 from launcher.variables import MOST_TRAINERS
 
 STALL_S = 30.0  # seconds without a batch after which a trainer is named; within this time every wait logs its reason
@@ -168,4 +168,4 @@ def _name(numbers: Iterable[int]) -> str:
 
 
 def _spell(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=max(0, round(seconds))))
+    return str(datetime.timedelta(seconds=round(min(max(0.0, seconds), END_OF_TIME))))

@@ -175,7 +175,11 @@ def test_of_many_trainers_five_are_told_with_the_one_that_all_wait_for(job: Hang
     assert lines[6] == f"  and 95 more: the end of {job.output}/node_<id>/train.log says why"
 
 
-@pytest.mark.parametrize("odd", [{"idle_seconds": "x"}, {"time": "x"}, {"host": {}}, {"idle_seconds": 1e400}])
+@pytest.mark.parametrize(
+    "odd",
+    [{"idle_seconds": "x"}, {"time": "x"}, {"host": {}}, {"idle_seconds": 1e400}, {"idle_seconds": 1e300}],
+)
 def test_an_odd_report_is_no_error(job: Hanging, odd: dict[str, Any]) -> None:
-    job.tell(0, **odd)
+    """1e300 seconds without a batch ended `paddle status` with a traceback."""
+    job.tell(0, **{"idle_seconds": 250.0, **odd})
     job.lines()
