@@ -44,7 +44,7 @@ def fits(*arrays: npt.NDArray[Any] | None) -> bool:
 
 
 def flush_denormals() -> None:
-    """Make this thread's processor treat denormal numbers as zero, as the legacy did.
+    """Make this thread's processor treat denormal numbers as zero, as in PaddlePaddle v0.10.
 
     Arithmetic on denormal numbers is many times slower. Without the compiled module this function does nothing.
     """

@@ -17,7 +17,7 @@ Draws = npt.NDArray[np.uint32]
 def fill(out: Draws, state: int) -> int | None:
     """Fill an array with the random numbers that follow a state of `rand_r`, and return the state after them.
 
-    If it returns None, the caller must use numpy.
+    If the function returns None, the caller must use numpy.
     """
     return None if compiled is None else int(compiled.draws(out, state))
 

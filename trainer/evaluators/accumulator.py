@@ -12,7 +12,7 @@ from trainer.evaluators.base import Evaluator, Measure
 
 
 class Accumulator:
-    """Costs and measures of some batches; the cost is float32 and added batch by batch, as in the legacy."""
+    """Costs and measures of some batches; the cost is float32 and added batch by batch, as in v0.10."""
 
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._evaluators = evaluators

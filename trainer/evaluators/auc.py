@@ -111,7 +111,7 @@ class RankAuc(Evaluator):
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
-    """Return the area of one sequence; for equal scores the normaliser is too large, as in the legacy."""
+    """Return the area of one sequence; for equal scores the normaliser is too large, as in v0.10."""
     if not len(score):
         return 0.0
     order = np.argsort(-score, kind="stable")

@@ -44,7 +44,7 @@ class Share:
         return self
 
     def state(self) -> Any:
-        """Return both numbers, as text."""
+        """Return the total and the count, as text."""
         return [self.total.hex(), self.count.hex()]
 
     def put_back(self, state: Any) -> None:

@@ -1,6 +1,6 @@
 """The records of a run: the file OUTPUT/records.jsonl, with a JSON object in each line.
 
-All charts of a job come from it.
+All charts of a job come from this file.
 
 Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its name, "" without a launcher):
 

@@ -119,7 +119,7 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that began the end of an attempt, of all errors reported so far, by the rule of the launcher.
+    """Return the error that caused the end of an attempt, of all errors reported so far, as the launcher does.
 
     An error that only reports a lost peer comes last, whatever its time, because it is never the cause. A pod that was
     stopped from outside comes before these errors and after each pod that failed by itself: its Job stops the other

@@ -41,7 +41,8 @@ def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
     """Return the state, and fill the table; after an error the table has undefined content.
 
     Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of the checkpoint is damaged.
-        VolumeError: it cannot be read now. ConfigError: the checkpoint has a different version or different parameters.
+        VolumeError: the checkpoint cannot be read now. ConfigError: the checkpoint has a different version or different
+            parameters.
     """
     return _Reader(directory).read(table)
 

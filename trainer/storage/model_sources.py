@@ -133,7 +133,7 @@ def name_other_passes(directory: Path) -> str:
 def refuse_save_directory(path: str | Path) -> None:
     """Check that a directory is a pass, and not a directory of passes.
 
-    Raises: MissingInputError: it contains passes; the text names the newest complete one.
+    Raises: MissingInputError: the directory contains passes; the text names the newest complete pass.
     """
     try:
         names = list_checkpoints(Path(path))  # directories of passes have the form of directories of checkpoints

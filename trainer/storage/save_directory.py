@@ -63,8 +63,8 @@ class SaveDirectory:
         """Create and lock the directory, and look for passes of an earlier run unless this run resumes from a save.
 
         Args: first_model: the model that the config starts from, or "".
-        Raises: VolumeError: it cannot be created or written. DirectoryInUseError: another run writes into the
-            directory.
+        Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
+            the directory.
         """
         prepare_save_directory(directory)
         if self._is_owned:

@@ -97,7 +97,7 @@ class TaskAssembly(Assembly):
         return None
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        return Reporter()  # used until the master has assigned a number
+        return Reporter()  # a reporter without files, until the master has assigned a number
 
     def _begin(self, reporter: Reporter) -> None:
         """Do nothing: the trainer that begins the job has moved the passes of an earlier run."""

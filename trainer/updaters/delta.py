@@ -1,7 +1,7 @@
 """Several steps in this process, then an exchange with the servers (num_batches_per_send_parameter over 1).
 
-average            the servers add rate * sum(values - values of the last exchange); theirs replace the trainer's
-elastic_average    the servers add rate * sum(values - theirs); the trainer moves as much towards theirs
+average            the servers add rate * sum(values - values of the last exchange); their values replace its own
+elastic_average    the servers add rate * sum(values - their values); the trainer moves as much towards these
 
 with rate = delta_add_rate / trainers, so that the servers' values, the centre, move by the mean of the changes.
 

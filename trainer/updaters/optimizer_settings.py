@@ -38,7 +38,7 @@ def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
 def refuse_l1(parameters: Sequence[ParameterSpec]) -> None:
     """Check that a single optimiser for all parameters supports the decay of every parameter.
 
-    Raises: ConfigError: it does not support the decay of a parameter; the text names the parameter.
+    Raises: ConfigError: a single optimiser does not support the decay of a parameter; the text names the parameter.
     """
     for p in parameters:
         if p.decay_rate_l1 and not p.is_static:

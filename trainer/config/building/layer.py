@@ -243,7 +243,7 @@ class LayerBuilder:
         if attr is None or not size:
             return
         name = attr.name or f"_{self.full_name}.wbias"
-        if name not in self.parse.parameters:  # as in the legacy, a shared bias is not checked
+        if name not in self.parse.parameters:  # as in v0.10, a shared bias is not checked
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name
 

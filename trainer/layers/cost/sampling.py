@@ -63,7 +63,8 @@ class AliasTable:
     stands for the class itself, and the part above it for one other class. This is Walker's method: a class with less
     than the mean probability gives the rest of its interval to the first class that still has more.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run has non-uniform probabilities.
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run of v0.10 has probabilities that differ, so
+        no run confirms these draws.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:

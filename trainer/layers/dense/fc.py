@@ -103,7 +103,7 @@ class FullyConnectedLayer(Layer):
 
 
 def _repeats(term: tuple[Argument, object]) -> bool:
-    """Return the sort key: inputs without repeated rows come first, because later products are added to theirs."""
+    """Return the sort key: inputs without repeated rows come first, because later products are added to it."""
     return term[0].index is not None
 
 

@@ -121,7 +121,7 @@ class TensorLayer(PairLayer):
         self._outer: Array
 
     def expected_size(self) -> int:
-        """Return the parameter's size over m n."""
+        """Return the size of the parameter divided by m n."""
         size: int = self._weight.size // max(1, self.x.shape[1] * self.y.shape[1])
         return size
 

@@ -191,9 +191,9 @@ class GruRunLayer(_Gru):
 
 
 class GruLayer(StatefulLayer, GruRunLayer):
-    """The layer that a config names."""
+    """The GRU layer that a config can name (its type is `gated_recurrent`)."""
 
-    can_go_on = False  # v0.10 refuses this layer type as well
+    can_go_on = False  # v0.10 also refuses to carry its state from batch to batch
 
 
 class GruStepLayer(_Gru):

@@ -215,7 +215,10 @@ def factorization_machine(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the sum of second-order interactions of the columns; each column has a trained vector of factor_size."""
+    """Return the sum of second-order interactions of the columns.
+
+    Each column has a trained vector of factor_size numbers.
+    """
     source = to_layer("input", input)
     factors = to_size("factor_size", factor_size)
     activation = to_activation("act", act)
