@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runtime.errors import UsageError
 
 LAST_PORT = 65535
+MOST_DIGITS = 5  # of a port
 
 
 def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
@@ -35,15 +36,26 @@ def list_services(hosts: Sequence[tuple[str, int]], offset: int, count: int) -> 
     return [(host, first + offset + number) for host, first in hosts for number in range(count)]
 
 
+def is_host_name(text: str) -> bool:
+    """Return whether a text can be a name or IPv4 address: each part between two dots has 1 to 63 characters.
+
+    `socket.getaddrinfo` raises a UnicodeError for any other text.
+    """
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 def _read_host(text: str, port: int, whole: str) -> tuple[str, int]:
     host, colon, number = text.partition(":")
-    if not host or ":" in number or any(each.isspace() for each in host):
+    if not is_host_name(host) or ":" in number or any(each.isspace() for each in host):
         raise UsageError(
             f"--pservers is '{whole}'; it must be hosts separated by commas, each as name or IPv4 address, with or "
             "without :port"
         )
     if not colon:
         return host, port
-    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= LAST_PORT):
+    if not (number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS and 1 <= int(number) <= LAST_PORT):
         raise UsageError(f"--pservers is '{whole}': '{number}' of {host} is no port; it must be in [1, {LAST_PORT}]")
     return host, int(number)

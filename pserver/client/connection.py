@@ -152,8 +152,10 @@ class ServerConnection:
             if code not in (0, *_UNDER_WAY):
                 raise OSError(code, os.strerror(code))
             self._unknown = ""
-        except OSError as exc:
+        except (OSError, UnicodeError) as exc:  # UnicodeError: a text that can be no name, e.g. a..b
             self._unknown = str(exc.strerror) if isinstance(exc, socket.gaierror) else ""
+            if isinstance(exc, UnicodeError):
+                self._unknown = "a part of the name between two dots is empty or too long"
             self._break()
         return max(0.0, self._attempt.due - now)
 

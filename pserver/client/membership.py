@@ -148,7 +148,7 @@ class JoinRequest(ServiceRequest):
             return False
         try:
             found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
-        except OSError:  # the connection reports an unknown name
+        except (OSError, UnicodeError):  # the connection reports an unknown name
             return False
         return any(address[0] in own for *_, address in found)
 

@@ -16,7 +16,7 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
 from pserver.wire import protocol
-from runtime.errors import BugError, PaddleError
+from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
 ROWS = {"emb": (700, 16), "___embedding_0__.w0": (500, 3), "few": (2, 5)}
 TABLES = [
@@ -318,3 +318,16 @@ def counting(function, sizes, frames_of):
         return function(*given)
 
     return counted
+
+
+@pytest.mark.parametrize("own", [[], ["127.0.0.1"]])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".svc"])
+def test_a_text_that_can_be_no_name_of_a_server_is_named(host, own):
+    """A UnicodeError ended the trainer as if the trainer were at fault."""
+    with (
+        contextlib.closing(
+            SparseClient([(host, 7164)], trainer_id=0, num_trainers=1, connect_timeout=0.1, own_addresses=own)
+        ) as one,
+        pytest.raises(PeerUnreachableError, match="cannot be found: a part of the name"),
+    ):
+        one.join(TABLES[:1], SGD)
