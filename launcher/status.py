@@ -23,7 +23,7 @@ from launcher.failures import describe_age, describe_attempts, first_failure, re
 from launcher.programs.process import run_bounded
 from launcher.programs.stalls import describe_stalls
 from launcher.settings import LauncherConfig
-from launcher.text import END_OF_TIME, TABLE_ROWS, JsonObject, as_row, list_some, number_of, parse_json
+from launcher.text import CELL_LIMIT, END_OF_TIME, TABLE_ROWS, JsonObject, as_row, list_some, number_of, parse_json
 from launcher.volume import read_json
 from runtime import gflags
 from runtime.errors import MissingInputError, PaddleError, PeerUnreachableError, UsageError
@@ -226,7 +226,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     by_host = {str(progress.get("host")): number for number, progress in nodes.items()}
     # an attempt without some pods renumbers its trainers
     ids = {str(index): str(number) for number, index in enumerate(record.indexes)} if record and record.absent else {}
-    rows = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
+    rows: list[tuple[str, ...]] = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
         is_own = index.get(number, pod) is pod  # if several pods have one index, the row shows the present pod
@@ -241,6 +241,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
         left_out = [f"and {len(rows) - 1 - MOST_ROWS} more: see {output / 'report.html'}, or kubectl get pods"]
         # the pods that do not run and those without a report come first
         rows[1:] = sorted(rows[1:], key=lambda row: (row[3] in ("Running", "-"), row[4] != "-"))[:MOST_ROWS]
+    rows = [tuple(cell[:CELL_LIMIT] for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [*table, *left_out] if len(table) > 1 else []

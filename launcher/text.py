@@ -27,6 +27,8 @@ Part = TypeVar("Part")
 VALUES_LIMIT = 4_000_000
 DEPTH_LIMIT = 32  # maximum depth of a value in a file of the volume; our own files have four levels
 TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
+ROW_LIMIT = 8000  # characters of a line of `paddle status`; a message about an error has at most half as many
+CELL_LIMIT = 253  # characters of a cell of a table: the longest name of a node
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
 
 
@@ -115,8 +117,9 @@ def say(message: str) -> None:
 
 
 def as_row(text: str) -> str:
-    """Return a text as one line of a table: printable, spaces unchanged, and spaces for line breaks."""
-    return printable(re.sub(r"[\n\t]", " ", text))
+    """Return a text as one line of a table: printable, spaces unchanged, spaces for line breaks, no endless text."""
+    shown = text if len(text) <= ROW_LIMIT else f"{text[:ROW_LIMIT]}..."
+    return printable(re.sub(r"[\n\t]", " ", shown))
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:

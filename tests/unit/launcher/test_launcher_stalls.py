@@ -183,3 +183,13 @@ def test_an_odd_report_is_no_error(job: Hanging, odd: dict[str, Any]) -> None:
     """1e300 seconds without a batch ended `paddle status` with a traceback."""
     job.tell(0, **{"idle_seconds": 250.0, **odd})
     job.lines()
+
+
+def test_a_report_of_endless_texts_fills_no_terminal(job: Hanging, capsys: pytest.CaptureFixture[str]) -> None:
+    """A host and a pass of 60,000 characters made the tables of 20 trainers 1.3 MB long."""
+    for number in range(3):
+        job.tell(number, **{"pass": "9" * 60_000, "host": "h" * 60_000, "message": "m" * 60_000})
+    assert status.main([str(job.output)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 8003
+    assert sum(map(len, lines)) < 20_000
