@@ -39,7 +39,7 @@ class Secrets:
         self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
 
     def keep(self, text: str) -> None:
-        """Add a text, as it is and quoted as in Python and in JSON.
+        """Add a text in three forms: unchanged, escaped as in Python, and escaped as in JSON.
 
         A text of under SHORTEST_SECRET characters is ignored.
         """

@@ -54,7 +54,7 @@ OPTIONS = (
     Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
     Option("data_path", "", "a mounted archive, file or folder with the data set, instead of data_url"),
     Option("data_timeout", "600", "seconds after which a download gives up"),
-    Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (per file: UTF-8 if it is, else Latin-1)"),
+    Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (a file that is not UTF-8 is Latin-1)"),
     Option("data_max_bytes", "100Gi", "maximum bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
     Option("data_max_memory", "512Mi", "maximum bytes of input held in memory; csv holds none, the other sources all"),
     Option("csv_delimiter", "found", "for csv: the character between columns, or tab"),

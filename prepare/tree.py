@@ -199,7 +199,7 @@ def _shards_in(out_dir: Path) -> list[Path]:
 
 
 def _retire(shard: Path, retired: Path) -> None:
-    """Move a shard's data away, and the directory with it unless it contains other files."""
+    """Move a shard's data away, and remove the shard's directory if it is empty then."""
     if (shard / "data").exists():
         (shard / "data").rename(retired / shard.name)
         _sync_directory(shard)

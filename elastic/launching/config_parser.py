@@ -297,7 +297,7 @@ def _check_type(parameter: LaunchParameter, value: Any) -> None:
 
 
 def validate_config_args(args: argparse.Namespace) -> None:
-    """Return if all parameters of a command line are in their bounds.
+    """Check that all parameters of a command line are in their bounds.
 
     Raises: ParameterError: a parameter is out of its bounds; the text names the parameter.
     """

@@ -113,7 +113,7 @@ def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path,
 
 
 def read_guard(place: Path) -> tuple[int, str] | None:
-    """Return the pid and the start time that a guard has written, or None before the guard has written them."""
+    """Return the pid and the start time of a worker's guard, or None if the guard has not written them yet."""
     try:
         pid, _, start = (place / guard.PID).read_text(encoding="ascii").strip().partition(" ")
     except (OSError, ValueError):

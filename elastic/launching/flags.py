@@ -143,7 +143,7 @@ def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
     add("--agents", dest="has_agents", action="store_true", help="start workers by agents on this machine, too")
     add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
     add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (default: 10)")
-    add("--address", default="", help="name or address at which workers of agents reach the driver (default: found)")
+    add("--address", default="", help="name or address of the driver for workers that agents start (default: detected)")
     add("--port", type=int, default=0, help="port of the driver for its workers (default: any free port)")
 
 

@@ -55,7 +55,7 @@ def find_end_of_job(
     record = read_record(config.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
     if record and (is_of_job or history.record):
-        # seconds for the present pods to agree; absent pods may return before
+        # further seconds in which the present pods agree on an attempt without the absent pods
         more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
         wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
     if not record or not is_of_job or not has_ended(config, passed, record, pods):

@@ -41,9 +41,9 @@ def is_open(ip: str, port: int) -> bool:
 class ReturnWatch:
     """List the pods of an attempt that runs without some of them, in a thread, until `close`.
 
-    The launcher of a returned pod connects to this launcher. If the returned pod has a lower index, its launcher is a
-    server itself, and its port is open. In a job without a secret only addresses of pods may connect; the thread admits
-    them after each list.
+    Of two launchers, the launcher whose pod has the lower index is the server. A returned pod with a higher index
+    connects to this launcher. For a returned pod with a lower index, the thread tests whether its launcher's port is
+    open. In a job without a secret only addresses of pods may connect; the thread admits them after each list.
 
     Thread safety: the thread replaces `names` as a whole; the main thread reads it.
     """

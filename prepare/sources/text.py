@@ -93,7 +93,7 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
             continue
         label, tab, text = line.partition("\t")
         if not tab or not label.strip():
-            raise InputError(f"{name} line {number}: not label<TAB>words: {line[:60]!r}")
+            raise InputError(f"{name} line {number}: the line is not of the form label<TAB>words: {line[:60]!r}")
         data.hold(line, name)
         yield LabelledLine(" ".join(text.split()), label.strip())
 

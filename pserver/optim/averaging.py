@@ -21,7 +21,7 @@ SUMS = ("sum_recent", "sum_older", "sum_previous")
 
 @dataclass
 class Averaging:
-    """The counters of a run."""
+    """The window of the average, and the counters of the steps of a training."""
 
     window: float  # fraction of all steps that the average covers
     longest: int

@@ -41,7 +41,7 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
 
 
 def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a caller of an elastic job cannot join a server of a static job, or the reverse, or None."""
+    """Return a refusal if the job is elastic for the server and static for the caller, or the reverse; else None."""
     theirs = hello.get("elastic") is True
     if theirs == one.is_elastic or hello.get("job") != one.job:
         return None

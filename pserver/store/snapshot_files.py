@@ -41,7 +41,7 @@ _PREFIX = "server-"
 
 
 def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
-    """Return the name of a new snapshot of a server, a UUID, and its path."""
+    """Return the name and the path of a new snapshot of a server; the name is a new UUID."""
     name = str(uuid.uuid4())
     return name, directory / f"{_PREFIX}{index:04d}-{name}"
 

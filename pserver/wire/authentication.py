@@ -95,7 +95,7 @@ class Handshake:
         raise NotImplementedError
 
     def _fail(self, reason: Reason, why: str) -> bytes:
-        """End the handshake; return the refusal to send."""
+        """End the handshake; return the bytes that tell the other side of the failure, if any."""
         self.fault, self.wanted, self._come = why, 0, b""
         return b""
 

@@ -270,7 +270,7 @@ class Connection:
 
 
 def linger(connections: Sequence[Connection], seconds: float) -> None:
-    """Close connections when all messages are sent and received, or at the latest after this time.
+    """Close connections when all messages are sent and received, or after `seconds` at the latest.
 
     If a socket is closed with unread input, the system discards output that the peer has not read.
     """

@@ -289,7 +289,7 @@ def _check_limits(op: int, note: int, payload: int) -> None:
 
 
 def _depth_of(op: int, flags: int) -> int:
-    """Return the maximum levels of a note: fewer if parts of the request are forwarded inside another note."""
+    """Return the maximum nesting depth of a note: smaller if another note will contain parts of this note."""
     return notes.MAX_DEPTH - (4 if op in _TAKEN_OVER and not flags & MessageFlag.ANSWER else 0)
 
 

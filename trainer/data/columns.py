@@ -255,7 +255,7 @@ class GridColumn(SequenceColumn):
         super().extend(encoded[1:])
 
     def gather(self, rows: Ids) -> Argument:
-        """Return the items, the starts of the sequences, and their grids."""
+        """Return the items, the starts of the sequences, and the extents of each sequence's grid."""
         one, grids = super().gather(rows), self._extents.view().take(rows, axis=0)
         return Argument(one.value, one.ids, one.sparse, one.starts, grids=grids)
 

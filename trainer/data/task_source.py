@@ -34,7 +34,7 @@ class TaskSource:
     def start_task(self, files: Sequence[str], name: str) -> None:
         """Begin to read a task.
 
-        Args: files: entries of the list. name: the name of the task, for messages.
+        Args: files: the task's files or ranges of records. name: the name of the task, for messages.
         """
         self.close()
         opened = self._opened

@@ -23,7 +23,7 @@ NEARLY_ZERO = 1e-20  # a summand for both changes of the cost, so that two zeros
 class CheckedVariable:
     """An array that the cost depends on, and the derivative of the cost with respect to it.
 
-    Shapes: value, gradient: equal, any.
+    Shapes: value, gradient: any shape, the same for both.
     """
 
     name: str

@@ -92,7 +92,7 @@ def is_placed_right(record: Record) -> bool:
 
 
 def read_records(output: Path) -> list[Record]:
-    """Return the effective records: an attempt that resumes from a position has undone later records."""
+    """Return the effective records, without the records that a resumed attempt has replaced by its own."""
     return drop_undone(read_all_records(output))
 
 

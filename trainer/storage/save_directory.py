@@ -107,7 +107,7 @@ class SaveDirectory:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             try:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise OSError(errno.EEXIST, "it is no file", str(path))
+                    raise OSError(errno.EEXIST, "is not a regular file", str(path))
                 if not _lock(handle, directory, is_shared=self._is_shared):
                     return
                 if _is_still(handle, path):  # the previous run removes the file when it ends

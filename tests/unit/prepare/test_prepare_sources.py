@@ -151,7 +151,7 @@ def test_the_tutorials_folder_keeps_its_own_test_set_dictionary_and_other_files(
 
 def test_a_line_without_a_label_is_named(tmp_path):
     raw = write(tmp_path / "raw", train__txt="0\tfine\nno label here\n")
-    with pytest.raises(InputError, match=r"train\.txt line 2: not label<TAB>words"):
+    with pytest.raises(InputError, match=r"train\.txt line 2: the line is not of the form label<TAB>words"):
         run(tmp_path / "job", QUICK_START, f"--data_path={raw}")
 
 

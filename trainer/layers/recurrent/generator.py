@@ -31,7 +31,7 @@ SCORES = "scores"  # name of an additional output, (samples, results), which exi
 
 @dataclass(frozen=True)
 class Path:
-    """The ids of a path. `row`: the row of the step that chose the last id; the path's memories are in this row."""
+    """A path of the beam search. `row`: the row in the output of the last step that has the path's memories."""
 
     sample: int
     ids: tuple[int, ...]
