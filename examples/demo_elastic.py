@@ -140,7 +140,8 @@ def prepare() -> None:
     shutil.rmtree(PLACE, ignore_errors=True)
     command = ["prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
     print("$", *command, flush=True)
-    subprocess.run([sys.executable, "-m", *command, f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True)
+    program = Path(sys.executable).with_name("prepare")  # it prints no traceback if a Ctrl-C comes while it starts
+    subprocess.run([program, *command[1:], f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True)
     shutil.copytree(JOB / "digits", WORK)
     shutil.copytree(JOB / "0" / "data", WORK / "data")
 
