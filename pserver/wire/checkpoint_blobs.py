@@ -12,6 +12,7 @@ from typing import Any
 from pserver.wire import protocol
 from runtime.errors import BugError
 
+LEAVES = "leaves"  # key in a trainer's part of a checkpoint; true: a signal ends the trainer after the checkpoint
 PREFIX = "own."
 MAX_BYTES_PER_ELEMENT = 64  # maximum bytes of a blob for each element of the model; an optimiser's state has fewer
 

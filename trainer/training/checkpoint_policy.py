@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pserver.wire.checkpoint_blobs import LEAVES
 from runtime import glog
 from trainer.arrays.encoding import decode_array, decoding, encode_array
 from trainer.data import random_states
@@ -103,7 +104,8 @@ class CheckpointPolicy:
         # the signal waits: a lost peer is detected, and the checkpoint that is being written is worth the wait
         self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
-        gathered = self._updater.gather_checkpoint(self._state.describe(position))
+        own = self._state.describe(position) | ({LEAVES: True} if self._stopper.is_waiting else {})
+        gathered = self._updater.gather_checkpoint(own)
         if gathered is not None and self._is_first:
             glog.info(f"Saving a checkpoint to {parts.shown_directory(f'{FOLDER}/{name}')}")
             folder = Path(parts.pass_directory(FOLDER))

@@ -206,7 +206,8 @@ class TablesUpdater:
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Let trainer 0 collect the states of all trainers and of all services."""
-        dense, tables = self._dense.gather_checkpoint(own), self._client.gather_checkpoint(None)
+        # the dense services may answer only after trainer 0 has all states
+        tables, dense = self._client.gather_checkpoint(None), self._dense.gather_checkpoint(own)
         if dense is None or tables is None:
             return None
         return dataclasses.replace(dense, services=[*dense.services, *tables.services])

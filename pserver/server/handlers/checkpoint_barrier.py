@@ -14,17 +14,20 @@ class CheckpointBarrier:
     """The checkpoint in progress, if any. Trainer 0 writes the checkpoint, so no checkpoint is made without trainer 0.
 
     Attributes: given: the trainers that have sent their parts.  due: the trainers that are not informed yet.
+        is_last: a trainer leaves after this checkpoint, so the attempt ends with it.
     """
 
     def __init__(self) -> None:
         self.given: set[int] = set()
         self.due: set[int] = set()
+        self.is_last = False
         self._is_asked_again = False
 
     def ask(self, trainer: int, in_pass: Collection[int]) -> None:
-        """Record that a trainer of the pass requests a checkpoint."""
+        """Record that a trainer of the pass requests a checkpoint. Trainers other than 0 do so before they leave."""
         if 0 not in in_pass:
             return
+        self.is_last |= trainer != 0
         self._is_asked_again |= trainer in self.given
         self.due = set(in_pass) - self.given
 
@@ -58,4 +61,4 @@ class CheckpointBarrier:
     def clear(self) -> None:
         """Reset the barrier, at the end of trainer 0's pass."""
         self.given, self.due = set(), set()
-        self._is_asked_again = False
+        self.is_last = self._is_asked_again = False

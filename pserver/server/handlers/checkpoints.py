@@ -8,7 +8,7 @@ from pserver.server.handlers.checkpoint_barrier import CheckpointBarrier
 from pserver.server.service_state import ServiceState
 from pserver.server.session_table import SessionTable
 from pserver.server.trainer_session import Outgoing, TrainerSession
-from pserver.wire.checkpoint_blobs import CheckpointBlobs
+from pserver.wire.checkpoint_blobs import LEAVES, CheckpointBlobs
 from pserver.wire.protocol import Fetch, Message, Op
 
 
@@ -23,16 +23,50 @@ class Checkpoints:
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
         self._arrays: Sequence[memoryview] = ()  # the arrays of the last listed state
+        self._held: list[TrainerSession] = []  # trainers of asynchronous training whose parts are not answered yet
+        self._is_last = False  # a trainer leaves when trainer 0 has written the checkpoint whose state it fetches
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Store a trainer's part of a checkpoint; trainer 0 receives all parts, and a list of the state's arrays."""
-        self._state.require_rounds()
+        """Store a trainer's part of a checkpoint; trainer 0 receives all parts, and a list of the state's arrays.
+
+        In asynchronous training the service that has the parts answers the others when trainer 0 has given its own. If
+        a trainer leaves after the checkpoint, the service answers when trainer 0 has written it (`let_leave`), and no
+        trainer trains batches that would be lost.
+        """
+        rounds, in_pass = self._state.require_rounds(), self._sessions.list_in_pass()
         own = message.note.get("own")
         trainer.take(message, "gave its part of a checkpoint")
         trainer.checkpoint_part = own
-        self.barrier.give(trainer.number, self._sessions.list_in_pass())
-        answers = [] if trainer.number == 0 else [trainer.reply(Op.CHECKPOINT)]
+        self.barrier.give(trainer.number, in_pass)
+        self.barrier.is_last |= leaves(trainer)
+        if trainer.number:
+            self._held.append(trainer)
+        may_wait = rounds.is_asynchronous and own is not None and 0 in in_pass
+        answers = [] if may_wait and (self.barrier.is_last or 0 not in self.barrier.given) else self.release()
         return answers + self.finish()
+
+    def release(self) -> list[Outgoing]:
+        """Answer all trainers that wait after they have given their parts."""
+        held, self._held, self._is_last = self._held, [], False
+        return [trainer.reply(Op.CHECKPOINT) for trainer in held]
+
+    def let_leave(self) -> list[Outgoing]:
+        """Answer those that leave after the checkpoint, which trainer 0 has written; [] if no trainer leaves.
+
+        The others wait until the attempt ends.
+        """
+        if not self._is_last:
+            return []
+        leaving = [trainer for trainer in self._held if leaves(trainer)]
+        if not leaving:
+            return self.release()
+        self._held = [trainer for trainer in self._held if trainer not in leaving]
+        return [trainer.reply(Op.CHECKPOINT) for trainer in leaving]
+
+    def drop(self) -> list[Outgoing]:
+        """End the checkpoint that is not complete at the end of trainer 0's pass."""
+        self.barrier.clear()
+        return [] if self._is_last else self.release()
 
     def keep_blob(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Store a piece of a trainer's binary data for the next checkpoint."""
@@ -46,8 +80,10 @@ class Checkpoints:
         """Answer trainer 0 when all parts are here; a trainer that has ended the pass sent its part in FINISH_PASS."""
         present = [other.number for other in self._sessions.list_present()]
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present
+        is_last = self.barrier.is_last
         if not self.barrier.finish(awaited):
             return []
+        self._is_last = is_last and bool(self._held)
         # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
         from pserver.server.arithmetic import list_state
 
@@ -78,3 +114,9 @@ class Checkpoints:
         """Answer with a trainer's stored binary data."""
         trainer.take(message, "asked for its checkpoint blob")
         return trainer.reply_array(Op.FETCH, memoryview(self.blobs.whole.get(trainer.number, b"")))
+
+
+def leaves(trainer: TrainerSession) -> bool:
+    """Return whether a trainer leaves after the checkpoint that it has given its part of."""
+    part = trainer.checkpoint_part
+    return isinstance(part, dict) and part.get(LEAVES) is True

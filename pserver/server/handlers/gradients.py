@@ -53,7 +53,10 @@ class Gradients:
             return self.step_together(rounds, [message.piece], now)
         if message.flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
-        return self._step_alone(trainer, rounds, now)
+        answers = self._step_alone(trainer, rounds, now)
+        # the first push of trainer 0 after it has written a checkpoint; it waits for the end of the attempt, too
+        leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
+        return leaving or answers
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
         """Take the step of those pieces that all trainers of the round have sent, and answer the pieces."""

@@ -81,7 +81,7 @@ class Passes:
         rounds = state.require_rounds()
         answers = self._checkpoints.finish()
         if trainer.number == 0:
-            self._checkpoints.barrier.clear()
+            answers += self._checkpoints.let_leave() + self._checkpoints.drop()
         if not all(other.progress.has_finished_pass for other in self._sessions.list_present()):
             if rounds.is_asynchronous:
                 return answers

@@ -1,5 +1,6 @@
 """Whole jobs over loopback that are not plain synchronous rounds."""
 
+import itertools
 import random
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.store import partition
 from pserver.store.shard import DenseShard
+from pserver.wire.checkpoint_blobs import LEAVES
 
 ASYNC = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
 
@@ -173,6 +175,45 @@ def test_what_trainer_0_captures_is_one_moment_while_the_others_go_on(pserver, c
             assert np.unique(part.arrays["values"]).size == 1
             squares = np.unique(np.sum([part.arrays[n] for n in part.arrays if n.startswith("state.")], axis=0))
             assert squares.tolist() == [steps]
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_a_trainer_leaves_asynchronous_training_when_the_checkpoint_is_written(pserver, client, crowd, tools, leaver):
+    """It left as soon as it had given its part, and trainer 0 could not write: a drain cost all since the last one."""
+    server = pserver(trainers=3, ports=2)
+    settings = Optimization("momentum", 0.01, algorithm="async_sgd", async_lagged_grad_discard_ratio=1000.0)
+    released, written = threading.Event(), threading.Event()
+
+    def run(number):
+        one = client(server.services, number, 3)
+        values = np.zeros(tools.size, np.float32)
+        one.join(tools.parameters, settings)
+        one.initialise(values)
+        one.start_pass()
+        for batch in itertools.count():
+            time.sleep(0.001)  # a batch
+            asks = number == leaver and batch == 4
+            if one.push_pull(np.ones(tools.size, np.float32), values, 1, checkpoint=asks):
+                break
+        gathered = one.gather_checkpoint({"number": number} | ({LEAVES: True} if number == leaver else {}))
+        if number == 0:
+            assert [part["number"] for part in gathered.trainers] == [0, 1, 2]
+            assert not released.wait(0.5)
+            written.set()
+        else:
+            released.set()
+            assert written.is_set()
+        if number == leaver:
+            one.abort("stopped by SIGTERM")
+            return
+        one.push_pull(np.ones(tools.size, np.float32), values, 1)
+        raise AssertionError("it went on though a trainer leaves")
+
+    for number in range(3):
+        crowd.start(number, run, number)
+    crowd.join()
+    assert sorted(crowd.errors) == [number for number in range(3) if number != leaver]
+    assert {str(error).count("stopped by SIGTERM") for error in crowd.errors.values()} == {1}
 
 
 @pytest.mark.parametrize("hosts, ports", [(1, 1), (2, 1), (3, 2)])

@@ -30,7 +30,7 @@ def resumptions(log: str) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["sync"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_drain_with_30_seconds_of_grace_costs_at_most_the_batch_in_hand(
     cluster: Cluster, long_job: StartJob, mode: str
 ) -> None:

@@ -8,6 +8,7 @@ from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.server.handlers.checkpoint_barrier import CheckpointBarrier
 from pserver.store.model_setup import describe_setup
 from pserver.wire import protocol
+from pserver.wire.checkpoint_blobs import LEAVES
 from pserver.wire.protocol import Fetch, MessageFlag, Op
 
 ASYNC = Optimization("momentum", 0.1, algorithm="async_sgd")
@@ -178,20 +179,55 @@ def give_part(trainer, own):
 def test_each_trainer_hears_once_of_a_checkpoint_and_trainer_0_gets_the_parts_of_all(wire):
     wire = wire(3)
     one, two, three = wire.ready(optimization=ASYNC)
-    two.push(1, flags=MessageFlag.CHECKPOINT)
+    one.push(1, flags=MessageFlag.CHECKPOINT)
+    assert one.last.flags & MessageFlag.CHECKPOINT
+    two.push(1)
     assert two.last.flags & MessageFlag.CHECKPOINT
     give_part(two, "two")
-    assert two.last.op == Op.CHECKPOINT  # at once
+    assert two.last.op == Op.PUSH  # trainer 0 may say that it leaves
+    give_part(one, "one")
+    assert two.last.op == Op.CHECKPOINT  # it goes on while trainer 0 waits for trainer 2
     two.push(1)
     assert not two.last.flags & MessageFlag.CHECKPOINT
-    one.push(1)
-    assert one.last.flags & MessageFlag.CHECKPOINT
-    give_part(one, "one")
-    assert one.last.op == Op.PUSH  # it waits for trainer 2
+    assert one.last.op == Op.PUSH
     three.push(1)
     assert three.last.flags & MessageFlag.CHECKPOINT
     give_part(three, "three")
+    assert three.last.op == Op.CHECKPOINT
     assert one.last.op == Op.CHECKPOINT and one.last.note["trainers"] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("ends_pass", [False, True])
+def test_a_leaving_trainer_is_answered_when_trainer_0_has_written_and_the_others_never(wire, ends_pass):
+    wire = wire(3)
+    one, two, three = wire.ready(optimization=ASYNC)
+    two.push(1, flags=MessageFlag.CHECKPOINT)
+    give_part(two, {LEAVES: True})
+    one.push(1)
+    give_part(one, {})
+    three.push(1)
+    give_part(three, {})
+    assert one.last.op == Op.CHECKPOINT  # all parts are here: it fetches the state and writes
+    assert two.last.op == three.last.op == Op.PUSH
+    answers = len(one.inbox)
+    if ends_pass:
+        one.ask(Op.FINISH_PASS, note={"own": {}})
+    else:
+        one.push(1)
+    assert two.last.op == Op.CHECKPOINT
+    assert three.last.op == Op.PUSH and len(one.inbox) == answers
+
+
+def test_a_part_is_answered_at_the_end_of_trainer_0s_pass_without_a_checkpoint(wire):
+    """Trainer 0 had pushed its last batch before the request came; the others would wait for each other."""
+    wire = wire(2)
+    one, two = wire.ready(optimization=ASYNC)
+    one.push(1)
+    two.push(1, flags=MessageFlag.CHECKPOINT)
+    give_part(two, {LEAVES: True})
+    assert two.last.op == Op.PUSH
+    one.ask(Op.FINISH_PASS, note={"own": {}})
+    assert two.last.op == Op.CHECKPOINT
 
 
 def test_what_trainer_0_fetches_of_the_state_does_not_change_while_others_go_on(wire):
