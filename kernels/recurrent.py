@@ -147,8 +147,9 @@ class GruRun:
     def backward(self, gradient: Array, rows: Ids, transposed: Array) -> None:
         """Run the steps from the last one to the first; replace the gates by the gradients of their inputs.
 
-        Shapes: gradient (of h; its rows are `rows`): (any, size); transposed: the two matrices of w, each transposed,
-            flat.
+        Args: gradient: of h; `rows` selects its rows.  transposed: the two transposed matrices of w, one after the
+            other.
+        Shapes: gradient: (any, size); transposed: flat.
         """
         assert compiled is not None  # fits
         compiled.gru_run_backward(*self._arguments(gradient, rows, transposed), self.h)

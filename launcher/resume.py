@@ -137,7 +137,7 @@ def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
 
 
 def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str:
-    """Describe how a checkpoint with other numbers of programs is used."""
+    """Describe how an attempt uses a checkpoint of a job with more or fewer trainers or pservers."""
     number, part = position(saved.state)
     begins = "" if part == math.inf else f"; pass {number}, in which it lies, begins again"
     return (

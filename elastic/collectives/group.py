@@ -49,7 +49,7 @@ class ArrayPath(Protocol):
         """Return the announcements of the other ranks."""
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if the batch was first in all announcements; else None."""
+        """Run a batch. `frames`: the announcements of all ranks, if each rank announced this batch first; else None."""
 
 
 class CollectiveHandle:

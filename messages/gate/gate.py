@@ -344,7 +344,7 @@ class Gate:
 
 
 def has_room(stream: socket.socket, coming: int) -> bool:
-    """Return whether the process has spare descriptors; the kernel assigns the lowest free number.
+    """Return whether the process has spare descriptors. A new socket has the lowest free number, which shows it.
 
     Args: coming: descriptors that will be needed soon.
     """

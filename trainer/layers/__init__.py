@@ -9,8 +9,8 @@ To add a layer, in this order:
 2. The config function: in `trainer/config/language/layers/`, with `@helper("layers")`, and its name in `HELPERS` of
    `trainer/config/building/names.py`. A row in `trainer/config/v1/layer_kinds.py` makes the type known to
    `Layer(type=...)`.
-3. The tests: `check_gradients` of `tests/layer_checks.py` in `tests/unit/trainer/layers/<family>/`, and the message in
-   `tests/unit/trainer/config/language/`.
+3. The tests: the gradients in `tests/unit/trainer/layers/<family>/` by `check_gradients` of `tests/layer_checks.py`,
+   and the message in `tests/unit/trainer/config/language/`.
 4. The documentation: `make docs` writes the row of the layer in docs/layers.md.
 """
 

@@ -66,7 +66,7 @@ class LambdaCost(Layer):
     (2^true - 1) / ln(i + 2). A pair of documents at the positions i < j of the true order contributes -|change| / (1 +
     e^(o_i - o_j)) / best DCG, for i in the first max_sort_size positions (-1: all). The change is (2^true_i - 2^true_j)
     / (ln(i + 2) - ln(j + 2)), without ln(j + 2) beyond those positions. This is the formula of v0.10
-    (gserver/layers/CostLayer.cpp). It differs from the real change of the DCG.
+    (gserver/layers/CostLayer.cpp). The formula is not the real change of the DCG.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -109,7 +109,7 @@ class LambdaCost(Layer):
         return [result if wanted[0] else None, None]
 
     def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
-        """Return the sum over the pairs of each document, added and rounded in the order of v0.10: by both positions.
+        """Return for each document the sum over its pairs, in the order of v0.10: by one position, then the other.
 
         The sums of a list add up to 0 except for rounding errors, and the gradient of a bias consists of these errors.
         """

@@ -105,7 +105,7 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 def cos_sim(
     a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the scaled cosine of a row of a and a row of b; with size n, of a row of a and each n-th of a row of b."""
+    """Return the scaled cosine of each row of a with the row of b; with size n, with each of n equal parts of it."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
     if parts > 1 and columns_of(inputs[1]) != parts * columns_of(inputs[0]):
