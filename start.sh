@@ -239,9 +239,8 @@ explain_missing() {
     fi
 }
 
-# check_tree DIRECTORY: checks that the copy ends and that reading a file cannot block. Too many files are usually
-# caused by
-# links to directories: two links in each of thirty directories give 2^30 copies without a loop.
+# check_tree DIRECTORY: checks that the copy ends and that reading a file cannot block. Links to directories are the usual
+# cause of too many files: two links in each of thirty directories give 2^30 copies without a loop.
 check_tree() {
     local line found odd=''
     found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)

@@ -5,7 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine may stop a test for a second
+hypothesis.settings.load_profile("any machine")
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `from builders import pod`
 
