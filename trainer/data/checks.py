@@ -65,7 +65,7 @@ def find_missing(sample: Any, position: int) -> str:
 
 
 def _find_fault(element: Any, kind: InputType, levels: int) -> str:
-    """Return what is wrong with a slot, or "". `levels` is the number of levels of lists that are left in the slot."""
+    """Return what is wrong with a slot, or "". `levels`: how deep the lists in `element` are nested."""
     if levels == 0 and kind.type == DataType.Index:
         is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
         return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"
@@ -124,7 +124,8 @@ def describe(error: BaseException) -> str:
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        # only this traceback contains the frame of the generator
+        # Python has turned the StopIteration of a generator into this error; only the traceback of the StopIteration
+        # contains the frame of the generator
         frames += traceback.extract_tb(error.__cause__.__traceback__)
         message += " (a generator ends by `return`; `next(f)` needs a default)"
     users = [frame for frame in frames if is_script_file(frame.filename)]

@@ -110,7 +110,7 @@ class IdColumn:
 
 
 class Spans:
-    """The positions of each row's items, where all items are stored row by row."""
+    """The position of the items of each row in an array that contains the items of all rows, row by row."""
 
     def __init__(self) -> None:
         self._offsets = Growing((), np.int64)
@@ -121,7 +121,7 @@ class Spans:
         self._offsets.extend(self._offsets.view()[-1] + np.cumsum(lengths))
 
     def find(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on."""
+        """Return (starts, offsets): rows[i] has offsets[i + 1] - offsets[i] items, and the first is at starts[i]."""
         return find_spans(self._offsets.view(), rows)
 
     def replace(self, offsets: Ids) -> None:
@@ -234,7 +234,7 @@ class SequenceColumn:
 
 
 class GridColumn(SequenceColumn):
-    """A sequence for each sample whose items form a grid; a slot is (extents, items)."""
+    """For each sample, a sequence of items that form a grid; a slot is (extents of the grid, items)."""
 
     def __init__(self, items: SlotColumn, dimensions: int) -> None:
         super().__init__(items)
@@ -276,7 +276,7 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
         wrong = next(value for value in values if not hasattr(value, "__len__") or np.ndim(value) == 0)
         raise SampleError(f"{shorten(wrong)} is no list") from error
     if len(values) and all(isinstance(value, np.ndarray) for value in values):
-        joined: Sequence[Any] = np.concatenate(values)  # type: ignore[assignment]  # it has len and indices
+        joined: Sequence[Any] = np.concatenate(values)  # type: ignore[assignment]  # an array has a length and indices
         return lengths, joined
     return lengths, list(itertools.chain.from_iterable(values))
 
@@ -296,7 +296,7 @@ def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _in_range(ids: npt.NDArray[Any], upper: int, lowest: int) -> npt.NDArray[Any]:
-    """Return ids as int32; every value of NO_IDS becomes -1.
+    """Return ids as int32; the values that mean "no id" (NO_IDS) become -1.
 
     Raises: SampleError: an id is below `lowest` or not below `upper`.
     """

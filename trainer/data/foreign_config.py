@@ -1,6 +1,6 @@
 """Restrictions on the names in a merged model file. The file may come from other people, unlike a config script.
 
-docs/security.md describes them for users.
+docs/security.md describes the restrictions for users.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_LIST_BYTES = 1 << 26  # maximum bytes of a list file
 
 
 def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
-    """Check that outputs stay below the working directory, and that a result_file does not exist.
+    """Check that output files are inside the working directory, and that no result_file exists yet.
 
     Args: is_saving: whether passes are saved to the directory that the file names.
     Raises: ConfigError: the text names the path.
@@ -51,7 +51,8 @@ def check_provider(name: str) -> None:
     """Check that a module may be imported because a model file names it.
 
     The module must be a Python file in the user's directories (the working directory, --python_path) that imports
-    PyDataProvider2. A module of Python or of an installed package is refused, and also a script without a provider.
+    PyDataProvider2. A module of Python or of an installed package is refused, and so is a script that does not import
+    PyDataProvider2.
 
     Raises: ConfigError: the module may not be imported.  MissingInputError: the module does not exist.
     """
@@ -96,7 +97,7 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 cannot parse contains the name of the module: it may be for Python 2."""
+    """Return whether a file that Python 3 cannot parse, because it is for Python 2, names PyDataProvider2."""
     try:
         return b"PyDataProvider2" in path.read_bytes()
     except OSError:

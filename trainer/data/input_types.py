@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NO_IDS = (-1, 0xFFFFFFFF)  # values for "no id"; old providers write it as an unsigned number
+NO_IDS = (-1, 0xFFFFFFFF)  # values that mean "no id"; old providers write -1 as an unsigned number
 
 
 class SequenceType:
-    """How often a slot repeats inside a sample."""
+    """How many levels of sequences a slot of a sample has."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -28,8 +28,8 @@ class DataType:
 class InputType:
     """The type of a slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
 
-    grid: number of dimensions of the grid that the items of a sequence form; such a slot is (number of items along each
-        dimension, the items). 0: the items form no grid.
+    grid: number of dimensions of the grid that the items of a sequence form; such a slot is a pair: the number of items
+        along each dimension, and the items. 0: the items form no grid.
     """
 
     dim: int

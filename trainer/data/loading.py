@@ -1,4 +1,4 @@
-"""Make a DataSource from a DataConfig message: list file, provider module, user arguments."""
+"""Make a DataSource from a DataConfig message, which names a list file, a provider and the user's arguments."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def open_source(
 class OpenedProvider:
     """A user's provider after its init_hook.
 
-    Attributes: entries: the lines of the list file. constants: constant slots, by name of the data layer. is_shuffled:
-        whether samples are picked randomly.
+    Attributes: entries: the lines of the list file. constants: the values of constant slots, by name of the data layer.
+        is_shuffled: whether samples are picked randomly.
     """
 
     provider: DataProvider
@@ -135,7 +135,7 @@ def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
 
 
 def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the sizes of the data layers of the provider, and the sizes of the data layers with a constant slot."""
+    """Return the sizes of the data layers of the provider, and the constants of all other data layers, both by name."""
     names = list(inputs)
     split = len(names) - len(constants)
     if constants and split < 1:
@@ -150,7 +150,7 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
 
 
 def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
-    """Return the lines of the list file; every line is an entry, also a blank line.
+    """Return the lines of the list file; every line is an entry, even a blank line.
 
     Raises: MissingInputError: the list file does not exist. ConfigError: a model file names a device or a pipe, or a
         file that is too long for a list.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # maximum number of values; a value that is reachable on two ways counts twice
+MOST_VALUES = 1 << 22  # maximum number of values; a value to which two paths lead counts twice
 MOST_DEPTH = 64  # maximum levels of nested lists
 MOST_INT_BYTES = 512  # maximum bytes of an integer
 
@@ -47,7 +47,7 @@ def load_plain(data: bytes) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Count all values on all ways that reach them, so that loops and repeatedly doubled lists are refused."""
+    """Count each value once for each path to it, so that cyclic lists and exponentially growing lists are refused."""
     waiting, seen = [(value, 1)], 0
     while waiting:
         item, depth = waiting.pop()
@@ -142,7 +142,7 @@ class _Machine:
         self.push(int.from_bytes(self._take(count), "little", signed=True))
 
     def push_quoted(self) -> None:
-        """Push a text of Python 2, which is quoted, with the escapes of a bytes literal."""
+        """Push a text of Python 2, which is written as a bytes literal, with quotes and escapes."""
         line = self._line().strip()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
             raise PlainPickleError("it is no pickle: a text has no quotes")
@@ -259,8 +259,8 @@ def _is_short(key: Any) -> bool:
 
 _Action = Callable[[_Machine], None]
 _ACTIONS: dict[bytes, _Action] = {
-    b"\x80": lambda one: one.skip(1),  # the protocol
-    b"\x95": lambda one: one.skip(8),  # bytes of the length of a frame of a pickle
+    b"\x80": lambda one: one.skip(1),  # the number of the protocol
+    b"\x95": lambda one: one.skip(8),  # the length of the frame that follows, in 8 bytes
     b"(": lambda one: one.push(_MARK),
     b"0": _Machine.drop,
     b"1": _Machine.drop_since_mark,

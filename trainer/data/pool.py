@@ -21,15 +21,15 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # taken samples are deleted if they are at least this many, and most of all samples
+COMPACT_ROWS = 4096  # minimum number of taken samples to delete; they must also be at least half of all samples
 
 
 class SamplePool:
     """Samples in columns, and the order in which they are picked.
 
     Args: shuffled: whether to pick randomly. stream: the random stream for picking.
-    Attributes: columns: the encoded samples.  order: rows of the columns; rows before `head` are taken.
-        units_left: remaining samples, in units of the batch size.
+    Attributes: columns: the encoded samples.  order: row numbers of the columns; the rows before position `head` have
+        been taken. units_left: remaining samples, in units of the batch size.
     Thread safety: one thread.
     """
 
@@ -123,7 +123,7 @@ class SamplePool:
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Delete the taken samples if they are many, so that further reading can reuse their memory."""
+        """Delete the taken samples if there are many, so that further reading can reuse their memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):
             return
         ahead = range(self._read, self.columns.rows)

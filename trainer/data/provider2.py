@@ -206,7 +206,8 @@ class DataProvider:
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
-    # without can_over_batch_size, a sample larger than a batch is a batch by itself
+    # whether, without can_over_batch_size, a sample larger than a batch forms a batch by itself; otherwise it is an
+    # error
     takes_longer_alone: ClassVar[bool] = False
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:

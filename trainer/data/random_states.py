@@ -1,4 +1,4 @@
-"""The states of the two global random generators that users' code may use: Python's and numpy's."""
+"""The states of the two global random generators that users' code may use: that of Python and that of numpy."""
 
 from __future__ import annotations
 

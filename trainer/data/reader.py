@@ -1,7 +1,8 @@
 """The thread that runs a provider's generators beside the computation, and encodes samples as arrays.
 
-The thread does not decide about the order in which samples are used. With several list entries, a random stream of its
-own picks the generator of the next sample, so that its output depends only on the seed and not on timing.
+The main thread decides in which order samples are used. If samples are shuffled and the list has several entries, each
+entry has a generator, and the thread picks the generator of the next sample with a random stream that no other thread
+uses. The order of reading therefore depends only on the seed, and not on timing.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Chunk:
 class SampleReader:
     """Read one pass; `take` returns its chunks in order.
 
-    Args: files: the list's entries. shuffled: whether entries are mixed. stream: picks the entry of each sample if
-        entries are mixed. check: called repeatedly by `take`; an error in it ends the wait. list_name: the list file,
-        for messages.
+    Args: files: the entries of the list. shuffled: whether the samples of all entries are mixed. stream: picks the
+        entry of each sample if they are mixed. check: called repeatedly by `take`; an error in it ends the wait.
+        list_name: the list file, for messages.
     Thread safety: one thread calls the methods; the reading thread is internal.
     """
 
@@ -118,7 +119,7 @@ class SampleReader:
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Wait until the provider has been read to its end. The caller must know that the rest fits into the buffer."""
+        """Wait until the provider has been read to its end; all remaining chunks must fit into the buffer."""
         with self._changed:
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
@@ -176,7 +177,7 @@ class SampleReader:
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
-    """Yield the samples of one list entry; an error names the entry (a blank entry by its line) and the user's line."""
+    """Yield the samples of one list entry; an error names the entry, or the line of the list if the entry is blank."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
     with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
         for number, sample in enumerate(provider.generator(provider, file), 1):

@@ -1,8 +1,8 @@
 """The batches of a data configuration, pass after pass, in the order of v0.10.
 
-With a limited pool the order of v0.10 depended on the progress of its loading thread. Here the pool is filled before
-every batch, independent of timing. It is filled to pool_size, or, if min_pool_size lets training begin earlier, to
-min_pool_size plus the number of units taken so far. So the pool grows during the pass, as in v0.10 when loading was
+With a limited pool, the order of samples in v0.10 depended on the progress of its loading thread. Here it does not
+depend on timing, because the pool is filled before every batch: to min_pool_size plus the number of units that the pass
+has taken so far, but at most to pool_size. The pool therefore grows during the pass, as in v0.10 when loading was
 faster than training.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
@@ -72,7 +72,7 @@ class _Tracked:
 
     Attributes: first_order: the order of the pool at the start of the pass, if the pass is read from memory and
         shuffled. states: the states of the stream before each batch of the pass; only if the stream is used. random:
-        the states of the generators of Python and numpy when reading of the samples in the columns began.
+        the states of the generators of Python and numpy at the moment when the reading of the present samples began.
     """
 
     first_order: array[int] = field(default_factory=lambda: array("q"))
@@ -83,10 +83,10 @@ class _Tracked:
 class DataSource:
     """The samples of one provider.
 
-    Args: provider: an instance of the user's provider. files: the entries of the list file. shuffled: whether to pick
-        randomly. check: called repeatedly while the provider is slow; an error in it ends the wait. list_name: the list
-        file, for messages. constants: further slots by name. Such a slot has one number in all rows, and the rows and
-        sequences of the first slot.
+    Args: provider: an instance of the user's provider. files: the entries of the list file. shuffled: whether samples
+        are picked randomly. check: called repeatedly while the provider is slow; an error in it ends the wait.
+        list_name: the list file, for messages. constants: further slots by name. Such a slot has one number in all
+        rows, and the rows and sequences of the first slot.
     Thread safety: one thread.
     """
 
@@ -203,8 +203,9 @@ class DataSource:
         follow.
 
         The provider is read again with the stored random states, and the earlier batches are picked again, without
-        training. If the provider had been read to its end (`is_read`), it has been read to its end when this method
-        returns. Otherwise the provider still runs, and no other code may use the random generators of Python and numpy.
+        training. If the provider had been read to its end at the position (`is_read`), this method also reads it to its
+        end. Otherwise the provider still runs when this method returns, and no other code may use the random generators
+        of Python and numpy.
         Args: size: the batch size.
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """

@@ -1,4 +1,4 @@
-"""The samples of successive tasks from a master: files of the list, or ranges of records."""
+"""The samples of successive tasks from a master; a task names files of the list, or ranges of records."""
 
 from __future__ import annotations
 

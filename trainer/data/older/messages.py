@@ -25,7 +25,7 @@ from trainer.data.checks import SampleError
 from trainer.data.input_types import DataType, InputType, SequenceType
 
 Readable = BufferedReader | gzip.GzipFile
-MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: a sample of 64 million numbers
+MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: 64 million numbers of four bytes
 VARINT_BYTES = 5  # maximum bytes of an encoded length: a length is below 2^32
 _KINDS = {
     SlotDef.VECTOR_DENSE: DataType.Dense,
@@ -78,7 +78,7 @@ def _read_length(file: Readable, path: str, number: int) -> int | None:
 def read_header(path: str) -> DataHeader:
     """Return the header of a file.
 
-    Raises: DataError: the file has none, or its slots are not usable.
+    Raises: DataError: the file has no header, or its slots are not usable.
     """
     header = DataHeader()
     try:
@@ -124,9 +124,9 @@ def read_samples(path: str) -> Iterator[DataSample]:
 
 
 def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[InputType]:
-    """Return the type of each slot of a file; its first sample determines the dimensions of grids.
+    """Return the type of each slot of a file; the first sample of the file determines the dimensions of grids.
 
-    Args: in_sequences: whether consecutive samples form sequences: some sample does not begin a sequence.
+    Args: in_sequences: whether consecutive samples form sequences, because some samples do not begin a sequence.
         is_each_sequence: whether each sample is a sequence (type proto_sequence). A sparse vector becomes a sequence of
             ids, and any other slot a sequence of one item.
     Raises: DataError: see `read_header`; or a slot on a grid is empty in the first sample.
@@ -152,7 +152,7 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
 
 
 def has_sequences(path: str) -> bool:
-    """Return whether samples of a file form sequences: some sample does not begin a sequence."""
+    """Return whether consecutive samples of a file form sequences, because some samples do not begin a sequence."""
     return any(not sample.is_beginning for sample in read_samples(path))
 
 

@@ -21,8 +21,8 @@ class SharedSource:
     """One of the sources of a MultiData.
 
     Attributes: ratio: its share of a batch, relative to the ratios of all sources. is_main: whether its end is the end
-        of the pass; a source that is not main restarts. begun: number of batches of the pass before the last start of
-        the source.
+        of the pass; a source that is not main restarts. begun: number of batches of the pass before the latest start or
+        restart of the source.
     """
 
     source: DataSource

@@ -38,7 +38,8 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
     if not entries:
         raise ConfigError(f"the list {config.files} of {config.type} data names no file; write one into each line")
     if config.type == SIMPLE:
-        dim = config.feat_dim * (2 * config.context_len + 1)  # the number of frames of a window of neighbouring frames
+        # feat_dim values for each frame of a window: the frame itself, and context_len frames on each side
+        dim = config.feat_dim * (2 * config.context_len + 1)
 
         def read_text(_settings: Any, path: str) -> Iterator[Any]:
             yield from text.read_lines(path, dim)
@@ -69,7 +70,7 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
         yield from (row[0] for row in rows) if len(slots) == 1 else rows
 
     options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}
-    if joins:  # v0.10 fills a batch with frames, and takes a longer sequence alone
+    if joins:  # as in v0.10, the batch size counts frames, and a sequence longer than a batch forms a batch by itself
         options |= {"calc_batch_size": lambda sample: len(sample[0]), "can_over_batch_size": False}
     made = provider(**options)(read)
     made.takes_longer_alone = joins
