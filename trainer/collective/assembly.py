@@ -76,7 +76,7 @@ class DividedAssembly(Assembly):
         return False
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: trainer 0 moves the passes of an earlier run away when the job begins."""
+        """Do nothing: trainer 0 moves the saved passes of an earlier run away when the job begins."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
@@ -115,7 +115,7 @@ class TakenDirectory:
             self._is_taken = True
 
     def begin(self) -> None:
-        """Move the passes of an earlier run away.
+        """Move the saved passes of an earlier run away.
 
         Raises: VolumeError: the passes cannot be moved.
         """

@@ -58,7 +58,7 @@ class DividedSource(DataSource):
         self._place: tuple[int, int] | None = None  # the next pass and batch; None: unknown
 
     def go_to(self, number: int, batches: int, size: int) -> None:
-        """Move to the batch after `batches` of pass `number`; `size` is the batch size.
+        """Move to the position after the first `batches` batches of pass `number`; `size` is the batch size.
 
         Raises: DataError, MissingInputError: see `next_share`. DataError: the pass has fewer batches.
         """

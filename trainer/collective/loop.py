@@ -2,8 +2,8 @@
 
 When a trainer is lost, the remaining trainers return to their last commit. All trainers react to a joining or leaving
 host at the same time, after the current batch. The position in the pass is part of the committed state, so that every
-sample of a pass counts once in the values. At the end of a pass trainer 0 tests and saves, and the other trainers wait
-for it.
+sample of a pass changes the parameter values exactly once. At the end of a pass trainer 0 tests and saves, and the
+other trainers wait for it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SavingDirectory(Protocol):
         """Become the trainer that saves in the directory; a repeated call does nothing."""
 
     def begin(self) -> None:
-        """Move the passes of an earlier run away."""
+        """Move the saved passes of an earlier run away."""
 
     def leave(self) -> None:
         """Let another trainer save in the directory."""
@@ -73,7 +73,7 @@ class DividedTraining:
 
     def run(self) -> None:
         """Train all passes, with the present trainers."""
-        # an error about a cost that is not finite ends the run, without numpy's warnings
+        # numpy does not warn, because a cost that is not finite ends the run with an error
         with np.errstate(all="ignore"):
             run_fn(self._train, reset_worker, WORKER.finish)(self._state)
         self._updater.finish()
@@ -135,7 +135,7 @@ class DividedTraining:
     def _run_batch(self, state: TrainingState, share: BatchShare) -> None:
         """Train on a share of a batch, and commit the state when a commit is due.
 
-        Raises: HostsUpdatedInterrupt: the driver has told a trainer about a change of hosts.
+        Raises: HostsUpdatedInterrupt: the driver of `paddle elastic run` has told a trainer about a change of hosts.
         """
         position = state.position
         has_news = state.has_news()

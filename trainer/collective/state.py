@@ -1,4 +1,4 @@
-"""The state that a trainer must not lose: values, optimiser, position, sums of the log, and random streams."""
+"""The state that a trainer commits: values, optimiser, position, sums of the log lines, and random streams."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Commit(NamedTuple):
 class TrainingState(State):
     """The state of one trainer; `sync` copies the state of trainer 0 to every trainer.
 
-    The random numbers of the network and the sums of the log are separate for each trainer.
+    The random numbers of the network and the sums of the log lines are separate for each trainer.
 
     Attributes: position: the position of the training.
 
-    Args: sums: the sums of the log, by name.
+    Args: sums: the sums of the log lines, by name.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TrainingState(State):
         self._parts.flags.number_trainer(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
-        """Return the parameters whose values were updated from batches without training."""
+        """Return the names of the static parameters that batches have updated without gradients, as in batch norm."""
         return [one.name for one in self._parts.table if one.follows]
 
     def _keep_fixed(self) -> None:

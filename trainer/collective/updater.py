@@ -13,7 +13,7 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The updater of every trainer. For any number of trainers, a step is the step of the whole batch.
+    """The updater of every trainer. For any number of trainers, a step has the result of a step with the whole batch.
 
     Raises: HorovodInternalError: a trainer is lost (`step`, `finish_pass`). DataError: the trainers do not have the
         same batch (`step`, `finish_pass`).
