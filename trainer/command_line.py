@@ -1,4 +1,4 @@
-"""Command lines of the small commands: argparse, with this project's exit status for errors."""
+"""Command lines of the small commands: argparse, with the exit statuses of this project for errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], 
     """Return a decorator that makes a main program of a function that returns an exit status; None means 0.
 
     The program writes an expected error as one line to stderr.
-    Args: manual: the text that --help prints; empty: the function itself handles --help.
+    Args: manual: the text that --help prints; if it is "", the function itself handles --help.
     """
 
     def decorate(run: Callable[[Sequence[str]], int | None]) -> Main:
