@@ -99,7 +99,7 @@ class Evaluator:
         return f"evaluator {self.name} ({self.config.type})"
 
     def nothing(self) -> Measure:
-        """Return the measure of no batch, the start of a sum."""
+        """Return the measure of no batch, with which a sum begins."""
         return Share()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:

@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Sums, ratio
 
 
 class Scheme(NamedTuple):
-    """The number of tags of a chunk type, and the meaning of each tag; -1: there is no such tag."""
+    """A tagging scheme: how many tags a chunk type has, and the number of each tag; -1: the scheme has no such tag."""
 
     tags: int
     begin: int
@@ -44,7 +44,10 @@ class Chunks(NamedTuple):
 
 
 class ChunkF1(Evaluator):
-    """The F1 of decoded chunks, which must equal a chunk of the label; inputs: decoded ids, label ids."""
+    """The F1 of decoded chunks; a chunk is correct if it equals a chunk of the label.
+
+    Inputs: decoded ids, label ids.
+    """
 
     least_inputs, most_inputs = 2, 2
 
@@ -59,7 +62,7 @@ class ChunkF1(Evaluator):
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
-        """Return the numbers of chunks in the label, decoded, and correctly decoded.
+        """Return three numbers: the chunks of the label, the decoded chunks, and the correctly decoded chunks.
 
         Raises: DataError: an id is not a tag of the scheme.
         """
@@ -94,8 +97,8 @@ class ChunkF1(Evaluator):
 def find_chunks(ids: Ids, starts: Ids, scheme: Scheme, other: int) -> Chunks:
     """Return the chunks of tagged sequences.
 
-    A chunk begins at every change of the type, at B and S, and after E and S. A chunk ends before the next chunk,
-    before the type `other`, and at the end of its sequence.
+    A chunk begins at every change of the type, at the tags B (begin) and S (single), and after the tags E (end) and S.
+    A chunk ends before the next chunk, before the type `other`, and at the end of its sequence.
     """
     kind, tag = np.divmod(ids, scheme.tags)
     is_first_frame: npt.NDArray[np.bool_] = np.zeros(len(ids) + 1, bool)

@@ -24,8 +24,9 @@ Errors = Array | npt.NDArray[np.bool_]
 class ClassificationError(Evaluator):
     """The share of rows whose label is not among the `top_k` largest predictions.
 
-    For labels of several classes (dense or sparse 0/1) it is the number of columns on the wrong side of the threshold;
-    only for sparse labels this number is divided by the width. The optional weight of a row multiplies its count.
+    If a label names several classes (a dense or sparse 0/1 vector), the error of a row is the number of columns on the
+    wrong side of the threshold; for a sparse label, but not for a dense label, this number is divided by the width. The
+    optional weight of a row multiplies its count.
     """
 
     least_inputs, most_inputs = 2, 3

@@ -17,9 +17,10 @@ _WORDS = ("deletions", "insertions", "substitutions", "sequences")
 
 
 class CtcEditDistance(Evaluator):
-    """The mean over sequences of the edit distance divided by the longer length.
+    """The mean over sequences of the edit distance, divided by the length of the longer of the two sequences.
 
-    The blank is the last column. Best path: the largest value of each frame, with repeats joined and blanks removed.
+    The blank is the last column. The best path takes the symbol with the largest value in each frame, joins repeated
+    symbols, and then removes blanks.
     """
 
     least_inputs, most_inputs = 2, 2
@@ -29,7 +30,7 @@ class CtcEditDistance(Evaluator):
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
-        """Return the sums of distance, deletions, insertions, substitutions, wrong sequences, and all sequences."""
+        """Return six sums: distance, deletions, insertions, substitutions, wrong sequences, and all sequences."""
         activations, label = self.inputs(outputs)
         decoded = decode_best_paths(self.numbers(activations, "prediction"), self.starts(activations, "prediction"))
         bounds = itertools.pairwise(self.starts(label, "label").tolist())

@@ -43,7 +43,7 @@ class Matches:
         return [list(self.boxes.items()), found]
 
     def put_back(self, state: Any) -> None:
-        """Restore both."""
+        """Restore the numbers of boxes and the detections."""
         boxes, found = state
         self.boxes = dict(boxes)
         self.detections = {kind: [(float.fromhex(score), hit) for score, hit in pairs] for kind, pairs in found}
@@ -53,7 +53,8 @@ class DetectionMap(Evaluator):
     """The mean over the classes of the area under the precision-recall curve, times 100.
 
     Inputs: detections with rows (image, class, score, xmin, ymin, xmax, ymax), and labels as a sequence for each image
-    with rows (class, xmin, ymin, xmax, ymax, difficult), one for each box; the config language names the label twice.
+    with rows (class, xmin, ymin, xmax, ymax, difficult), one for each box; the config language passes the label twice,
+    so there may be a third input.
     """
 
     least_inputs, most_inputs = 2, 3

@@ -54,7 +54,7 @@ class Judgements:
 
 
 def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
-    """Return the three sums of one query, row by row so that memory stays small."""
+    """Return the three sums of one query; the loop over rows needs less memory than a matrix of all pairs."""
     sums = np.zeros(3)
     for i in range(len(score) - 1):
         agreement = np.sign(score[i] - score[i + 1 :]) * np.sign(label[i] - label[i + 1 :])

@@ -146,7 +146,7 @@ class SequenceTextPrinter(Evaluator):
         return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
-        """Return a line for each generated sequence of a sample; the input has the length, the ids and -1 of each."""
+        """Return a line for each generated sequence of a sample; `ids` has the length, ids and -1 of each."""
         lines: list[str] = []
         begin = 0
         while begin < len(ids):

@@ -43,7 +43,7 @@ class Predictions:
         return [self.measure.state(), encode_array(self._rows())]
 
     def put_back(self, state: Any) -> None:
-        """Restore both."""
+        """Restore the measure and the rows."""
         measure, rows = state
         self.measure.put_back(measure)
         self._parts = [decode_array(rows)]
@@ -57,31 +57,31 @@ class Predictions:
 
 
 class Validation(Evaluator):
-    """Measures like the evaluator for its type of layer, but logs the result only at the end of a pass.
+    """Measures the inputs of a validation layer with another evaluator, and logs the result only at the end of a pass.
 
-    Args: predict_file: receives a line for each row of the pass: score and label, for pairs also the query. Empty:
-        none.
+    Args: predict_file: the file for a line for each row of the pass: the score, the label and, for pnpair-validation,
+        the query. If it is "", no file is written.
     """
 
     most_inputs = 4
     is_quiet = True
 
     def __init__(self, layer: LayerConfig, predict_file: str = "") -> None:
-        measure, kind = MEASURES[layer.type]
+        evaluator, kind = MEASURES[layer.type]
         names = [one.input_layer_name for one in layer.inputs]
         config = EvaluatorConfig(name=layer.name, type=kind, input_layers=names)
         super().__init__(config)
-        self._measure = measure(config)
+        self._evaluator = evaluator(config)
         self._path = Path(predict_file) if predict_file else None
-        self._has_query = measure is Pnpair
+        self._has_query = evaluator is Pnpair
 
     def nothing(self) -> Measure:
         """Return the measure of no batch."""
-        return self._measure.nothing() if self._path is None else Predictions(self._measure.nothing())
+        return self._evaluator.nothing() if self._path is None else Predictions(self._evaluator.nothing())
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
         """Return the batch's measure."""
-        measured = self._measure.measure(outputs)
+        measured = self._evaluator.measure(outputs)
         return measured if self._path is None else Predictions(measured, self._rows_of(outputs))
 
     def _rows_of(self, outputs: Mapping[str, Argument]) -> Numbers:
@@ -105,8 +105,8 @@ class Validation(Evaluator):
                     "create"
                 ) from error
             total = total.measure
-        self._measure.finish(total)
-        glog.info(self._measure.text(total))
+        self._evaluator.finish(total)
+        glog.info(self._evaluator.text(total))
 
 
 def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
