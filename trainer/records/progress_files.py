@@ -1,4 +1,4 @@
-"""progress.json of a job and of each of its trainers: the training position, for users and for `paddle status`."""
+"""The files progress.json of a job and of each of its trainers: for users and `paddle status`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def job_speed(trainers: Mapping[str, Record]) -> float:
 
 
 def mean_speed(trainers: Mapping[str, Record]) -> float:
-    """Return the samples per second of all trainers together, averaged over the whole run; for a run that has ended."""
+    """Return the samples per second of all trainers together, averaged over a whole run, which has ended."""
     totals = [(one["usage"].get("samples", 0), one["usage"].get("seconds", 0)) for one in trainers.values()]
     return float(sum(samples / seconds for samples, seconds in totals if seconds > 0))
 
@@ -69,8 +69,8 @@ def mean_speed(trainers: Mapping[str, Record]) -> float:
 def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
     """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished, or None.
 
-    If all `count` trainers have reported that pass, `samples` and `cost` (per sample) cover all trainers, and otherwise
-    trainer 0 only. `trainers` is the number of trainers that they cover.
+    `samples` and `cost` (per sample) cover all trainers if all `count` trainers have reported that pass, and otherwise
+    only trainer 0. `trainers` is the number of trainers that `samples` and `cost` cover.
     """
     own = _read_pass(trainers.get("0"))
     if own is None:

@@ -6,7 +6,7 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
 
   start       pass, batch, start_pass, passes, trainers, resumed_from, config, flags, layers, parameters, evaluators,
               method
-  batch       pass, batch, samples, cost, evaluators, window_cost, window_evaluators; where the log has such a line
+  batch       pass, batch, samples, cost, evaluators, window_cost, window_evaluators; where the log has a progress line
   pass        pass, batch, samples, cost, evaluators, seconds, usage: {trainer: its totals}, as in
               trainer/telemetry/time_breakdown.py
   test        pass, batch, samples, cost, evaluators
@@ -14,8 +14,8 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
   checkpoint  pass, batch, name
   end         status (an exit status), message
 
-In a recurrent group, an agent lists the layer that it stands for as `inputs`, or as `memory_of` if it stands for the
-previous step.
+In a recurrent group, an agent is a layer that passes on the output of another layer. A start record lists this other
+layer in the `inputs` of the agent, or in its `memory_of` if the agent passes on the output of the previous step.
 
 Costs and evaluators have six digits, as in the log; null stands for a number that is not finite.
 """
@@ -45,7 +45,7 @@ def encode_record(record: Mapping[str, Any]) -> str:
     """Return the line of a record, with its newline; a number that is not finite becomes null."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    except ValueError:  # numbers that are not finite are searched only if the first attempt fails
+    except ValueError:  # only now search for numbers that are not finite, because they are rare
         return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -60,9 +60,7 @@ def _without_odd_numbers(value: Any) -> Any:
 def read_all_records(output: Path) -> list[Record]:
     """Return every record of all attempts of a job; [] if the file does not exist.
 
-    A line that is not a record is ignored.
-
-    A writer that was killed may have left a truncated line.
+    A line that is not a record is ignored, because a writer that was killed may have left a truncated line.
     """
     try:
         with open_regular(output / FILE) as file:
@@ -83,7 +81,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterable[Record]:
 
 
 def is_placed_right(record: Record) -> bool:
-    """Return whether a record has the numbers that its kind is identified by."""
+    """Return whether a record has a valid time and, if its kind has a training position, a valid pass and batch."""
     needed = ("pass", "batch") if record["kind"] in (*PLACED, "start") else ()
     time, numbers = record.get("time"), [record.get(name) for name in needed]
     if not isinstance(time, (int, float)) or not abs(time) < LARGEST:  # the comparison is also false for nan
