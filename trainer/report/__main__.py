@@ -43,7 +43,7 @@ def report(outputs: Sequence[Path], target: Path | None) -> Path:
     VolumeError: the report cannot be written.
     """
     for output in outputs:
-        if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
+        if not os.path.isdir(output):  # noqa: PTH112 - Path.is_dir raises an error in an unreadable directory
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
         if not Reader(output).read().is_known:
             raise NothingFoundError(

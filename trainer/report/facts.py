@@ -119,11 +119,12 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that caused the end of an attempt, of all errors reported so far, as the launcher does.
+    """Return, of all errors reported so far, the error that caused the end of an attempt, by the rule of the launcher.
 
-    An error that only reports a lost peer comes last, whatever its time, because it is never the cause. A pod that was
-    stopped from outside comes before these errors and after each pod that failed by itself: its Job stops the other
-    pods.
+    It is the earliest error of the first non-empty group. The first group has the errors of pods that failed by
+    themselves. The second group has the errors of pods that were stopped from outside, because a Job stops all other
+    pods when one pod has failed. The third group has the errors that only report a lost peer, because such an error is
+    never the cause.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
@@ -135,7 +136,7 @@ def _rank(error: Record) -> int:
 
 
 def is_passed_on(error: Record) -> bool:
-    """Return whether a pod failed because of another pod; a killed program and an occupied port are causes."""
+    """Return whether a pod failed because of another pod; a killed program or an occupied port is itself a cause."""
     if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
         return False
     return error.get("exit_code") in PASSED_ON
@@ -144,8 +145,8 @@ def is_passed_on(error: Record) -> bool:
 class Reader:
     """Reads the output of a job repeatedly; it reads only files that can have changed.
 
-    Listing the directories of 1,000 pods on a network file system takes long: they are listed again only after a pause,
-    so that listing takes less than a twentieth of the job's time.
+    Listing the directories of 1,000 pods on a network file system takes long. They are therefore listed again only
+    after a pause, so that the listing takes less than a twentieth of the time.
     """
 
     def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
@@ -247,7 +248,7 @@ def _objects(value: Any) -> list[Record]:
 
 
 def _read_clock(started: Any, recorded: float | None) -> float | None:
-    """Return the start time of an attempt, which job.json has in the time zone of the pods, without its name."""
+    """Return the start time of an attempt; job.json has it in the time zone of the pods, but does not name the zone."""
     try:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):

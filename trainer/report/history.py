@@ -30,7 +30,7 @@ class Batches:
         return len(self.passes)
 
     def add(self, record: Record, start: int) -> None:
-        """Append the record of a window of batches; `start` is the number of starts before it."""
+        """Append the record of a window of batches; `start` is the number of start records before this record."""
         place = clamp(record["pass"]), clamp(record["batch"])
         if self.passes and (self.passes[-1], self.batches[-1]) == place:  # a repeated record
             self._keep(len(self) - 1)
@@ -64,11 +64,11 @@ class Batches:
 
 
 class History:
-    """The effective records: an attempt that continues from a place discards all later records."""
+    """The effective records: an attempt that continues from a place drops the earlier records of later places."""
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
-        self.end: Record = {}  # the end record of the newest start; empty if it has not ended
+        self.end: Record = {}  # the end record of the newest attempt; empty if the attempt has not ended
         self.batches = Batches()
         self._placed: dict[str, dict[Place, Record]] = {kind: {} for kind in PLACED}
 
@@ -163,7 +163,7 @@ class RecordFile:
 
 
 def _or_nan(value: Any) -> float:
-    if type(value) is float:  # values that are not finite are not drawn
+    if type(value) is float:  # no further check is needed, because charts omit values that are not finite
         return value
     found = number(value)
     return math.nan if found is None else found

@@ -33,7 +33,7 @@ class Links:
         name = Path(path).name
         if not name:
             return NONE
-        is_there = os.path.isdir(self._output / name)  # noqa: PTH112 - Path's fails where the name is too long
+        is_there = os.path.isdir(self._output / name)  # noqa: PTH112 - Path.is_dir raises an error for a long name
         return self.to(f"{name}/", name) if is_there else name
 
 

@@ -25,8 +25,8 @@ MOST_CHARTS = 12
 def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
     """Return the report as a self-contained HTML document.
 
-    Args: configuration: the result of `show_configuration` for the newest start; this section takes the longest time to
-        make and seldom changes.
+    Args: configuration: the result of `show_configuration` for the newest start. The caller keeps this section between
+        reports, because it takes the longest time to make and seldom changes.
     """
     state = describe_state(facts)
     main = tag("main", *_make_sections(facts, links, configuration))

@@ -100,7 +100,7 @@ def time_taken(facts: Facts) -> float | None:
 
 
 def last_pass(facts: Facts) -> int:
-    """Return the pass before which training ends; 0 if unknown."""
+    """Return the number of the last pass, plus 1; 0 if unknown."""
     start = facts.history.start
     return next((whole(one["passes"]) for one in (start, facts.progress, facts.job) if number(one.get("passes"))), 0)
 

@@ -47,7 +47,7 @@ def write_report(output: Path, target: Path | None = None) -> Path:
     Args: target: default report.html in the output; an existing file is replaced.
     Raises: OSError: the report cannot be written.  See `find_output` for errors of the target.
     """
-    output = Path(os.path.abspath(output))  # noqa: PTH100 - links on the way to a volume stay as they are
+    output = Path(os.path.abspath(output))  # noqa: PTH100 - Path.resolve would replace symbolic links
     if not _reports or _reports[0].output != output:
         _reports[:] = [Report(output)]
     page = output / NAME if target is None else Path(os.path.abspath(target))  # noqa: PTH100

@@ -1,1 +1,1 @@
-"""Charts of the report: axes, curves, the graph of layers, as SVG."""
+"""Charts of the report: axes, curves and the graph of layers, drawn as SVG."""

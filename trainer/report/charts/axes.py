@@ -28,7 +28,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """Return an axis for costs or measures: logarithmic if the values span decades, else from 0 if 0 is near."""
+    """Return an axis for costs or measures: logarithmic for a wide range; otherwise it begins at 0 if 0 is near."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM and high / low < math.inf:
         return _log_axis(low, high)

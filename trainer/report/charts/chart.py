@@ -1,4 +1,4 @@
-"""A chart: its curves are a stretched SVG, and its texts are HTML, so that they keep their size on a phone.
+"""A chart: its curves are a stretched SVG, and its texts are HTML, so that the texts keep their size on a phone.
 
 The picture is stretched to the width available; `vector-effect` keeps the widths of lines and dots.
 """
@@ -128,5 +128,6 @@ def _data(
         }
         for one in curves.series
     ]
-    text = json.dumps(series, separators=(",", ":"))  # ASCII, and no tag can end the element:
+    text = json.dumps(series, separators=(",", ":"))  # only ASCII characters
+    # without "<" the text has no tag that could end the element
     return tag("script", Markup(text.replace("<", "\\u003c")), type="application/json", class_="data")

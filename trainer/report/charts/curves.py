@@ -13,8 +13,8 @@ from trainer.report.history import Batches
 from trainer.report.html.text import number, whole
 
 Point = tuple[float, float]
-DRAWABLE = 1e100  # far enough below infinity that no scale overflows
-WINDOW_S = 0.2
+DRAWABLE = 1e100  # larger values are dropped, so that the arithmetic of an axis does not overflow
+WINDOW_S = 0.2  # minimum seconds between the two log lines from which a speed is computed
 DOTS = 60  # a curve of passes or tests with at most this number of points shows a dot for each point
 BUCKETS = 250  # number of buckets of a curve from which points are dropped; each bucket keeps two points
 
@@ -29,12 +29,12 @@ class Series:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the curve is a line without dots, which the page may smooth: windows of batches, or many points."""
+        """Whether the curve is a line without dots, which the page may smooth, because it varies or has many points."""
         return self.style.startswith("window") or len(self.points) > DOTS
 
     @property
     def points(self) -> list[Point]:
-        """Return the points of all pieces."""
+        """The points of all pieces."""
         return [point for piece in self.pieces for point in piece]
 
 
@@ -45,7 +45,7 @@ class Curves:
     title: str
     x_name: str
     series: list[Series]
-    best: Best | None = None  # the number of the pass to mark, if the x axis counts passes
+    best: Best | None = None  # the pass to mark, if the x axis counts passes
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
@@ -117,7 +117,7 @@ def trace_speed(facts: Facts) -> Curves | None:
 def measure_windows(batches: Batches) -> list[list[Point]]:
     """Return a list for each attempt: times, and samples per second between two log lines of a pass.
 
-    Two lines are at least WINDOW_S apart, since the times in the records are in milliseconds.
+    Lines that follow in less than WINDOW_S are skipped, because the times in the records are in whole milliseconds.
     """
     found: dict[int, list[Point]] = {}
     rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)

@@ -10,17 +10,17 @@ from trainer.report.charts.layout import Edge, Layout, lay_out
 from trainer.report.html.markup import Markup, tag
 from trainer.report.html.text import count, shorten, whole
 
-MOST = 150  # layers
-HIGH = 36.0
+MOST = 150  # maximum number of layers in a picture
+HIGH = 36.0  # height of the box of a layer, in units of the SVG
 NAME, KIND = 7.0, 6.1  # widths of a letter of the first and second line
 LONGEST = 30  # maximum number of letters in a line
 MARGIN = 10.0
-BESIDE = 12.0
+BESIDE = 12.0  # distance of an upward edge from the downward edges, in units of the SVG
 
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """A layer in a start record; a memory stands for the output of its layer in the previous step."""
+    """A layer in a start record; with `memory_of` it stands for the output of that layer in the previous step."""
 
     name: str
     type: str

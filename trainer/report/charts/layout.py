@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 Edge = tuple[str, str]
 Node = str | tuple[Edge, int]  # a node stands for a layer, or for the point where a long edge passes through a rank
-SWEEPS = 8
+SWEEPS = 8  # number of times that all rows are ordered and placed
 GAP_X, GAP_Y = 22.0, 24.0
 
 
@@ -40,7 +40,9 @@ class _Rows:
 def lay_out(
     widths: Mapping[str, float], edges: Sequence[Edge], back: set[Edge], groups: Mapping[str, str], height: float
 ) -> Layout:
-    """Return the layout of nodes of the given widths and heights; nodes keep their order where nothing else decides.
+    """Return the layout of nodes of the given widths and heights.
+
+    Nodes keep the given order where nothing else decides.
 
     Args: edges: (from, to) pairs of distinct nodes. back: edges that lead upward. groups: sets of nodes that are placed
         together.

@@ -1,1 +1,1 @@
-"""HTML of the report: markup that escapes, tables, numbers as text."""
+"""HTML of the report: markup that escapes texts, tables, and numbers as text."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 # elements without content and end tag, and SVG elements that close themselves
 VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}
 _SHAPES = {"circle", "line", "path", "rect"}
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # what HTML forbids
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # HTML forbids these
 # characters that would change the direction of the surrounding text
 _TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -41,8 +41,8 @@ def join(parts: Iterable[object], between: object = "") -> Markup:
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element.
 
-    Args: attributes: Return an element. `class_` stands for class, an underscore for a hyphen; None and False omit an
-        attribute, True omits its value.
+    Args: attributes: `class_` stands for class, and an underscore for a hyphen. None and False omit the attribute, and
+        True omits its value.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:

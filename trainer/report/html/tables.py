@@ -8,7 +8,7 @@ from trainer.report.html.markup import Markup, breakable, tag
 
 
 class HiddenCaption(str):
-    """Return a caption for screen readers only; sighted readers see the same words in the heading."""
+    """A caption for screen readers only; sighted readers see the same words in the heading."""
 
 
 def make_table(
@@ -51,7 +51,7 @@ def make_table(
         class_="scroll",
         tabindex="0",
         role="region",
-        aria_label=f"table: {caption}",  # the heading of the section already has the name
+        aria_label=f"table: {caption}",  # without "table: " it could equal the heading of the section
     )
 
 

@@ -27,7 +27,7 @@ def whole(value: Any, default: int = 0) -> int:
 
 
 def clamp(value: int) -> int:
-    """Return a value of a file as a count, limited to 64 bits."""
+    """Return a value, or 0 if its absolute value is at least LARGEST."""
     return value if -LARGEST < value < LARGEST else 0
 
 

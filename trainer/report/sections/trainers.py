@@ -42,8 +42,8 @@ class TrainerTime:
 def add_times(facts: Facts) -> list[TrainerTime]:
     """Return the time that each trainer spent in all attempts, the slowest trainer first.
 
-    A trainer's time counts from the beginning of its attempt; in an earlier attempt only the passes that were kept
-    count.
+    The time in an attempt counts from the beginning of the attempt. From an earlier attempt, only the time of passes
+    that later attempts have not repeated counts.
     """
     attempts: dict[str, Record] = {}
     for one in facts.history.passes:
@@ -65,13 +65,13 @@ def add_times(facts: Facts) -> list[TrainerTime]:
 
 
 def newest_times(facts: Facts) -> dict[str, Record]:
-    """Return the last state of each trainer in the newest attempt, from trainer 0 or from its own progress.json."""
+    """Return the newest progress of each trainer in the newest attempt; trainer 0 and the trainer itself write it."""
     found: dict[str, Record] = {}
     if str(facts.progress.get("attempt", "")) == facts.attempt:
         found = _records(facts.progress.get("trainers"))
     for trainer, own in facts.listing.trainers.items():
-        said = number(found.get(trainer, {}).get("time")) or -math.inf
-        if own.get("attempt") == facts.attempt and (number(own.get("time")) or 0.0) >= said:
+        recorded = number(found.get(trainer, {}).get("time")) or -math.inf
+        if own.get("attempt") == facts.attempt and (number(own.get("time")) or 0.0) >= recorded:
             found[trainer] = own
     return {trainer: one for trainer, one in found.items() if isinstance(one.get("usage"), dict)}
 
