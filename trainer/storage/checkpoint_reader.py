@@ -256,7 +256,7 @@ class _Reader:
         return found.text
 
     def _stat(self, name: str) -> int:
-        """Return the content of a file; its size must be the size in job.json if job.json lists the file."""
+        """Return the size of a file; it must be the size in job.json if job.json lists the file."""
         try:
             with open_regular(self._directory / name) as file:
                 found = file.seek(0, 2)

@@ -2,7 +2,7 @@
 
 If the number of trainers or the set of absent pods has changed, each trainer has different samples. Then the data
 positions in the checkpoint belong to no present trainer. So the pass of the checkpoint restarts, with the parameters
-and the optimiser state of the checkpoint. `pserver.store.resharding` divides the servers' part.
+and the optimiser state of the checkpoint. `pserver.store.resharding` divides the state of the parameter servers again.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
 MAGIC_PLACE, MAGIC = 257, b"ustar"  # position and text of the mark of an uncompressed tar archive
-# the compression by the first bytes of a file; tarfile of Python 2 wrote no other compression
+# from the first bytes of a compressed file to the function that opens it; tarfile of Python 2 knew only these two
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 MEMBERS_LIMIT = 100_000
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
-EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive,
-EXPANSION_LIMIT = 100  # or of a large archive: this multiple of its own size
+EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive, unless EXPANSION_LIMIT allows more
+EXPANSION_LIMIT = 100  # maximum decompressed bytes, as a multiple of the bytes of the archive
 
 
 def is_archive(path: Path) -> bool:
@@ -40,7 +40,7 @@ def is_archive(path: Path) -> bool:
 
 
 class ParameterArchive:
-    """A tar archive, compressed or not, with a file for each parameter and its description.
+    """A tar archive, compressed or not; each parameter has a file of its values and a file of its description.
 
     Raises: DataError: the archive is damaged, or needs more memory or time than an archive of parameters can need.
     """

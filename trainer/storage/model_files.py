@@ -1,6 +1,6 @@
 """Write parameter files and pass directories to the volume, in the format of v0.10.
 
-A pass directory is written under a temporary name, synced, and renamed, with `done` as the last file: a directory
+A pass directory is written under a temporary name, with `done` as the last file, synced, and then renamed. A directory
 pass-* therefore always has all its files. Only renames and syncs are used, which also work on NFS.
 Source: spec/trainer.md section 3.
 """

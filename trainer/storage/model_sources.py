@@ -1,4 +1,4 @@
-"""The sources of the parameters of a model: a directory with a file for each, a merged file, or a tar archive.
+"""The sources of a model: a directory with a file for each parameter, a merged file, or a tar archive.
 
 Source: spec/trainer.md 3.5 to 3.8.
 """
@@ -136,7 +136,7 @@ def refuse_save_directory(path: str | Path) -> None:
     Raises: MissingInputError: the directory contains passes; the text names the newest complete pass.
     """
     try:
-        names = list_checkpoints(Path(path))  # directories of passes have the form of directories of checkpoints
+        names = list_checkpoints(Path(path))  # this lists passes, too: passes and checkpoints have the same names
     except OSError:
         return
     if names:

@@ -1,6 +1,6 @@
 """The directory that a run saves to.
 
-Only one run at a time uses the directory, and a run from the beginning finds the directory empty.
+Only one run at a time uses the directory. A run that starts from the beginning finds no passes of an earlier run in it.
 
 The lock is a POSIX lock on the file `.lock`; the text of the file names the holder. The kernel releases the lock when
 the process ends in any way; a file that a killed process has left is reused. On NFS the server keeps the lock (version
@@ -75,7 +75,9 @@ class SaveDirectory:
             self.has_earlier = not self._goes_on and not first_model and bool(find_earlier(self._path))
 
     def begin(self) -> None:
-        """Move the passes of an earlier run away; a run that fails before its first batch has moved nothing.
+        """Move the passes of an earlier run away.
+
+        The first batch calls this method, so that a run that fails earlier moves nothing.
 
         Raises: VolumeError: the passes cannot be moved.
         """
@@ -95,7 +97,7 @@ class SaveDirectory:
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
-            if self._is_shared:  # the last trainer removes the file
+            if self._is_shared:  # only the last trainer gets this lock, and removes the file
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self._path / LOCK).unlink()
         os.close(self._lock)
@@ -110,7 +112,7 @@ class SaveDirectory:
                     raise OSError(errno.EEXIST, "is not a regular file", str(path))
                 if not _lock(handle, directory, is_shared=self._is_shared):
                     return
-                if _is_still(handle, path):  # the previous run removes the file when it ends
+                if _is_still(handle, path):  # the previous run may have ended and removed the file
                     self._lock, handle = handle, -1
             finally:
                 if handle >= 0:

@@ -5,8 +5,8 @@ mebibyte, and the rest. A mebibyte is a matrix of 256 rows of 512 words of 64 bi
 and of each column, modulo 2^64. A change in up to three words of a mebibyte is always detected. Any other damage,
 including exchanged blocks, is detected with probability 1 - 2^-64. The checksum does not protect against an attacker
 with write access to the volume. SHA-256 of the whole file would not protect either, because the attacker could also
-replace the checksum. SHA-256 of the whole file takes five times as long, and CRC-32 three times as long
-(bench/RESULTS.md).
+replace the checksum. SHA-256 of the whole file takes five times as long as this checksum, and CRC-32 three times as
+long (bench/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 
 from runtime.durable_files import Content
 
-HEAD = 16
+HEAD = 16  # bytes of the header
 ROWS, COLUMNS = 256, 512
-PIECE = 8 * ROWS * COLUMNS  # bytes of a block
+PIECE = 8 * ROWS * COLUMNS  # bytes of a block: one mebibyte
 SMALL = 1 << 16  # bytes; a block up to this size is summed at once, which takes less time than switching threads
 
 Bytes = bytes | bytearray | memoryview
