@@ -79,7 +79,8 @@ class TaskAssembly(Assembly):
     def end(self) -> None:
         """Leave the job, unless the trainer has left it."""
         super().end()
-        # an interrupted call may hold a lock of the client; its lease expires soon
+        # after an interrupted call, a lock of the client may be held for ever: then the trainer does not leave the job,
+        # and its lease expires soon
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
 
@@ -124,7 +125,7 @@ def look() -> None:
 
 
 def _connect(updater: ElasticUpdater) -> None:
-    """Join the servers, unless the job is over; then the master reports the end."""
+    """Join the servers. If the job is over, only log this: the first request to the master then reports the end."""
     try:
         updater.connect()
     except TaskTakenError as error:

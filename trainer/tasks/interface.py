@@ -10,7 +10,7 @@ from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
-    """The master, as a trainer sees it that has joined; `master.client.MasterClient` describes the methods."""
+    """The master, for a trainer that has joined the job; `master.client.MasterClient` describes the methods."""
 
     @property
     def number(self) -> int:
@@ -18,7 +18,7 @@ class TaskMaster(Protocol):
 
     @property
     def num_passes(self) -> int:
-        """The passes of the job."""
+        """The number of passes of the job."""
 
     @property
     def view(self) -> TaskView:
@@ -28,7 +28,7 @@ class TaskMaster(Protocol):
         """Return a task of a pass, or the message that the pass is over; wait while other trainers may return tasks."""
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool) -> bool:
-        """Report that a task is trained, and request the next one; False: another trainer has the task now."""
+        """Report a trained task, and request the next task; return False if another trainer has the task now."""
 
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
         """Report that a task cannot be trained to its end; `samples` of its samples were trained."""
@@ -43,11 +43,11 @@ class TaskMaster(Protocol):
         """Report that the model is saved."""
 
     def leave(self) -> None:
-        """Leave the job; an unfinished task is assigned to others at once."""
+        """Leave the job; the master assigns an unfinished task to another trainer at once."""
 
 
 class TaskUpdater(Updater, Protocol):
-    """An updater for trainers that join and leave: it waits for no other trainer at the ends of a pass."""
+    """An updater for trainers that join and leave: it does not wait for other trainers when a pass begins or ends."""
 
     def set_pass(self, number: int) -> None:
         """Set the pass of the next steps; for all trainers the earlier passes are over.

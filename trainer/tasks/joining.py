@@ -72,7 +72,7 @@ def open_job(
     """Return the job that the flags select, without waiting.
 
     Args: config: digest of the config. look: called every second while this trainer waits; it may raise an error.
-        begin: called if this trainer begins the job, before it begins the job.
+        begin: if this trainer sends the initial values to the servers, called before it sends them.
     Raises: UsageError, ConfigError: a flag or a variable is invalid.  PeerUnreachableError: etcd does not answer.
     """
     own = read_environment(environ)
@@ -134,7 +134,7 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
     """Return the SHA-256, in hexadecimal, of everything that must be equal in all trainers of a job.
 
     These are the network, the settings of the optimiser, and the provider of the training data with its arguments.
-    Paths are left out, and the file list has a digest of its own.
+    The digest omits paths, and the file list has a digest of its own.
     """
     data = DataConfig()
     data.CopyFrom(config.data_config)
@@ -149,9 +149,9 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 
 
 def spell(value: Any) -> Iterable[str]:
-    """Yield texts that are equal for equal plain values in every process, and the type of any other value.
+    """Yield texts that are equal in every process if the values are equal; of an object, yield only its type.
 
-    The order of a set differs from process to process, and the pickle of an object may contain its address.
+    A pickle would not do: the order of a set differs between processes, and an object may be pickled with its address.
     """
     if isinstance(value, Mapping):
         yield f"{{{len(value)}"

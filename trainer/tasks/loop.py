@@ -36,9 +36,9 @@ from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
 from trainer.updaters.elastic.errors import TaskTakenError
 
-BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: the grace period of a pod is 30
-LEAVE_S = 5.0  # seconds for returning a task to the master. Source: the grace period
-SAVE_BLOCK_S = 3600.0  # seconds for a trainer to test and save a pass; the loss of a trainer is detected earlier
+BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: half the grace period of a pod
+LEAVE_S = 5.0  # seconds for returning a task to the master after a signal. Source: the grace period of a pod, 30 s
+SAVE_BLOCK_S = 3600.0  # maximum seconds for testing and saving a pass; the loss of the trainer is detected earlier
 LOOK_S = 0.5  # seconds between two checks for a signal
 LONGEST_REST_S = 30.0  # seconds of pause after a task if several successive tasks have failed on this trainer only
 NAMES_SHOWN = 3  # maximum number of files of a task in a log line
@@ -92,7 +92,7 @@ class TaskTraining:
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
-        with np.errstate(all="ignore"):  # an infinite cost makes its task fail, without warnings of numpy
+        with np.errstate(all="ignore"):  # numpy does not warn, because an infinite cost makes the task fail
             try:
                 # a signal waits until `leave` is called at a place where it interrupts no operation
                 with self._stopper:
@@ -124,7 +124,7 @@ class TaskTraining:
         self._log.since_start.reset()
         reporter.start_pass(position.number)
         got = self._run_tasks()
-        # the trainer that the master selected for saving has left
+        # the master has requested a save of an earlier pass again, because the trainer that it had selected has left
         while not got.is_last and got.next_pass <= position.number:
             self._save_pass(got.next_pass - 1)
             got = self._run_tasks()
