@@ -54,7 +54,7 @@ def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) ->
 def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the layers that the agents of recurrent groups stand for: {agent: layer}, and {memory: layer}.
 
-    In the first mapping, the layer of a memory is the layer that gives its initial value.
+    The first mapping also has the memories with an initial value: {memory: the layer that gives the initial value}.
     """
     sources: dict[str, list[str]] = {}
     memories: dict[str, str] = {}
@@ -63,7 +63,7 @@ def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]]
         for memory in group.memories:
             if memory.boot_layer_name:
                 sources[memory.link_name] = [memory.boot_layer_name]
-            if memory.layer_name != memory.link_name:  # a memory without this layer never changes its value
+            if memory.layer_name != memory.link_name:  # a memory of itself keeps its initial value
                 memories[memory.link_name] = memory.layer_name
     return sources, memories
 

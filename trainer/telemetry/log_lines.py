@@ -39,7 +39,7 @@ def test_line(result: Accumulator) -> str:
 
 
 def average_line(result: Accumulator) -> str:
-    """Return the line of the averaged parameters on training batches."""
+    """Return the line with the cost and the measures that the averaged parameters have on training batches."""
     return f" Averaged parameter: cost={result.average_cost():g} Eval: {result.text()}"
 
 
@@ -70,7 +70,7 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
 
 
 def log_layers(network: AnyNetwork) -> None:
-    """Log the statistics of the output of every layer except data and cost layers, replica by replica.
+    """For each replica, log the statistics of the output of every layer except data and cost layers.
 
     Source: --show_layer_stat.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-ALL_BATCHES = 10_000  # the first batch records are all written; later one record in BATCH_PERIOD_S is written
-BATCH_PERIOD_S = 1.0
+ALL_BATCHES = 10_000  # this many batch records are all written; later at most one record in BATCH_PERIOD_S is written
+BATCH_PERIOD_S = 1.0  # minimum seconds between two batch records after the first ALL_BATCHES
 
 
 class LinePeriod:

@@ -44,7 +44,7 @@ class Place(NamedTuple):
         return ", ".join(words)
 
     def bar(self) -> str:
-        """Return a bar, and the log line; before the first pass ends, the bar counts only whole passes."""
+        """Return a bar and the log line; while the length of a pass is unknown, the bar counts only whole passes."""
         fraction = self.job_fraction
         if fraction is None:
             fraction = self.pass_number / max(self.passes, 1)
@@ -83,7 +83,7 @@ class Progress:
     ) -> None:
         self.pass_samples = pass_samples
         self._passes, self._clock, self._has_whole_passes = passes, clock, has_whole_passes
-        # (clock, samples) of the run; the first two numbers are of the current pass
+        # the current pass, the samples trained in it, and the samples trained since `begin`
         self._number = self._samples = self._since_start = 0
         self.begin()
 

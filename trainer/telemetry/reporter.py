@@ -66,7 +66,7 @@ class OutputTarget:
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
-    """Return the directories of a trainer, in the launcher's PADDLE_OUTPUT or the save directory; None: no output."""
+    """Return the directories of a trainer, in PADDLE_OUTPUT or the save directory; None: there are no files."""
     output = environ.get("PADDLE_OUTPUT", "")
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
@@ -133,7 +133,8 @@ class Reporter:
     def start(self, *, writes: bool = True, **facts: Any) -> None:
         """Begin training.
 
-        Args: writes: whether files are written from now on, or from `write` on.  facts: fields of the start record.
+        Args: writes: whether files are written at once; if not, they are written after `write` is called.  facts:
+            fields of the start record.
         """
         self.breakdown.begin()
         self._progress.begin()

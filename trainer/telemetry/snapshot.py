@@ -16,7 +16,7 @@ class Snapshot(NamedTuple):
     """A run at the end of a batch, or at the beginning or end of a pass or of the run. It never changes.
 
     Attributes: place: the progress. batch: completed batches of the pass. pass_samples: the samples of a whole pass, 0
-        if unknown. batches, passes: completed since the program began. spent: the time breakdown. numbers: cost and
+        if unknown. batches, passes: how many the program has completed. spent: the time breakdown. numbers: cost and
         evaluators of the newest log line; the cost is None before the first line. last_pass: {pass, samples, cost} of
         this trainer's newest finished pass. status, message: TRAINING, or how the run has ended, and the reason for its
         end.

@@ -69,8 +69,8 @@ METRICS = (
 class TrainerMetrics:
     """The state of a trainer for its health pages.
 
-    Args: trainer_id: None until a master has assigned a number. job: the environment of the job; it has the time limit,
-        in seconds, of a turn of the main loop.
+    Args: trainer_id: None until a master has assigned a number. job: the environment of the job, with the maximum
+        seconds of a turn of the main loop.
     """
 
     def __init__(self, trainer_id: int | None, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
@@ -89,7 +89,7 @@ class TrainerMetrics:
         self._has_begun = True
 
     def why_stuck(self) -> str:
-        """Return "" if the main thread has turned recently: see `runtime.health.liveness`.
+        """Return "" if the main loop has made a turn recently (see `runtime.health.liveness`), else the problem.
 
         A save may take as long as the volume does, because restarting the program would not make the volume faster.
         """
@@ -99,7 +99,7 @@ class TrainerMetrics:
         return f"the trainer has begun no batch for {age:.0f} s, nor does it wait for its peers"
 
     def why_not_ready(self) -> str:
-        """Return "" after training has begun."""
+        """Return "" after training has begun, else the problem."""
         return "" if self._has_begun else "the trainer has not begun yet"
 
     def read(self) -> Iterator[Sample]:

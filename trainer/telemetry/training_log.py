@@ -19,9 +19,9 @@ from trainer.telemetry.reporter import Reporter
 class TrainingLog:
     """Counts batches, and writes the log lines that are due after a batch.
 
-    Attributes: since_start: the sums of the pass.  window: the sums since the last line.  averaged: the sums of the
-        averaged values, over the last `log_period` batches of every `average_period`.
-        average_period: batches between two lines of the averaged values; 0: none.
+    Attributes: since_start: the sums of the pass.  window: the sums since the last progress line.  averaged: the sums
+        that the averaged values give, over the last `log_period` batches of every `average_period`. average_period:
+        batches between two log lines about the averaged values; 0: none.
 
     Args: averages: whether the optimiser averages the values of its steps.
     Source: spec/trainer.md section 2.
@@ -49,7 +49,7 @@ class TrainingLog:
         return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
 
     def start_batch(self, batches: int) -> None:
-        """Begin a batch; the window begins again with the first batch after a line."""
+        """Begin a batch; the first batch after a progress line resets the sums of the window."""
         if batches % self._flags.log_period == 0:
             self.window.reset()
 

@@ -60,7 +60,7 @@ class Writer(threading.Thread):
         self._lines: list[str] = []
         self._snapshot: Snapshot | None = None
         self._is_asked = self._wants_report = False
-        self._unwritten: list[str] = []  # the volume may become writable again
+        self._unwritten: list[str] = []  # lines to write again, because the volume may become writable again
         self._has_warned = False
         self._report_due = 0.0 if has_report else math.inf
 
@@ -155,7 +155,7 @@ class Writer(threading.Thread):
         except Exception as error:
             if not self._has_warned:
                 self._has_warned = True
-                # the text of the error of a file contains its path, which a repr omits
+                # str() of an OSError contains the path of the file, which repr() omits
                 why = f"{type(error).__name__}: {error}"
                 glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
 
