@@ -1,4 +1,4 @@
-"""Assemble a session from the command line: config message, network, parameters, data, updater, in the order of v0.10.
+"""Assemble a session from the command line: it builds config, network, parameters, data and updater like v0.10.
 
 Unsupported features are refused before any data is read.
 """
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for the interpreter when it returns from a matrix product. Source: a tenth of the 5 ms of
-# the interpreter
+# seconds that a thread waits for the interpreter lock when it returns from a matrix product. Source: a tenth of the 5
+# ms that Python uses by default
 SWITCH_INTERVAL_S = 0.0005
 SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
 
@@ -70,8 +70,8 @@ class Assembly:
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
-        # both imports come before the directories of the config are on the module path, so that no file of them
-        # replaces a module of this project
+        # both imports come before the directories of the config are on the module path, so that no file in these
+        # directories replaces a module of this project
         self._servers = self._make_servers()
         if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs this module
             importlib.import_module("trainer.report")
@@ -231,7 +231,7 @@ class Assembly:
         )
 
     def _begin(self, reporter: Reporter) -> None:
-        """Move the passes and records of an earlier run away, to make room for those of this run."""
+        """Move the passes and records of an earlier run away, to make room for the passes and records of this run."""
         if not self._directory.has_earlier:
             return
         with STOPPER:  # a signal must not interrupt the move
@@ -277,16 +277,16 @@ class Assembly:
         return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
-        """Picking among several list entries has its own random stream, so that its draws do not depend on timing."""
+        """Return one stream for picking samples, and another for the thread that picks entries of the list."""
         return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers(is_collective: bool) -> type[ParameterServers] | type[CollectiveTrainers]:
     """Return the class for parameter servers, or for all-reduce.
 
-    The import of its modules takes 73 ms of CPU time, after 600 ms for all other modules (nine runs of `import
-    trainer.updaters.parameter_servers` after `import trainer.training.assembly`); a local run needs none of these
-    modules.
+    The import of the class is not at the top of this file, because a local run does not need its modules. Their import
+    takes 73 ms of CPU time, after 600 ms for all other modules (nine runs of `import
+    trainer.updaters.parameter_servers` after `import trainer.training.assembly`).
     """
     if is_collective:
         from trainer.updaters.collective import CollectiveTrainers

@@ -1,4 +1,4 @@
-"""One mini-batch of training: forward, backward, the check for infinite numbers, and the optimiser's step."""
+"""One mini-batch of training: forward, backward, the check for infinite numbers, and the step of the optimiser."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class BatchStep:
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """A context in which this trainer waits for updater and trainers; an exception leaves the exchange open."""
+        """A context in which this trainer waits for the updater; after an exception in it, `is_open` stays true."""
         self.is_open = True
         self._breakdown.switch(EXCHANGE)
         yield

@@ -26,7 +26,8 @@ from trainer.training.saves import check_values
 from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
-# maximum bytes of the data states of all trainers together. Source: the notes of the servers can hold twice as much
+# maximum bytes of the data states of all trainers together. Source: half of MAX_NOTE_BYTES of pserver.wire.protocol,
+# the limit of the message that carries them
 NOTES_BYTES = 8 << 20
 
 
@@ -56,7 +57,7 @@ class CheckpointPolicy:
         self._is_first = parts.flags.trainer_id == 0
         self._state = TrainerState(parts, log.sums)
         self._last = clock()
-        self._may_leave = False  # the checkpoint that a signal waits for has been made
+        self._may_leave = False  # whether the checkpoint that a signal waits for has been made
         self.is_on = wants_checkpoints(parts.flags)
         if self.is_on:
             for source in (parts.train, parts.test):
@@ -82,7 +83,7 @@ class CheckpointPolicy:
         return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
 
     def mark(self) -> None:
-        """Store the random states of this position, because tests may draw numbers before `describe` is called."""
+        """Store the random states of this position, because tests may change them before `describe` is called."""
         if self.is_on:
             self._state.mark()
 
@@ -101,7 +102,8 @@ class CheckpointPolicy:
         if self._is_first:
             check_values(parts, position)
             self._log.end_dots()
-        # the signal waits: a lost peer is detected, and the checkpoint that is being written is worth the wait
+        # from here on, a waiting signal has no time limit: if a peer is lost, an error ends the wait, and otherwise the
+        # checkpoint will be complete
         self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
         own = self._state.describe(position) | ({LEAVES: True} if self._stopper.is_waiting else {})
@@ -127,7 +129,7 @@ class CheckpointPolicy:
     def resume(self, own: Mapping[str, Any]) -> Position:
         """Restore the state in `own`, except the parameters, and return the position.
 
-        For a position in a pass, read its data.
+        For a position inside a pass, read the data up to this position.
 
         Raises: DataError, MissingInputError: the provider raised an error, a sample is invalid, or `describe` has not
             written `own`.

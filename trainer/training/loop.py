@@ -25,7 +25,7 @@ from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
 from trainer.updaters.local import Updater
 
-# seconds that a signal waits for a step of the servers. Source: the grace period of the pod is already running
+# seconds that a signal waits for a step of the servers. Source: a small part of the grace period of a pod, 30 s
 STEP_LIMIT_S = 5
 # seconds that a signal waits for the end of the batch after which a checkpoint can be made
 CHECKPOINT_LIMIT_S = 15
@@ -80,9 +80,9 @@ class Training:
 
     def run(self) -> None:
         """Train all passes."""
-        # with servers all trainers make a checkpoint together, after a step, so a signal waits for this moment
+        # with servers, all trainers make a checkpoint together after a step, so a signal must wait until then
         is_held = self._checkpoints.is_on and not self._flags.local
-        with np.errstate(all="ignore"):  # an infinite cost ends the run with an error, without warnings of numpy
+        with np.errstate(all="ignore"):  # numpy does not warn, because an infinite cost ends the run with an error
             try:
                 with self._stopper.hold(is_held):
                     while self._position.number < self._end_pass:
@@ -149,7 +149,8 @@ class Training:
         result = self._step.compute(slots, samples, position)
         with self._stopper:
             is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
-            # trainer 0 takes part in one more step after it has written the checkpoint
+            # trainer 0 writes the checkpoint before it takes part in the next step, so that after this step every other
+            # trainer knows that the checkpoint is written, and may leave
             self._checkpoints.leave_if_made()
             position.count_batch()
             self._saves.unsaved_steps += 1
@@ -165,7 +166,7 @@ class Training:
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
         if period and position.batches % period == 0:
             self._test()
-        # greater, and not equal: the first save comes after batch P + 1
+        # as in v0.10, the first save comes after batch `by_batches` + 1, and not after batch `by_batches`
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
             self._test()
@@ -191,7 +192,8 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
 
     def _test(self) -> None:
-        # a signal during the exchange would leave a decay half done, or averages in the place of the values
+        # a signal must not interrupt the exchange of values and averages: a decay would be half done, or averages would
+        # stay in the place of the values
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:

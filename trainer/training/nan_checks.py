@@ -1,4 +1,4 @@
-"""Checks for infinite and undefined numbers: errors name their origin, before they are saved in a model."""
+"""Checks for infinite and undefined numbers: an error names their origin before the numbers are saved in a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = 4096  # maximum elements of a parameter that is always checked completel
 
 
 class GradientCheck:
-    """Checks the gradients of small parameters, and in turn pieces of the gradients of large parameters.
+    """Checks the gradients of all small parameters, and each time the next WINDOW elements of all gradients.
 
     The next cost reveals every number that is not finite; this check finds most of them one batch earlier, for less
     than 1 % of the time of a batch.
@@ -36,7 +36,7 @@ class GradientCheck:
         self._position = self._batches = 0
 
     def find(self) -> str:
-        """Return the name of a parameter with a non-finite gradient, or ""; a call checks one part of them."""
+        """Return the name of a parameter with a non-finite gradient, or ""; a call checks only some gradients."""
         self._batches += 1
         if self._batches % CHECK_PERIOD:
             return ""

@@ -1,7 +1,8 @@
 """The position of training: the pass, its completed batches, and the saves inside it.
 
 A position lies between two batches, right after a step. Tests and saves that are due at a position come after it, and
-are repeated when training resumes from it. A checkpoint therefore changes nothing in a run, whenever it is made.
+are repeated when training resumes from it. A run that resumes from a checkpoint therefore does the same work as a run
+that was never interrupted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Position:
     """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are complete.
 
     `saves` and `checkpoints` are the numbers of saves and checkpoints made inside the pass. `is_due`: the log lines,
-    tests and saves of the last batch are still to come; AFTER a pass, the test and the save of the pass are still to
-    come.
+    tests and saves of the last batch have not been made yet; AFTER a pass, the test and the save of the pass have not
+    been made yet.
     """
 
     number: int

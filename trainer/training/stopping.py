@@ -13,7 +13,8 @@ from runtime.errors import StoppedError, stopped_by
 class Stopper:
     """Raises StoppedError for SIGTERM and SIGINT; inside a `with` block only at the end of the block.
 
-    SIGTERM counts once. A second SIGINT (Ctrl-C) ends the wait that the first signal began; then `is_clean` is False.
+    Only the first SIGTERM has an effect. A second SIGINT (Ctrl-C) ends the wait that the first signal began; then
+    `is_clean` is False.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ def ignore_signals() -> None:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing; with SIG_IGN the interpreter complains about a signal that has arrived already."""
+    """Do nothing. SIG_IGN is not used, because Python then prints an error if a signal has already arrived."""
 
 
 STOPPER = Stopper()  # signals belong to the process, so there is only one Stopper

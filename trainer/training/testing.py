@@ -49,7 +49,7 @@ def evaluate(
     """Run all test data through the network and return the result.
 
     Args: each_batch: called with the number of batches so far and the result so far.
-        with_cost: False counts every cost as 0 (the network is for prediction).
+        with_cost: False counts every cost as 0, because a network for prediction has no cost.
         shows_layers: whether the statistics of every layer are logged.
     Raises: DataError: there is no sample, the provider raised an error, or a cost is not finite.
     """

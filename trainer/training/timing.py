@@ -1,7 +1,8 @@
 """The time job: it measures the duration of a batch, and of the parts of a batch, after ten warm-up batches.
 
-Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10; builds of v0.10 with timers print such
-tables.
+Builds of v0.10 with timers print tables of the same form.
+
+Source: spec/trainer.md 7.4 and 2.9; trainer/TrainerBenchmark.cpp of v0.10.
 """
 
 from __future__ import annotations
