@@ -1,9 +1,9 @@
 """Steps by all-reduce: every trainer has the whole optimiser, and adds the gradients of all trainers.
 
 All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute the same
-values, and the same values as a job with servers. Three counts of a step are added, too: samples, trainers that request
-a checkpoint, and trainers with a batch. A trainer whose data end earlier takes part with zeros until no trainer has a
-batch.
+values, and the same values as a job with servers. All trainers also add three counts of a step: samples, trainers that
+request a checkpoint, and trainers with a batch. A trainer whose data end earlier takes part with zeros until no trainer
+has a batch.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CollectiveUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take one step with the gradients of all trainers; return whether any has requested a checkpoint.
+        """Take one step with the gradients of all trainers; return whether all trainers now make a checkpoint.
 
         A trainer whose data have ended cannot make a checkpoint, so a checkpoint that is requested then is not made.
         """
@@ -135,7 +135,7 @@ class CollectiveUpdater:
         return StepTotals(*operations.synchronize(counts).tolist())
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job in trainer 0; all other trainers only send their own state."""
+        """In trainer 0, return the state of the job; all other trainers send their own state, and return None."""
         trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
         return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
 
@@ -155,7 +155,7 @@ class CollectiveUpdater:
         operations.shutdown()
 
     def abort(self, reason: str) -> None:
-        """Leave; the other trainers detect it in their next step."""
+        """Leave; the other trainers detect in their next step that this trainer has left."""
         operations.shutdown()
 
 
@@ -194,7 +194,7 @@ class CollectiveTrainers:
 
 
 def join_workers(flags: Values) -> bool:
-    """Join the job in the environment; its rank and size become those of the trainer.
+    """Join the job that the environment describes; this trainer takes its id and the number of trainers from the job.
 
     Returns: whether the workers of the job may join and leave.
     Raises: ConfigError, PeerUnreachableError, HorovodInternalError: the job cannot be joined.

@@ -1,9 +1,14 @@
 """Several steps in this process, then an exchange with the servers (num_batches_per_send_parameter over 1).
 
-average            the servers add rate * sum(values - values of the last exchange); their values replace its own
-elastic_average    the servers add rate * sum(values - their values); the trainer moves as much towards these
+The setting center_parameter_update_method selects one of two forms of an exchange:
 
-with rate = delta_add_rate / trainers, so that the servers' values, the centre, move by the mean of the changes.
+average            The servers add rate * sum(values - values of the last exchange), where the sum is over the trainers.
+                   The new values of the servers replace the values of the trainers.
+elastic_average    The servers add rate * sum(values - values of the servers). The values of each trainer move by
+                   rate * (values - values of the servers) towards the values of the servers.
+
+The rate is delta_add_rate / trainers, so that the values of the servers, the centre, move by delta_add_rate times the
+mean of the changes.
 
 Source: RemoteParameterUpdater.cpp of v0.10.
 """
@@ -199,7 +204,10 @@ class DeltaUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context with the averages of the servers; inside a pass with their values if this trainer has its own."""
+        """A context in which the table has the averages of the servers, if the config says so.
+
+        Without averages, but inside a pass of elastic averages, the table has the values of the servers.
+        """
         if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
             yield
             return
@@ -215,7 +223,7 @@ class DeltaUpdater:
         return self._local.rates(parameter)
 
     def finish(self) -> None:
-        """Say goodbye."""
+        """Tell the servers that this trainer has finished."""
         self._client.goodbye()
 
     def abort(self, reason: str) -> None:
@@ -228,9 +236,10 @@ def share_decay(
 ) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
     """Return the settings of the parameters for the steps of the trainers, and for the servers.
 
-    A parameter whose num_batches_regularization equals num_batches_per_send_parameter decays on the servers, once in
-    each exchange, at its rate times `sending.rate`, batches and, for synchronous exchanges, trainers; but not with
-    elastic averages. All other parameters decay in the steps of the trainers. Servers do not clip.
+    If num_batches_regularization of a parameter equals num_batches_per_send_parameter, the servers apply its decay,
+    once in each exchange. The rate of this decay is the rate of the parameter, times `sending.rate`, times the number
+    of batches and, for synchronous exchanges, times the number of trainers. All other parameters, and with elastic
+    averages all parameters, decay in the steps of the trainers. Servers do not clip.
 
     Raises: ConfigError: the servers' decay is above MOST_DECAY, or is combined with momentum.
     """
@@ -245,7 +254,7 @@ def share_decay(
             gradient_clipping_threshold=0.0,
         )
         if not p.is_static and p.num_batches_regularization > 1:
-            separate_decay(p)  # it refuses momentum
+            separate_decay(p)  # this call raises an error if the parameter has momentum
         decays = bool(p.decay_rate or p.decay_rate_l1) and not p.is_static
         if sending.is_elastic or not decays or p.num_batches_regularization != sending.batches_per_send:
             own.append(p)

@@ -59,7 +59,7 @@ class Updater(Protocol):
         """
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of the job in trainer 0; all other trainers only send their own state.
+        """In trainer 0, return the state of the job; all other trainers send their own state, and return None.
 
         Args: own: the JSON-compatible state of this trainer, for resuming from this position.
         """
@@ -81,7 +81,7 @@ class Updater(Protocol):
         """Leave after the last pass."""
 
     def abort(self, reason: str) -> None:
-        """Leave because of an error, and tell the other programs the reason."""
+        """Leave because of an error, and tell the servers or the other trainers the reason."""
 
 
 class LocalUpdater:
@@ -152,7 +152,7 @@ class LocalUpdater:
         return snapshot.take(self._shard)
 
     def put_back(self, part: Part) -> None:
-        """Restore such a state.
+        """Restore a state that `take` returned.
 
         Raises: ConfigError: the state does not fit this job.
         """
@@ -174,7 +174,7 @@ class LocalUpdater:
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one optimiser step, and return `checkpoint`: no other trainer can request one."""
         self.pruning.mask_gradients()
-        # this must be read before the rows, because a table without gradients has no touched rows
+        # the gradients are read first, because this settles which rows are touched: none in a table without a gradient
         gradients = self._table.gradients
         touched = {
             number: rows

@@ -117,7 +117,7 @@ class ParameterServers:
         sending: Sending,
         options: Mapping[str, Any],
     ) -> RemoteTables:
-        """Return the tables, whose rows are exchanged in every batch, also with num_batches_per_send_parameter."""
+        """Return the tables; num_batches_per_send_parameter does not apply to their rows, exchanged in every batch."""
         if not self._flags.ports_num_for_sparse:
             names = ", ".join(parameter.name for parameter in table.tables())
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Find the rows of tables that a batch uses from its slots, before the forward pass.
+"""From the slots of a batch, find the rows of tables that the batch uses, before the forward pass.
 
 Only the rows of a batch are fetched for parameters with sparse_update on parameter servers, and only these rows have
 the servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a data
@@ -62,9 +62,9 @@ class _Use:
 
 
 class RowFinder:
-    """Finds the rows that a batch uses of some parameters.
+    """Finds, for some parameters, the rows that a batch uses.
 
-    Raises: ConfigError: the rows that a layer uses of such a parameter cannot be known in advance; the text names the
+    Raises: ConfigError: it cannot be known in advance which rows of a parameter a layer uses; the text names the
         layer.
     """
 
@@ -73,7 +73,7 @@ class RowFinder:
         self._uses = _find_uses(config, {one.name: one for one in parameters})
 
     def find(self, batch: Mapping[str, Argument]) -> list[RowIds]:
-        """Return for each parameter the numbers of the rows that a batch uses, ascending.
+        """Return, for each parameter, the ascending numbers of the rows that a batch uses.
 
         Raises: ConfigError: a slot does not have the kind that its layer needs.  DataError: a row is not in the table.
         """
@@ -82,7 +82,7 @@ class RowFinder:
     def _find_rows(self, parameter: Parameter, batch: Mapping[str, Argument]) -> RowIds:
         given: dict[tuple[str, bool], Ids] = {}
         for use in self._uses:
-            # no layer reads a slot that is not in the batch
+            # a slot that is not in the batch is skipped, because no layer reads it
             if use.parameter is parameter and use.slot in batch and (use.slot, use.takes_ids) not in given:
                 given[use.slot, use.takes_ids] = use.find(batch)
         ids = list(given.values())
@@ -133,7 +133,7 @@ def _refuse_whole(parameters: Collection[str], name: str, user: str) -> None:
 
 
 def _find_givers(config: ModelConfig) -> dict[str, str]:
-    """Return the outer layers that agents in groups stand for: a static input, or an input that is read row by row."""
+    """Return {agent in a group: the outer layer whose output it passes on, as a whole or row by row}."""
     found = {}
     for record in config.sub_models:
         found.update({link.link_name: link.layer_name for link in record.in_links})
@@ -144,7 +144,7 @@ def _find_givers(config: ModelConfig) -> dict[str, str]:
 
 
 def _trace(name: str, given: Mapping[str, str], layers: Mapping[str, LayerConfig]) -> str:
-    """Return the layer whose rows a layer reads under this name.
+    """Return the layer whose output a layer reads under this name: outside of groups, the layer of this name.
 
     Raises: ConfigError: the layer is not in the config.
     """

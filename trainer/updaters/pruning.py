@@ -43,7 +43,7 @@ class Pruning:
     def go_on(self, state: Mapping[str, Any]) -> None:
         """Restore the masks of an earlier run.
 
-        A choice from the present values could differ if kept values became zero.
+        The masks are not chosen again from the present values, because kept values may have become zero.
         """
         for parameter in self._pruned:
             bits = np.unpackbits(decode_array(state[parameter.name]), count=parameter.size)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class RemoteUpdater:
     """Pushes the gradients to the parameter servers, waits for the step of all trainers, and pulls the new values.
 
-    Args: batches_per_get: number of gradients after which values are pulled. Checkpoints also wait for a pull, because
-        the values of trainers and servers are equal after it.
+    Args: batches_per_get: number of gradients after which values are pulled. A checkpoint also waits for a pull,
+        because the values of trainers and servers are equal after a pull.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the servers do not support them.
     """
 
@@ -135,7 +135,7 @@ class RemoteUpdater:
         return None
 
     def finish(self) -> None:
-        """Say goodbye."""
+        """Tell the servers that this trainer has finished."""
         self._client.goodbye()
 
     def abort(self, reason: str) -> None:

@@ -1,7 +1,8 @@
 """Tables on the sparse services of the parameter servers: the rows of a batch are fetched before the batch.
 
 The gradients of these rows are pushed after the batch. The trainer has the whole table in its address space, but only
-the rows of the current batch have the values of the servers. For a test or a save all rows have them.
+the rows of the current batch have the values of the servers. For a test or a save, all rows have the values of the
+servers.
 
 Source: spec/distributed.md 3.12; SparseRemoteParameterUpdater of v0.10.
 """
@@ -43,7 +44,7 @@ class TableRows:
     Attributes: size: number of elements of all tables. values: all tables, one after the other. rows: the used rows of
         each table, ascending. specs: descriptions of the tables, for the servers.
 
-    Raises: ConfigError: the rows that a layer uses of a table cannot be known in advance, or tables on servers do not
+    Raises: ConfigError: it cannot be known in advance which rows of a table a layer uses, or tables on servers do not
         support a setting.
     """
 
@@ -162,7 +163,8 @@ class TablesUpdater:
         """
         first = rest = None
         if restored is not None:
-            # all servers have the same numbers of ports, whatever their number
+            # all servers have the same numbers of dense and sparse ports, so the share of dense services among all
+            # services does not depend on the number of servers
             dense, total = self._dense_services, self._dense_services + self._client.count_services()
             count, left = divmod(len(restored.services) * dense, total)
             if left:
@@ -206,7 +208,8 @@ class TablesUpdater:
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
         """Let trainer 0 collect the states of all trainers and of all services."""
-        # the dense services may answer only after trainer 0 has all states
+        # the tables come first, because the dense services may answer only after trainer 0 has the states of all
+        # trainers
         tables, dense = self._client.gather_checkpoint(None), self._dense.gather_checkpoint(own)
         if dense is None or tables is None:
             return None
@@ -220,7 +223,7 @@ class TablesUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Fetch all rows from the servers; the rows of the next batch are fetched with it."""
+        """Fetch all rows from the servers. Afterwards the next batch fetches its own rows again."""
         with self._dense.averaged():
             self._tables.fetch()
             yield
@@ -230,7 +233,7 @@ class TablesUpdater:
         return None
 
     def finish(self) -> None:
-        """Say goodbye."""
+        """Tell the servers that this trainer has finished."""
         self._client.goodbye()
         self._dense.finish()
 

@@ -22,7 +22,7 @@ from trainer.updaters.elastic.views import MasterViews, ViewSource
 from trainer.updaters.tables import SPARSE_PORTS
 
 NOTE_S = 10.0  # seconds between two log lines about the wait
-LOOK_S = 1.0  # seconds between two reads for servers, or attempts to join them
+LOOK_S = 1.0  # seconds between two searches for servers in the registry, or between two attempts to join the servers
 RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
 LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors this trainer joins the servers again
 
@@ -223,7 +223,7 @@ class ElasticServers:
         )
 
     def _pause(self) -> None:
-        """Wait briefly, or until a change in the registry."""
+        """Wait for a change in the registry, at most LOOK_S."""
         self._membership.look()
         began = time.monotonic()
         try:

@@ -164,7 +164,7 @@ class ElasticUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Fetch the averages from the servers if the config says so, and all rows of tables."""
+        """A context with all rows of tables and, if the config says so, with the averages, from the servers."""
         is_averaged = self._model.optimization.average_window > 0
         raw = self._table.values.copy() if is_averaged else None
         self._servers.run(lambda services: self._fetch_to_test(services, is_averaged=is_averaged))
@@ -187,7 +187,7 @@ class ElasticUpdater:
     # ----- Leaving -----
 
     def finish(self) -> None:
-        """Say goodbye."""
+        """Tell the servers that this trainer has finished."""
         self._servers.leave()
 
     def abort(self, reason: str) -> None:

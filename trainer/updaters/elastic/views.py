@@ -12,7 +12,7 @@ from runtime import glog
 from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
-# maximum seconds between a task and the view that contains this trainer; the master sends them in any order
+# maximum seconds between a task and the view that contains this trainer; the two messages come in any order
 GRACE_S = 5.0
 LOOK_S = 0.5  # seconds between two checks of the clock
 NOTE_S = 10.0  # seconds between two log lines about the wait
