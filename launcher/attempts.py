@@ -1,4 +1,7 @@
-"""An attempt: its record, its result in this pod, and what a launcher remembers of earlier attempts."""
+"""The data of an attempt: its record, its result in this pod, and what a launcher remembers of earlier attempts.
+
+In an attempt, an agreed set of pods runs the job's programs until they finish or one of them fails.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class JobRecord:
     job_uid: str  # UID of the Job that wrote the record last
     passes: int  # number of passes that the Job trains
     finished: bool
-    attempt: int  # counts from 1; the logs of earlier attempts have their number as suffix
+    attempt: int  # counts from 1; the log files of an earlier attempt have its number as suffix
     pod_uids: list[str]  # the set of pods of this attempt
     start_pass: int  # the first pass of this attempt if it resumes from a pass directory, otherwise 0
     config: str = ""  # TRAIN_CONFIG_DIR of the config that the parameters belong to
@@ -38,7 +41,8 @@ class JobRecord:
     pserver_num: int = 0
     ports_num: int = 0
     ports_num_sparse: int = 0
-    # consecutive attempts without progress before this one; the key in job.json stays, because running Jobs use it
+    # number of consecutive attempts without progress before this attempt; the field keeps this name, because the
+    # job.json files of running Jobs contain it
     fruitless: int = 0
     # for each attempt of this Job: name, started, origin
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)
@@ -118,9 +122,9 @@ class JobRecord:
 def is_later(found: JobRecord, known: JobRecord) -> bool:
     """Return whether a found record describes a later attempt than a known record.
 
-    The numbers restart from 1 if the record and launcher 0 were lost together. The new attempt then has another set of
-    pods, and its name is not in the known record's history. If a network file system returns an old version of
-    job.json, its attempt's name is in that history.
+    Attempt numbers restart from 1 if job.json and trainer 0's launcher were lost together. The new attempt then has
+    another set of pods, and its name is not in the known record's list of attempts. If a network file system returns an
+    old version of job.json, the attempt's name is in that list.
     """
     names = {known.name, *(attempt["name"] for attempt in known.attempts)}
     return found.attempt > known.attempt or (found.pod_uids != known.pod_uids and found.name not in names)
@@ -200,8 +204,8 @@ class AttemptState(enum.Enum):
 def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject) -> AttemptState:
     """Return the state of the newest attempt.
 
-    Args: failure: the first failure that its pods have reported. progress: the last report of trainer 0, possibly about
-        an earlier attempt.
+    Args: failure: the first failure that the attempt's pods have reported. progress: the last report of trainer 0,
+        possibly about an earlier attempt.
     """
     if record.finished:
         return AttemptState.FINISHED
@@ -222,9 +226,8 @@ class AttemptHistory:
     status: int = 0  # exit status of this pod in the last attempt
     staged: Portion | None = None  # the data set that is staged in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
-    said: dict[int, set[str]] = dataclasses.field(
-        default_factory=dict
-    )  # the decisions about the next attempt that have been logged, by attempt number
+    # for each attempt, by number: the decisions about the next attempt that have been logged
+    said: dict[int, set[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def attempt(self) -> int:
@@ -269,7 +272,7 @@ class AttemptResult:
     status: int
     program: str = ""
     message: str = ""
-    signal: str = (
-        ""  # signal that killed the program; the program is then the cause, although its status is that of a lost peer
-    )
+    # name of the signal that killed the program, or ""; a killed program is the cause of the attempt's end, although
+    # its exit status is 75, which can also mean that a peer was lost
+    signal: str = ""
     is_dissolved: bool = False  # the set of pods changed before the training began; no program has failed

@@ -19,12 +19,12 @@ from launcher.text import say
 from launcher.volume import on_volume, read_file
 
 STATE_VERSION = 1  # the newest checkpoint version whose files this module can check (trainer/storage)
-MARK_LIMIT = 128  # maximum bytes of a checkpoint's mark, a SHA-256 in 64 hexadecimal digits
+MARK_LIMIT = 128  # maximum bytes of a checkpoint's marker file, which contains a SHA-256 in 64 hexadecimal digits
 MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 
 def find_saved(save_dir: Path) -> Saved:
-    """Return the complete passes and checkpoints: their marker file, which is written last, exists."""
+    """Return the complete passes and checkpoints: those whose marker file `done`, which is written last, exists."""
     passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
     states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
@@ -35,8 +35,8 @@ def find_saved(save_dir: Path) -> Saved:
 def set_aside_damaged(save_dir: Path) -> Saved:
     """Rename the newest checkpoint and pass until neither is damaged, and return the saves that remain.
 
-    The check compares sizes, names and marks. Trainer 0 also compares checksums, and renames damaged saves as this
-    function does.
+    The check compares the names and sizes of files, and the checksum of job.json. Trainer 0 also compares the checksums
+    of the other files, and renames damaged saves in the same way.
     Raises: OSError: a save cannot be renamed.
     """
     while True:
@@ -125,7 +125,7 @@ def earlier_output(output: Path, save_dir: Path) -> list[Path]:
 
 
 def archive(paths: Iterable[Path]) -> str:
-    """Move entries to the first free directory run-<k>/ beside them, and return that directory."""
+    """Move files and directories to the first unused directory run-<k>/ beside them, and return that directory."""
     targets: dict[Path, Path] = {}
     for path in paths:
         if path.parent not in targets:
@@ -140,7 +140,7 @@ def archive(paths: Iterable[Path]) -> str:
 def clear_unfinished(save_dir: Path) -> None:
     """Remove half-written and half-removed passes and checkpoints; restore a save whose replacement is unfinished."""
     state = save_dir / "state"
-    with contextlib.suppress(OSError):  # leftover files only occupy space
+    with contextlib.suppress(OSError):  # an error is harmless, because the remaining files only occupy space
         for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:
             name = path.name.removeprefix(".").removesuffix(".writing").removesuffix(".old")
             if position(name) < (0, 0.0) or (path.name == name and (path / "done").exists()):

@@ -64,7 +64,7 @@ def watching_flags(config: LauncherConfig, trainer_id: int, place: int, log: str
 
 
 def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mapping[str, str]) -> ProgramCommand:
-    """Return the pserver's command line (the tutorial's, but as a list, so that no shell parses it)."""
+    """Return the pserver's command line: that of the tutorial, but as a list, so that no shell parses it."""
     flags = {
         "port": str(config.port),
         "ports_num": str(config.ports_num),
@@ -73,7 +73,7 @@ def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mappi
         "comment": "paddle_process_by_paddle",
         "num_gradient_servers": str(config.gradient_num),
     }
-    # passed values of these flags apply to the trainer only
+    # if a user passes --metrics_port or --log_json, the value applies to the trainer only
     watching = watching_flags(config, trainer_id, 1, "server.jsonl")
     named = {name: passed[name] for name in flags if name in passed}
     return ProgramCommand("pserver", {**flags, **named, **watching})
@@ -82,7 +82,10 @@ def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mappi
 def build_trainer_command(
     config: LauncherConfig, ids: Mapping[str, int], trainer_id: int, passed: Mapping[str, str]
 ) -> ProgramCommand:
-    """Return the trainer's command line: the tutorial's, with the pservers in id order (S7) and their number (S25)."""
+    """Return the trainer's command line: that of the tutorial, with two corrections (docs/faults.md S7 and S25).
+
+    The pservers are in the order of trainer ids, and the number of trainers is a flag.
+    """
     flags = {
         "nics": config.nic,
         "port": str(config.port),

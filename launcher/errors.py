@@ -2,7 +2,7 @@
 
 PaddleError
  +- VolumeError
- |   +- LostMountError    74  the mount of this pod is dead, and only another pod gets a new one
+ |   +- LostMountError    74  the volume's mount in this pod is dead, and only another pod gets a new mount
  +- DataError
  |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among other trainers
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress

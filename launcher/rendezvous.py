@@ -6,7 +6,7 @@ of this file.
 
 - resume.next_record decides what the next attempt is, without input and output; decide_attempt calls it.
 - `agree` and `agree_alone` learn which attempt begins for a full set of pods.
-- `follow` learns it in a large job, and `go_on_without` if some pods are gone.
+- `follow` learns which attempt begins in a large job, and `go_on_without` which attempt begins if some pods are gone.
 
 The end of an attempt and of the Job is in control/ending.py.
 """
@@ -291,10 +291,11 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
 
 
 def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
-    """Start the server of this pod's launcher, so that the leader of the attempt without this pod detects its return.
+    """Let the leader of an attempt without this pod detect that this pod has returned.
 
-    If this pod has a lower index than the leader, the leader checks the port of this launcher, and later all launchers
-    connect to it. If this pod has index 0, its launcher is the server that all launchers already connect to.
+    If this pod has a lower index than the leader, this launcher starts its server. The leader checks the server's port,
+    and for the next attempt all launchers connect to the server. If this pod has a higher index, this launcher connects
+    to the leader. If the pod with index 0 is live, `take_part` has already done one of the two.
     """
     leader = next((pod for pod in live.values() if pod.uid == record.first_uid), None)
     if leader is None or leader.index is None or own.index is None or 0 in live:
@@ -322,7 +323,7 @@ def live_uids(pods: Sequence[PodStatus]) -> set[str]:
 def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
     """Describe an attempt that runs now without this pod, or return "" if there is none.
 
-    An attempt runs if the pod of its trainer 0 is live and its record does not contain its end.
+    An attempt runs if the pod of its trainer 0 is live and job.json does not say that the attempt has ended.
     Args: pods: listed pods of this Job. is_whole_list: if trainer 0's pod existed, `pods` would contain it.
     """
     is_led = not is_whole_list or record.first_uid in live_uids(pods)

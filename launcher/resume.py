@@ -53,7 +53,7 @@ class Saved:
 def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
     """Return whether this Job has trained all its passes.
 
-    A pod that replaces another one afterwards has nothing to do.
+    A pod that replaces another pod afterwards has nothing to do.
     """
     if record is None or record.job_uid != job_uid:
         return False
@@ -67,7 +67,8 @@ class Decision:
     start_pass: int = 0
     checkpoint: str = ""
     archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
-    archive_state: bool = False  # move only state/: an attempt with this layout cannot resume from its checkpoints
+    # move only state/: the wanted numbers of trainers, pservers and ports do not allow a resume from its checkpoints
+    archive_state: bool = False
     done: bool = False  # nothing is left to train
     message: str = ""
 
@@ -104,8 +105,9 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
 def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
     """Choose the checkpoint or pass to resume from.
 
-    A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to an
-    uninterrupted run. If these numbers change, trainer 0 divides the state again, and the checkpoint's pass restarts.
+    A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to that
+    of an uninterrupted run. If these numbers change, trainer 0 divides the state again, and the checkpoint's pass
+    restarts.
     The number of ports of a pserver must not change. A pass directory contains only the parameters. With pservers, a
     checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between these two saves,
     and that pass is trained again.
@@ -159,7 +161,7 @@ def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: b
 
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
-    """Return the seconds before the next attempt: 0 at first, then 1, 2, 4 ... while nothing new is saved."""
+    """Return the seconds before the next attempt: 0 at first, then 1, 2, 4 and so on while nothing new is saved."""
     count = count_without_progress(record, choose_origin(record, saved, record).origin, is_forgiven=False)
     if not 1 < count <= restarts:
         return 0.0
@@ -172,8 +174,8 @@ def next_record(
     """Return the record of the next attempt; it is marked given_up after too many attempts without progress.
 
     Args: wanted: the next attempt as if it started from the beginning. last: this Job's previous attempt. decision: the
-        save to resume from. is_forgiven: see count_without_progress. restarts: allowed further attempts without
-        progress. started: the current time.
+        save to resume from. is_forgiven: see count_without_progress. restarts: maximum number of consecutive attempts
+        without progress. started: the current time.
     """
     record = dataclasses.replace(
         wanted,

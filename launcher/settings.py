@@ -66,8 +66,8 @@ class LauncherConfig:
         defaults = {variable.name: variable.default for variable in VARIABLES}
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
-        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # holds until the API server is asked
-        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # holds until CONF_PADDLE_GRADIENT_NUM is known
+        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # with_number_of_pods replaces it by the Job's number
+        defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # replaced below by the number of trainers
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
         values: dict[str, Any] = {}
@@ -129,7 +129,10 @@ class LauncherConfig:
 
 
 def may_shrink(layout: PodLayout, least: int) -> bool:
-    """Return whether a job may continue without at least one pod. Args: least: number of trainers; 0: all pods stay."""
+    """Return whether a job may continue without at least one pod.
+
+    Args: least: minimum number of trainers; 0: the job needs all pods.
+    """
     return bool(least and layout.shrunk(layout.pods - 1, least))
 
 
@@ -204,11 +207,11 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
 
 def own_address() -> str:
-    """Return this host's address: the tutorial's way to find it."""
+    """Return the address of this host's name, as the tutorial does."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "0.0.0.0"  # no pod has the address 127.0.0.1, so the message about POD_IP follows
+        return "0.0.0.0"  # no pod has this address, so own_trainer_id raises the error that tells users to set POD_IP
 
 
 def read_text(path: Path) -> str | None:

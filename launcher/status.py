@@ -88,7 +88,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
 def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[str]:
     """Return a line about the pods that the launchers wait for; none if all are live, or the job is over.
 
-    Args: pods: those of the Job, from the API.
+    Args: pods: the pods of the Job, from the API.
     """
     if not pods or (record and (record.finished or record.given_up)):
         return []
@@ -103,7 +103,7 @@ def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[st
 def only_job_of(volume: Path) -> str:
     """Return the name of the only job on a volume that has an output.
 
-    Raises: UsageError: several jobs have one. MissingInputError: no job has one.
+    Raises: UsageError: several jobs have an output. MissingInputError: no job has an output.
     """
     found: list[str] = []
     with contextlib.suppress(OSError):
@@ -209,16 +209,17 @@ def describe_progress(progress: JsonObject) -> str:
     found = {name: number_of(value) for name, value in numbers.items()}
     numbers_shown = [f"{name} {value:g}" for name, value in found.items() if value is not None]
     trainers = progress.get("trainers")
-    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:  # each trainer counts its own samples
+    # each trainer computes its cost and its evaluators over its own samples
+    if numbers_shown and isinstance(trainers, dict) and len(trainers) > 1:
         numbers_shown[0] = f"trainer 0's {numbers_shown[0]}"
     words += [*numbers_shown, f"said {describe_age(progress)}"]
     return ", ".join(words) + (f": {progress['message']}" if progress.get("message") else "")
 
 
 def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
-    """Return a table of trainers.
+    """Return a table of the pods with id, pod, node, state and progress.
 
-    It shows id, pod, node, state and progress; without pods, the trainers in the output directory.
+    If there are no pods, its rows are the trainers that have written to the output directory.
     """
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
     record = read_record(output)
@@ -229,7 +230,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     rows: list[tuple[str, ...]] = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
-        is_own = index.get(number, pod) is pod  # if several pods have one index, the row shows the present pod
+        is_own = index.get(number, pod) is pod  # of several pods with one index, only the present pod shows progress
         number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))

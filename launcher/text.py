@@ -29,7 +29,7 @@ DEPTH_LIMIT = 32  # maximum depth of a value in a file of the volume; our own fi
 TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
 ROW_LIMIT = 8000  # characters of a line of `paddle status`; a message about an error has at most half as many
 CELL_LIMIT = 253  # characters of a cell of a table: the longest name of a node
-END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138
+END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
 
 
 class Secrets:
@@ -117,13 +117,13 @@ def say(message: str) -> None:
 
 
 def as_row(text: str) -> str:
-    """Return a text as one line of a table: printable, spaces unchanged, spaces for line breaks, no endless text."""
+    """Return a text as one printable line of at most ROW_LIMIT characters; a space replaces each line break and tab."""
     shown = text if len(text) <= ROW_LIMIT else f"{text[:ROW_LIMIT]}..."
     return printable(re.sub(r"[\n\t]", " ", shown))
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
-    """Return a field of an API object as one line if it is a text; return an empty value if it is absent or null.
+    """Return a field of an API object, or an empty value if the field is absent or null. A text becomes one line.
 
     Raises: ValueError: the field has another type.
     """

@@ -1,9 +1,10 @@
 """Time slots for calls of the API server: they limit the rate of all calls of a job's launchers together.
 
-Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds. Each launcher has one slot in every
-period, at a position given by its completion index, and makes at most one call in a slot. A launcher that does not call
-within LATE_S of its slot's start skips that slot. The calls of any one second therefore belong to slots of at most 1 +
-LATE_S seconds: 189 calls. If the clocks of the nodes differ by up to 25 ms, these are still fewer than 200 calls.
+Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds, where `members` is the number of pods.
+Each launcher has one slot in every period, at a position given by its completion index, and makes at most one call in a
+slot. A launcher that does not call within LATE_S of its slot's start skips that slot. The calls of any one second
+therefore belong to slots that start within 1 + LATE_S seconds, so there are at most 189 calls. If the clocks of the
+nodes differ by up to 25 ms, there are still fewer than 200 calls.
 
 A launcher without a completion index chooses a random position, and its periods are HEADROOM times as long.
 """
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 CALLS_PER_SECOND = 200  # limit for the calls of all launchers of a job; an API server serves other clients too
 SLOTS_PER_SECOND = 180
 LATE_S = 0.05  # seconds after a slot's start in which its call may still be sent
-HEADROOM = 1.6  # for random positions: 180 / 1.6 calls a second on average, above 200 in less than one second of 10^12
+# factor for the periods of launchers with random positions: these launchers make 180 / 1.6 calls a second on average,
+# and more than 200 in less than one of 10^12 seconds
+HEADROOM = 1.6
 FEW = 16  # number of members that a launcher with a low index assumes until it knows the real number
 MANY = 1000  # number of members that a launcher with a higher index assumes until it knows the real number
 

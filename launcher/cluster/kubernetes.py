@@ -29,13 +29,14 @@ from runtime.kubernetes.answers import (
     read_answer,
 )
 
-# limit for the pods in all answers of a second; a pod is 12 kB and takes 0.1 to 0.4 ms of the API server's time
+# maximum number of pods in the answers of one second to all launchers; a pod takes 12 kB of an answer, and 0.1 to
+# 0.4 ms of the API server's time
 PODS_PER_SECOND = 500
 FEW = 16  # up to this number of launchers each launcher lists all pods; otherwise only trainer 0's launcher lists all
-CALM_S = 60.0  # seconds without a change, after which a wait asks less often
+CALM_S = 60.0  # seconds without a change, after which a wait calls the API server less often
 LONGEST_INTERVAL_S = 60.0  # seconds between two lists
 ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer of the API server, decompressed; a pod has 12 kB
-POD_LIMIT = 64 << 10  # bytes that each pod of the job adds to the limit of all pages of a list
+POD_LIMIT = 64 << 10  # bytes by which each pod of the job raises the limit for all pages of a list together
 PAGES_LIMIT = 1000  # maximum number of pages of a list
 MOST_LISTED = 2000  # maximum number of pods of a page; with 12 kB each they stay below ANSWER_LIMIT
 
@@ -54,7 +55,7 @@ class PodApi:
     ) -> None:
         """Args: indexes: completion indexes of the pods to list; none: all. askers: number of launchers that list them.
 
-        secrets: collects every token that is sent; the client removes all of them from its answers.
+        secrets: collects every token that is sent; the client removes these tokens from the answers that it returns.
         is_number_known: whether the config contains the number of pods.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
@@ -114,9 +115,9 @@ class PodApi:
         self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
-        """Return the PodList of the job, all pages of it; if the client has indexes, only the pods with these indexes.
+        """Return the PodList of the job with all its pages, or only the pods with the client's indexes, if any.
 
-        If these do not include this pod (before Kubernetes 1.28 the index was not a label), it lists all pods.
+        If no listed pod is this pod, it lists all pods: before Kubernetes 1.28 the index was not a label of a pod.
         Args: limit_s: seconds after which no further page is requested.
         Raises: ApiError.
         """
@@ -132,9 +133,9 @@ class PodApi:
         return {"kind": "PodList", "items": found}
 
     def _list_indexes(self, deadline: float) -> list[JsonObject]:
-        """Return the pods with these indexes from the API server's cache, which costs 1/100 of a read from etcd.
+        """Return the pods with the client's indexes from the API server's cache, which costs 1/100 of a read from etcd.
 
-        The cache may be old. The UID and controller of a pod never change, and its phase is only displayed.
+        An old cache does no harm: the UID and controller of a pod never change, and a pod's phase is only displayed.
         """
         numbers = ",".join(map(str, self.indexes))
         selector = f"{self.selector},batch.kubernetes.io/job-completion-index in ({numbers})"
@@ -250,7 +251,7 @@ class PodApi:
             self.asking_since = math.inf
 
     def _parse(self, body: bytes) -> Any:
-        """Return the JSON of an answer without tokens, including tokens written with JSON escapes.
+        """Return the JSON value of an answer, after it has removed all tokens, also tokens written with JSON escapes.
 
         Raises: ValueError.
         """
@@ -258,7 +259,7 @@ class PodApi:
         return self.secrets.redact_value(value) if b"\\u" in body or b"\\/" in body else value
 
     def _authority(self) -> str | bool:
-        """Return the CA file of the API server, or True for the certificate authorities that requests contains."""
+        """Return the CA file of the API server, or True for the certificate authorities of the `requests` package."""
         authority = self.config.service_account_dir / "ca.crt"
         if not os.path.lexists(authority):
             return True
@@ -295,8 +296,9 @@ class PodApi:
 def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
     """Return the seconds between two lists of one launcher, if `askers` launchers list `listed` pods each.
 
-    All launchers together stay below SLOTS_PER_SECOND, and below PODS_PER_SECOND unless the interval would exceed
-    LONGEST_INTERVAL_S. After CALM_S without a change the launchers ask one fifth as often.
+    All launchers together make at most SLOTS_PER_SECOND calls a second, and receive at most PODS_PER_SECOND pods a
+    second unless the interval would exceed LONGEST_INTERVAL_S. After CALM_S without a change the launchers call one
+    fifth as often.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

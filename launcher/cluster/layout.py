@@ -9,8 +9,8 @@ import dataclasses
 class PodLayout:
     """The numbers of trainers and pservers, and whether pservers run in separate pods.
 
-    Trainers have the lowest ids. Pservers share the pods with the lowest ids or, if separate, have the ids after the
-    trainers.
+    Trainers have the lowest ids. Pservers share the pods with the lowest ids; pservers in separate pods have the ids
+    after those of the trainers.
     """
 
     trainers: int

@@ -1,4 +1,4 @@
-"""Pods as the API describes them: which pods count, their ids, and what is missing. Pure: no input or output."""
+"""Pods as the API describes them: which pods are live, their ids, and what is missing. Pure: no input or output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller bat
 
 
 def in_id_order(ids: Mapping[str, int]) -> list[str]:
-    """Return the IPs in the order of trainer ids, which also decides which pserver has which block."""
+    """Return the IPs in the order of trainer ids; this order also decides which pserver stores which parameters."""
     return sorted(ids, key=lambda ip: ids[ip])
 
 
@@ -68,7 +68,7 @@ class PodStatus:
 
     @property
     def is_live(self) -> bool:
-        """Whether the pod is Running, not terminating and reachable. Only such pods count."""
+        """Whether the pod is Running, not terminating and reachable. Only live pods take part in an attempt."""
         return self.phase == "Running" and not self.terminating and bool(self.ip) and not self.is_silent
 
     @property
@@ -134,7 +134,10 @@ def parse_time(text: str | None) -> float:
 
 
 def explain_status(status: JsonObject, spec: JsonObject) -> str:
-    """Return `Reason: message` of the most specific state, waiting or terminated, in a pod's status."""
+    """Return `Reason: message` for the most specific problem in a pod's status.
+
+    A waiting or terminated container is the most specific, then a pod that cannot be scheduled, then the pod's reason.
+    """
     for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
         for state in ("waiting", "terminated"):
             found = part(part(container, "state", dict), state, dict)
@@ -257,7 +260,7 @@ def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
-    """Return one line for each pod (trainer id, pod, node, state); of many pods, show only those that do not count."""
+    """Return one line for each pod (trainer id, pod, node, state); of more than TABLE_ROWS pods only those not live."""
     rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
     if any(pod.index is not None for pod in pods):
         rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
@@ -271,8 +274,8 @@ def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
 class IdMap(dict[str, int]):
     """{ip: trainer id}, with the pods and the Job that the ids come from. `places`: {ip: the pod and its node}.
 
-    `uids`: {ip: the pod's UID} if this launcher listed the pods; a record contains UIDs without addresses.
-    `indexes`: {ip: completion index}; it differs from the trainer id in an attempt without some pods.
+    `uids`: {ip: the pod's UID}; empty if the ids come from a job.json and not from a list of the pods.
+    `indexes`: {ip: completion index}; the index differs from the trainer id in an attempt without some pods.
     """
 
     def __init__(
@@ -316,7 +319,7 @@ class IdMap(dict[str, int]):
         return ", ".join(f"{self[ip]} = {ip}" for ip in in_id_order(self))
 
     def describe_peers(self, message: str, config: LauncherConfig) -> list[str]:
-        """Return a text for each trainer in a program's message, by IP or host name: it names the pod."""
+        """Return a line for each trainer whose IP or host name is in a program's message; the line names its pod."""
         lines = []
         for ip, host in hosts_of(config, self).items():
             named = [text for text in (host, ip) if re.search(rf"\b{re.escape(text)}\b", message)]
@@ -326,10 +329,10 @@ class IdMap(dict[str, int]):
 
 
 def hosts_of(config: LauncherConfig, ids: Mapping[str, int]) -> dict[str, str]:
-    """Return {ip: the host by which programs reach this pod}, by trainer id.
+    """Return {ip: the host by which programs reach this pod}, in the order of trainer ids.
 
-    The host is the IP. With CONF_PADDLE_POD_SERVICE it is the pod's name in that Service, JOB-INDEX.SERVICE, which a
-    replacement of the pod keeps.
+    The host is the IP. With CONF_PADDLE_POD_SERVICE it is the pod's name in that Service, JOB-INDEX.SERVICE. If the pod
+    is replaced, the new pod has the same name.
     """
     if not config.pod_service:
         return {ip: ip for ip in in_id_order(ids)}
@@ -340,7 +343,7 @@ def hosts_of(config: LauncherConfig, ids: Mapping[str, int]) -> dict[str, str]:
 def own_trainer_id(config: LauncherConfig, ids: Mapping[str, int]) -> int:
     """Return this pod's trainer id.
 
-    Raises: ConfigError: this pod's address is not one of the job's addresses (S8).
+    Raises: ConfigError: this pod's address is not one of the job's addresses (docs/faults.md S8).
     """
     if config.pod_ip not in ids:
         raise ConfigError(

@@ -15,8 +15,8 @@ from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.text import JsonObject, list_some
 
-# seconds for the launcher of a live pod to connect to the leader; between two of its calls to the API server it may
-# wait as long
+# seconds for the launcher of a live pod to connect to the leader; the launcher finds the leader by a call to the API
+# server, and between two of these calls it may wait this long
 JOIN_S = 60.0
 
 

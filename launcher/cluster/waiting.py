@@ -16,9 +16,9 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
 
-# limit for all launchers of a job together: how often they check whether an attempt with their pod has been announced
+# maximum rate at which all launchers of a job together check whether an attempt that includes their pod was announced
 LOOKS_PER_SECOND = 1000
-LAST_LOOK_S = 1.0  # seconds for all pages of a list that begins at the deadline of a wait
+LAST_LOOK_S = 1.0  # seconds allowed for all pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
 
 
@@ -117,7 +117,7 @@ def wait_for_pods(
 
     Args: decide: receives a pod list; returns the answer, or a text that says what is missing.
         look: see Wait.pause.
-    Raises: PaddleError according to the last obstacle at the deadline: ApiForbiddenError, PeerUnreachableError, ...
+    Raises: PaddleError: the deadline has passed; the last obstacle determines the class, for example ApiForbiddenError.
     """
     while True:
         obstacle: str | ApiError
@@ -151,7 +151,7 @@ def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Sec
 
 
 def is_first_live(api: PodApi, ids: IdMap) -> bool:
-    """Return whether the API server lists trainer 0's pod as live."""
+    """Return whether the API server lists trainer 0's pod as live; True if the API server does not answer."""
     first = in_id_order(ids)[0]
     try:
         live = {(pod.ip, pod.uid or pod.ip) for pod in parse_pods(api.list_pods()) if pod.is_live}
@@ -161,7 +161,7 @@ def is_first_live(api: PodApi, ids: IdMap) -> bool:
 
 
 def is_whole(api: PodApi, ids: IdMap) -> bool:
-    """Return whether the API server lists every pod of the set as live.
+    """Return whether the API server lists every pod of the set as live; True if the API server does not answer.
 
     In a large job only trainer 0's launcher checks all pods; it tells the others of the next attempt.
     """

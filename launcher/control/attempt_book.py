@@ -1,4 +1,7 @@
-"""The connected launchers and their reports, as trainer 0's launcher records them, and the first failure. Pure."""
+"""The connected launchers and their reports, as trainer 0's launcher records them, and the first failure.
+
+Pure: no input or output.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from launcher.text import JsonObject
 from messages.envelope import MemberId
 from runtime.errors import LostPeerError
 
-POLL_S = 0.02  # seconds between two looks for new messages while a step waits for them
+POLL_S = 0.02  # seconds between two checks for new messages while a step of the launcher waits for them
 
 
 class LauncherControl(typing.Protocol):
@@ -75,7 +75,7 @@ class ControlChannel:
     def __init__(self, config: LauncherConfig, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
         self._config = config
-        self._started = time.time_ns()  # the incarnation of this launcher
+        self._started = time.time_ns()  # distinguishes this launcher from an earlier launcher of the same pod
         self._news = AttemptNews()
         self._host: RendezvousHost | None = None  # set if this launcher is the server
         self._guest: RendezvousGuest | None = None  # set if this launcher is a client
@@ -107,7 +107,7 @@ class ControlChannel:
         """Connect to trainer 0's launcher at an address; do nothing if that connection exists."""
         if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
             return
-        from launcher.control.transport import open_client  # as in `serve`
+        from launcher.control.transport import open_client  # imported here because the import of zmq takes 40 ms
 
         self.close()
         guest = RendezvousGuest(self._config.pod_ip, self._config.pod_name, self._news, self._last)

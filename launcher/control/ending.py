@@ -78,7 +78,7 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
     """Return whether all programs of trainer 0's last pod have ended, so that only `settle` still writes output/."""
-    first = record.first_uid or next(iter(record.pod_uids), "")  # older records do not contain this field
+    first = record.first_uid or next(iter(record.pod_uids), "")  # records of older versions contain no UID of trainer 0
     holder = next((pod for pod in pods if pod.uid == first), None)
     return (
         holder is None
@@ -88,7 +88,7 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
 
 
 def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
-    """Complete output/ of a Job whose passes are all trained; trainer 0 or its launcher may have ended at any point.
+    """Complete output/ of a Job whose passes are all trained: trainer 0 or its launcher may have ended before doing so.
 
     It marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
     Args: live: host names of the pods whose launchers may still write files.
@@ -98,7 +98,8 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
         write_record(config.output, dataclasses.replace(record, finished=True))
     clear_unfinished(save_dir_of(config, passed))
     hosts = tuple(f".{host}" for host in (*live, socket.gethostname()))
-    begun = [path for path in config.output.glob(".*.json.*.*") if not path.name.endswith(hosts)]  # by write_atomically
+    # temporary files of write_atomically
+    begun = [path for path in config.output.glob(".*.json.*.*") if not path.name.endswith(hosts)]
     for path in (
         *begun,
         *config.output.glob(".report.html.*"),
@@ -214,7 +215,7 @@ def report_end(
     if trainer_id == 0:
         if failure:
             record = record.ended_by(failure)
-            # the volume fails; the record of the next attempt contains the failure, too
+            # if the volume fails, nothing is lost: the record of the next attempt contains the failure, too
             with contextlib.suppress(OSError):
                 write_record(config.output, record)
         if is_stopped or result.status in NEVER_RETRY:
@@ -234,7 +235,8 @@ def report_return(
     say(f"attempt {record.attempt} has ended: {failure['message']}")
     if is_first:
         record = record.ended_by(failure)
-        with contextlib.suppress(OSError):  # the volume fails; the record of the next attempt contains the reason, too
+        # if the volume fails, nothing is lost: the record of the next attempt contains the reason, too
+        with contextlib.suppress(OSError):
             write_record(config.output, record)
         begin_report(config.output, environ)
     return record

@@ -22,7 +22,8 @@ class AttemptView:
     """The newest attempt that this launcher knows of."""
 
     record: JobRecord | None = None
-    ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)  # see `failure_in`
+    # for each ended attempt, by name: its first failure, or None while the failure is unknown
+    ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)
     done: str = ""  # the name of the attempt that has trained all passes
 
     def failure_in(self, record: JobRecord) -> JsonObject | None:
@@ -75,7 +76,7 @@ class AttemptNews:
         self.signal()
 
     def forget(self) -> None:
-        """Reset the view, when another launcher becomes trainer 0's."""
+        """Reset the view. The channel does this when it closes the connection to trainer 0's launcher."""
         with self._lock:
             self._view = AttemptView()
 

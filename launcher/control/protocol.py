@@ -1,4 +1,4 @@
-"""The messages between launchers. Pure.
+"""The messages between launchers. Pure: no input or output.
 
 Trainer 0's launcher is the server. Each other launcher connects with its pod's UID, receives the attempt that begins,
 and reports how its programs ended. The server then announces the end of the attempt and its cause. A pod without a
@@ -12,7 +12,7 @@ from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protoco
 
 LONGEST_MESSAGE = 8000  # characters of an error's message; the last lines of a log have at most 4,000 bytes
 
-# in the form of error.json (failures.make_error)
+# a report about the end of an attempt in a pod, with the fields of error.json (failures.make_error)
 ERROR = Fields(
     time=Number(0, 1e11),
     attempt=Text(200),
@@ -23,8 +23,8 @@ ERROR = Fields(
     signal=Text(50),
     message=Text(LONGEST_MESSAGE),
 )
-RECORD = Text(MAX_BYTES)  # the text of job.json, which has its own reader (attempts.parse_record)
-ENDED = Fields(attempt=Text(200), failure=Maybe(ERROR))  # null: what failed first is not known yet
+RECORD = Text(MAX_BYTES)  # the text of job.json; attempts.parse_record checks its fields
+ENDED = Fields(attempt=Text(200), failure=Maybe(ERROR))  # failure is null while it is unknown what failed first
 
 RENDEZVOUS = Protocol(
     name="rendezvous",

@@ -39,11 +39,12 @@ def is_open(ip: str, port: int) -> bool:
 
 
 class ReturnWatch:
-    """List the pods of an attempt that runs without some of them, in a thread, until `close`.
+    """A thread that lists the pods of the Job until `close`, while an attempt runs without some of them.
 
-    Of two launchers, the launcher whose pod has the lower index is the server. A returned pod with a higher index
-    connects to this launcher. For a returned pod with a lower index, the thread tests whether its launcher's port is
-    open. In a job without a secret only addresses of pods may connect; the thread admits them after each list.
+    Of two launchers, the launcher whose pod has the lower index is the server. If a returned pod has a higher index,
+    its launcher connects to this launcher. If a returned pod has a lower index, the thread tests whether the port of
+    that pod's launcher is open. In a job without a secret, only addresses of pods may connect; the thread admits the
+    addresses after each list.
 
     Thread safety: the thread replaces `names` as a whole; the main thread reads it.
     """
@@ -73,7 +74,7 @@ class ReturnWatch:
             self.names = find_returned(pods, self._record, self._is_heard)
 
     def _is_heard(self, pod: PodStatus) -> bool:
-        """Return whether the launcher of a pod was seen; it may be unreachable between two sets of pods."""
+        """Return whether the launcher of a pod was seen once; it may be unreachable later, while it changes servers."""
         own = self._record.indexes[0]
         serves = pod.index is not None and pod.index < own
         is_joined = not self._control.find_silent({pod.ip: pod.uid})

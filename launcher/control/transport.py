@@ -24,12 +24,13 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-# limit for connections of members and, separately, of unauthenticated peers; in a large job all connect at the same
-# time
+# the least value of two limits: for connections of members, and for connections of unauthenticated peers; in a large
+# job both limits are higher, because all launchers connect at the same time
 LEAST_PEERS = 128
-FILES_OF_A_PEER = 3  # file descriptors of one connection: in the gate and in libzmq
+FILES_OF_A_PEER = 3  # file descriptors that one connection uses in messages/gate and in libzmq
 OTHER_FILES = 512  # file descriptors of everything else in the process
-PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))  # trainer 0's launcher may start at any moment
+# the delays between connection attempts are short, because trainer 0's launcher may start at any moment
+PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))
 
 
 def open_server(
@@ -68,6 +69,6 @@ def open_client(
     name = f"trainer 0's launcher at {server_ip}:{config.control_port}"
     core = ClientCore(RENDEZVOUS, realm, member, name, guest.hello, PACE)
     keys = derive_keys(read_environment(os.environ).secret)
-    # for an address in 127.0.0.0/8 the system would use 127.0.0.1 as source
+    # for a server in 127.0.0.0/8 the system would choose the source address 127.0.0.1 and not this pod's address
     source = config.pod_ip if config.pod_ip.startswith("127.") else ""
     return ControlClient(server_ip, config.control_port, core, guest, keys=keys, note=say, source=source)

@@ -1,4 +1,4 @@
-"""Watch whether the attempt has ended in another pod, while a supervisor watches the programs of its own pod."""
+"""Watch whether the attempt has ended in another pod, while the supervisor watches the programs of this pod."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from launcher.settings import LauncherConfig
 from launcher.text import list_some, say
 from runtime.errors import LostPeerError
 
-SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which its pod is checked
+SILENCE_S = 10.0  # seconds without a connection to trainer 0's launcher, after which trainer 0's pod is checked
 LOOK_PERIOD_S = 2.9  # seconds between two checks by trainer 0's launcher that job.json still exists
 
 
@@ -47,7 +47,7 @@ class AttemptWatch:
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(config, record, control, api) if is_leading else None
-        # number of the pass that was next to save when the first absent pod returned
+        # number of the pass that followed the last saved pass when the first absent pod returned
         self._saved_before: int | None = None
 
     def __enter__(self) -> AttemptWatch:
@@ -84,7 +84,7 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Return an error if trainer 0's pod is lost. A pod with only a pserver may not notice it otherwise.
+        """Return an error if trainer 0's pod is lost. A pod with only a pserver may not notice the loss otherwise.
 
         The API server is asked when trainer 0's launcher has been unreachable for SILENCE_S, and then every SILENCE_S.
         """
@@ -96,14 +96,14 @@ class AttemptWatch:
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
 
     def tell(self, result: AttemptResult) -> bool:
-        """Tell the other launchers at once if a program of this pod caused the attempt's end; return whether it did."""
+        """If a program of this pod caused the attempt's end, tell the other launchers at once, and return True."""
         is_cause = not is_passed_on(make_error(self.record.name, self._trainer_id, "", result))
         if is_cause:
             self._control.report(self.record, self._trainer_id, result)
         return is_cause
 
     def is_done(self) -> bool:
-        """Return whether the job is done: trainer 0's launcher knows it or, if that launcher has ended, job.json."""
+        """Return whether the job is done, according to trainer 0's launcher or, if it has ended, to job.json."""
         if self._control.is_done(self.record):
             return True
         newest = read_record(self._output)
@@ -119,8 +119,9 @@ class AttemptWatch:
     def _is_joined(self) -> bool:
         """In the leader of an attempt without some pods, return whether the other launchers are still connected.
 
-        They disconnect if they see the pod of index 0 return before they receive the attempt. This launcher then also
-        connects to that pod, and launchers that received the attempt find it unreachable (`_find_silence`).
+        A launcher disconnects from the leader if it sees the pod of index 0 return before it receives the attempt. The
+        leader then connects to the pod of index 0, too. Launchers that have received the attempt find the leader
+        unreachable (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
         return not self._control.find_silent(uids)

@@ -19,7 +19,7 @@ class MemoryAccount:
 
     limit: int | None
     peak: int | None
-    kills: int  # number of processes that the kernel killed for memory
+    kills: int  # number of processes that the kernel killed because memory ran out
 
     @classmethod
     def read(cls, root: Path = CGROUP) -> MemoryAccount | None:

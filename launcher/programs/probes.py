@@ -19,7 +19,8 @@ from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
 
-ASK_TIMEOUT_S = 1.0  # seconds for the answer of a program; the probe in k8s/job.yaml waits longer than four of them
+# seconds for the answer of a program; a probe can need four such answers, and k8s/job.yaml gives it more time than that
+ASK_TIMEOUT_S = 1.0
 JUDGED_S = 1.0  # seconds for which an answer is reused
 MOST_CALLERS = 16  # maximum number of connections; a further connection closes the oldest
 
@@ -27,9 +28,9 @@ MOST_CALLERS = 16  # maximum number of connections; a further connection closes 
 class PodHealth:
     """The answers of /healthz and /readyz of the pod. Each request asks the programs of the pod.
 
-    A pod is stuck if a program reports that it is, if a program has not answered for PADDLE_STUCK_TIMEOUT, or if the
-    launcher has waited that long for one answer of the API server. A wait for the volume does not make a pod stuck: a
-    new pod would wait as long.
+    A pod is stuck in three cases: a program reports that it is stuck, a program has not answered for
+    PADDLE_STUCK_TIMEOUT, or the launcher has waited for one answer of the API server for PADDLE_STUCK_TIMEOUT. A pod
+    that waits for the volume is not stuck, because a new pod would wait as long.
 
     Thread safety: the main thread sets `programs` and the client's `asking_since`; the answering threads read them.
     """
@@ -41,7 +42,7 @@ class PodHealth:
         self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
         self.programs: Sequence[Program] = []  # the programs of the current attempt
         self.main = "trainer"  # the program without which the pod is not ready
-        self._silent_since: dict[int, float] = {}  # by process id
+        self._silent_since: dict[int, float] = {}  # by process id: time of the first request that got no answer
         self._lock = threading.Lock()
         self._judged, self._stuck, self._unready = -math.inf, "", ""
 

@@ -37,7 +37,7 @@ class Program:
         copied: bool,
         metrics_port: int = 0,
     ) -> None:
-        """Args: copied: the launcher copies the output from `process.stdout`; otherwise the program writes to its log.
+        """Args: copied: the launcher copies `process.stdout` to the log; otherwise the program itself writes the log.
 
         metrics_port: port of the program's /healthz, or 0.
         """
@@ -59,7 +59,8 @@ class Program:
             raise ConfigError(missing) from problem
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
-        if copied:  # a process that the program has started may keep the pipe open, and must not delay the end
+        # reads do not block: a process that the program has started may keep the pipe open after the program's end
+        if copied:
             os.set_blocking(self.output, False)
 
     def stop(self, grace_s: float) -> None:
@@ -96,8 +97,8 @@ class Program:
     def describe_end(self) -> str:
         """Describe how the program ended, with the last lines of its log.
 
-        The lines come from the copied output if there is one: a network file system that has refused a write may block
-        a reader of that file for minutes.
+        If the launcher copied the output, the lines come from its copy: a network file system that has refused a write
+        to the log may block a reader of the log for minutes.
         """
         end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
         lines = (end or "(no output)").splitlines()[-LAST_LINES:]
@@ -205,7 +206,7 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process with a status, independent of stdout; after Ctrl-C end by SIGINT, so that the parent sees it.
+    """End this process with a status, even if stdout is broken; after Ctrl-C end by SIGINT, so that the parent sees it.
 
     The function ignores further signals: the handler of `Stop` would raise in the middle of the interpreter's end.
     """
@@ -234,7 +235,7 @@ def copy_output(program: Program) -> bool:
         chunk = os.read(program.output, 1 << 16)
     except BlockingIOError:
         return False
-    with contextlib.suppress(OSError):  # the pod's own log first, because it does not wait for the volume
+    with contextlib.suppress(OSError):  # stdout (the pod's own log) comes first, because it does not need the volume
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
     program.add_to_log(chunk)

@@ -1,7 +1,8 @@
-"""Find the trainers of a job that make no batch, the time since when, and what each trainer waits for.
+"""Find the trainers of a job that complete no batch, for how long they have not, and what each of them waits for.
 
-The sources are each trainer's progress.json, which it writes every few seconds also while it waits, and the end of its
-train.log. A trainer that writes neither is silent: its process is frozen, or its pod is gone.
+The sources are each trainer's progress.json, which the trainer writes every few seconds even while it waits, and the
+end of its train.log. A trainer that does not write its progress.json for SILENCE_S is silent: its process is frozen, or
+its pod is gone.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from launcher.programs.process import read_tail
 from launcher.text import END_OF_TIME, JsonObject, is_time, list_some, number_of
 from launcher.variables import MOST_TRAINERS
 
-STALL_S = 30.0  # seconds without a batch after which a trainer is named; within this time every wait logs its reason
+# seconds without a batch after which a trainer is named; within this time a trainer that waits has logged the reason
+STALL_S = 30.0
 SILENCE_S = 60.0  # seconds without a new progress.json after which a trainer is silent; a trainer writes it every 5 s
-MOST_READ = 8  # trainers whose logs are read: on a sick volume each of them takes 5 s
-MOST_SHOWN = 5  # trainers with a line of their own
-MOST_TEXT = 400  # characters of a log line
+MOST_READ = 8  # maximum number of trainers whose logs are read; if the volume does not answer, each log takes 5 s
+MOST_SHOWN = 5  # maximum number of trainers with a line of their own
+MOST_TEXT = 400  # maximum number of characters of a log line
 LAST_LINES = 3  # lines at the end of a log that are searched for a wait
 PHASES = {
     "data": "waits for its data",
@@ -51,7 +53,7 @@ class Stall(NamedTuple):
 
     @property
     def waits_for(self) -> frozenset[int]:
-        """The ids of the trainers that its reason names."""
+        """The ids of the trainers that this trainer waits for, according to the reason."""
         _, _, named = self.reason.partition(" waits for ")
         return frozenset(int(one) for found in _TRAINERS.findall(named) for one in found.split(", ")) - {self.number}
 
@@ -150,7 +152,7 @@ def shorten_text(text: str) -> str:
 
 
 def _is_of_attempt(log: Path, record: Path) -> bool:
-    """Return whether a log was written after the attempt began; an earlier attempt's log may still have its name."""
+    """Return whether a log was written after the attempt began; a log of an earlier attempt may have the same name."""
     try:
         return log.stat().st_mtime >= record.stat().st_mtime
     except OSError:

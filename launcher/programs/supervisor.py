@@ -62,16 +62,17 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     environ["PADDLE_OUTPUT"] = str(config.output)
     if record.absent:  # a checkpoint records among which trainers the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
-    if record.origin:  # a program sets this save aside if it is damaged; it never sets a save aside that the user named
+    # a program renames this save if it is damaged; it never renames a save that the user has chosen by a flag
+    if record.origin:
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
     return environ
 
 
 class Supervisor:
-    """Run the programs of one attempt. At its exit it ends all of them, so that the next attempt can use their ports.
+    """Run the programs of one attempt. Its with block ends all of them, so that the next attempt can use their ports.
 
-    `pserver` is None in a pod that runs no pserver.
+    The argument `pserver` of the methods is None in a pod that runs no pserver.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Supervisor:
     ) -> AttemptResult | None:
         """Run the probe until every pserver of the job answers, and return None; if that fails, return the reason.
 
-        Args: probe: command without its timeout. watch: detects whether this attempt cannot continue.
+        Args: probe: the probe's command without its flag --timeout. watch: detects that this attempt cannot continue.
         """
         deadline = time.monotonic() + self.config.start_timeout
         while True:
@@ -131,7 +132,10 @@ class Supervisor:
                 )
 
     def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
-        """Run one probe; return its exit status, or 69 if a signal or the end of attempt or pserver comes first."""
+        """Run one probe and return its exit status, or 69 if the wait ends early.
+
+        It ends early if a signal comes, or if the attempt or the pserver ends.
+        """
         deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
         pidfd = os.pidfd_open(probe.pid)
@@ -242,9 +246,9 @@ class Supervisor:
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
-        """Wait until trainer 0 records the end of the job; used if this pod's pserver does not see all trainers leave.
+        """Wait in a pod without a pserver until trainer 0 records the end of the job.
 
-        A pod that ended earlier could not take part in another attempt: a Job does not replace an index that has
+        A pod that ended earlier could not take part in another attempt: a Job starts no new pod for an index that has
         succeeded.
         Returns: None at the end of the job; otherwise why another attempt is needed.
         """

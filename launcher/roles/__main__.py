@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     """Run a role and return its exit status.
 
-    Raises: UsageError: the name is not that of a role.  ConfigError: variables are missing or wrong, all are named.
+    Raises: UsageError: there is no role of this name.  ConfigError: variables are missing or wrong; it names all.
     """
     if not arguments or arguments[0] not in ROLES:
         raise UsageError(f"there is no role {' '.join(arguments[:1])!r}; write start.sh {' | '.join(ROLES)}")
@@ -66,9 +66,10 @@ def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
 
 
 def wait_for_etcd(plan: RolePlan) -> None:
-    """Wait until one endpoint of etcd accepts a connection: etcd's pod starts with the others, but its image is large.
+    """Wait until one endpoint of etcd accepts a connection.
 
-    Without this wait, a failed pod of a Job would be restarted after growing delays.
+    All pods of a job start together, but etcd's large image takes time to pull. Without this wait the role's program
+    would fail, and Kubernetes would restart its pod after growing delays.
 
     Raises: PeerUnreachableError: no endpoint accepts a connection in time.
     """

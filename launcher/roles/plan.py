@@ -2,7 +2,7 @@
 
 The variables are those of this project, of the tutorial's Job, and of the 2017 runtime image (spec/distributed.md 2.4).
 `start.sh --help` describes them. An argument overrides the variables of its flag. If several variables of a flag are
-set, the first in its row counts.
+set, the first variable in the flag's row of FLAGS counts.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ _TARGET = re.compile(r"(statefulsets|deployments|replicasets)/[a-z0-9]([-.a-z0-9
 class RolePlan:
     """What a role does: its command, whether it waits for SIGTERM after the job, and which objects it scales to 0 pods.
 
-    targets: "statefulsets/NAME" each.  notes: lines for the log.  etcd: host and port of each endpoint in the
-    environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
-    after which the job continues; empty: only 0 is the end of the job.
+    targets: names of the form "statefulsets/NAME".  notes: lines for the log.  etcd: host and port of each endpoint in
+    the environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
+    after which the job continues; if it is empty, only 0 is the end of the job.
     """
 
     command: tuple[str, ...]
@@ -128,8 +128,8 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     flags = [
         f"--{flag.name}={value}"
         for flag in FLAGS[role]
-        # a driver's arguments end with the worker's command, whose flags must not be parsed; the last of two equal
-        # flags counts
+        # a driver's arguments end with the worker's command, whose flags must not be parsed; so a driver gets every
+        # flag of a variable, even if an argument repeats the flag: the last value of a flag counts
         if (role == DRIVER or not has_flag(flag.name, arguments)) and (value := _value(flag, environ, problems))
     ]
     if role not in WITHOUT_ETCD and not _names_a_store(environ, arguments):
@@ -164,7 +164,10 @@ def find_etcd(environ: Mapping[str, str]) -> str:
 
 
 def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
-    """Return host and port of each endpoint in a comma-separated list; the role's program refuses malformed ones."""
+    """Return host and port of each endpoint in a comma-separated list; () if an endpoint is malformed.
+
+    The role's program reports a malformed endpoint.
+    """
     places = []
     for text in filter(None, (one.strip() for one in endpoints.split(","))):
         try:
@@ -176,7 +179,7 @@ def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
 
 
 def has_flag(name: str, arguments: Sequence[str]) -> bool:
-    """Return whether the arguments contain a flag: one dash or two, the value behind '=' or in the next argument."""
+    """Return whether the arguments contain a flag with one dash or two; its value follows '=' or is the next word."""
     return any(re.fullmatch(rf"--?{name}(=.*)?", argument, re.DOTALL) for argument in arguments)
 
 

@@ -22,7 +22,7 @@ from runtime.kubernetes.answers import (
 from runtime.kubernetes.text import one_line
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # bytes
+MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # maximum bytes of a file of the service account, and of an answer
 
 
 class Scaler:

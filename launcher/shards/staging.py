@@ -63,7 +63,9 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except shutil.Error as problem:  # with a list of (source, target, text); the first entry suffices for a message
+    except (
+        shutil.Error
+    ) as problem:  # its argument is a list of (source, target, text); the first suffices for a message
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):
@@ -111,10 +113,11 @@ def walk_shard(shard: Path) -> Iterator[Path]:
 
 
 def find_bad_data(shard: Path) -> str:
-    """Return why a shard has nothing to train with, or "". The files of a list, or of a shard without lists, may be
-    empty.
+    """Return why a shard has nothing to train with, or "".
 
-    Test lists are not checked, and neither are files that only the config names: the trainer reports faults in them.
+    A shard has nothing to train with if all files that one of its lists names are empty, or if it has no lists and all
+    its files are empty. Test lists are not checked, and neither are files that only the config names: the trainer
+    reports faults in them.
     Hidden files and files that are being removed do not count.
 
     Raises: DataError: see walk_shard.
@@ -162,7 +165,7 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
-    """Copy this trainer's data to `target` unless `target` has them, and remove the data of its previous attempt.
+    """Copy this trainer's data to `target` unless they are there already, and remove the data of its previous attempt.
 
     Args: config: the config of the Job. record: the attempt, with its absent trainers.
     Returns: a description of the copy.
@@ -230,9 +233,9 @@ def read_lists(shard: Path) -> ShardLists:
 
 
 def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
-    """Copy the files that this trainer has of absent trainers' shards, and add these files to this trainer's lists.
+    """Copy the absent trainers' shards in which this trainer has files, and add these files to this trainer's lists.
 
-    A test file that every shard contains is added only once. Returns: a description of the copy.
+    A test file that this trainer's own shard contains, too, is not added. Returns: a description of the copy.
     """
     own = config.job_dir / str(portion.base) / "data"
     added: dict[str, list[str]] = {}
