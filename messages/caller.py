@@ -41,7 +41,7 @@ class ClientHandlers(typing.Protocol):
 
 
 class ControlCalling(typing.Protocol):
-    """The client's methods for its application, in the real client and the fake. Any thread may call them."""
+    """The methods that the real client and the fake client offer to the application. Any thread may call them."""
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
         """Send a request to the server; it ends with an answer or an error within `timeout` seconds."""
@@ -52,7 +52,7 @@ class ControlCalling(typing.Protocol):
 
 
 class Caller:
-    """Run the handlers for a core, and collect commands for the transport.
+    """Run the application's handlers for the effects of a ClientCore, and collect its commands for the transport.
 
     Thread safety: any thread may use `submit`, `leave` and `trouble`; handlers run without the lock.
     """

@@ -22,7 +22,7 @@ from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
 
-CONNECT_S = 5.0  # seconds for the TCP connection; the handshake has as many again
+CONNECT_S = 5.0  # seconds for the TCP connection, and then again for the handshake
 QUEUED = 256  # maximum queued messages in each direction
 CLOSING_S = 1.0  # seconds to send the last messages after `close`
 TURN = 256  # maximum messages received before queued messages are sent

@@ -1,8 +1,8 @@
-"""A member's side of a protocol: joining, requests with deadlines, heartbeats, reconnecting. Pure.
+"""A member's side of a protocol: joining, requests with deadlines, heartbeats, reconnecting. Pure: no sockets.
 
 The transport reports when a connection is ready or broken and which messages have arrived, and the clock reports the
-time. The core returns a list of effects for the transport and the application. A request without an answer when the
-connection breaks is sent again after the next join, with the same id, so that the server handles it once.
+time. The core returns a list of effects for the transport and the application. If a request has no answer when the
+connection breaks, it is sent again after the next join, with the same id, so that the server handles it only once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClientSend:
 
 @dataclass(frozen=True)
 class Welcomed:
-    """The server has accepted this member. A `server` with another identity knows no earlier requests."""
+    """The server has accepted this member. If `server` is not the same as before, it knows no earlier requests."""
 
     server: MemberId
     welcome: Mapping[str, Any]

@@ -20,12 +20,12 @@ class ServerHandlers(typing.Protocol):
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Accept a member that joins or rejoins; return the welcome message with the current state.
 
-        After None the application calls the server's `welcome` or `refuse_join` later.
+        If the handler returns None, the application calls the server's `welcome` or `refuse_join` later.
         Raises: RequestRefusedError: the application refuses the member.
         """
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Return the answer to a request; after None the application answers later by the server's `answer`.
+        """Return the answer to a request, or None if the application calls the server's `answer` or `refuse` later.
 
         Raises: RequestRefusedError: the application refuses the request.
         """
@@ -35,7 +35,7 @@ class ServerHandlers(typing.Protocol):
 
 
 class ControlServing(typing.Protocol):
-    """The server's methods for its application, in the real server and the fake. Any thread may call them."""
+    """The methods that the real server and the fake server offer to the application. Any thread may call them."""
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
         """Accept a member whose join handler returned None."""
@@ -58,7 +58,7 @@ class ControlServing(typing.Protocol):
 
 
 class Dispatcher:
-    """Run the handlers for a core, and collect the messages to send.
+    """Run the application's handlers for the effects of a ServerCore, and collect the messages to send.
 
     An error in a handler does not end the server: the member receives an error, the error is counted, and `note`
     receives the traceback.

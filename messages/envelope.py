@@ -1,4 +1,4 @@
-"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}. Pure.
+"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}. Pure functions.
 
 kind    from a member to the server: join, beat, leave and the protocol's requests; from the server to a member: joined,
         beat, reply, error and the protocol's pushes
@@ -21,9 +21,9 @@ from messages.schema import MOST_EXACT, Fields, Integer, JsonObject, Text
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, show_value
 
 VERSION = 1  # version of the envelope
-MAX_BYTES = 1 << 20  # bytes of a message
-MAX_DEPTH = 16  # levels of objects and lists
-MAX_VALUES = 1 << 17  # values of a message; each takes up to 100 bytes of memory
+MAX_BYTES = 1 << 20  # maximum bytes of a message
+MAX_DEPTH = 16  # maximum depth of objects and lists inside each other
+MAX_VALUES = 1 << 17  # maximum number of values of a message; each takes up to 100 bytes of memory
 
 JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"
 
@@ -35,7 +35,7 @@ ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
 class MemberId(NamedTuple):
-    """A member's identity: the UID of its pod (or of another object), and its incarnation, a growing number."""
+    """A member's identity: the UID of its pod or of another object, and a number that grows with each of its starts."""
 
     uid: str
     incarnation: int
@@ -66,7 +66,7 @@ class PreparedMessage:
     after: bytes
 
     def encode(self, id: int, ack: int) -> bytes:
-        """Return its bytes."""
+        """Return the bytes of the message."""
         return b'%b"id":%d,"ack":%d%b' % (self.before, id, ack, self.after)
 
 

@@ -20,7 +20,7 @@ class ControlError(Exception):
 
 
 class SchemaError(ControlError):
-    """A message does not match the protocol's table. `code` is one word for programs."""
+    """A message does not match the protocol's table. `code` names the kind of mismatch in one word, for programs."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)

@@ -64,7 +64,7 @@ class FakeServer:
         self.dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop this member, as if its process had ended."""
+        """Stop this server, as if its process had ended."""
         self.is_open = False
 
 
@@ -162,7 +162,7 @@ class FakeNetwork:
     # -----
 
     def _run_client(self, client: FakeClient) -> bool:
-        """Execute a member's due actions and commands; return whether it had any."""
+        """Execute a member's due actions and its commands; return whether there were commands."""
         client.caller.step(lambda core: core.tick(self.now))
         commands = client.caller.take_commands()
         for command in commands:
@@ -185,7 +185,7 @@ class FakeNetwork:
         client.caller.step(lambda core: core.opened(self.now))
 
     def _run_server(self, server: FakeServer) -> bool:
-        """Deliver a server's messages; return whether it had any."""
+        """Deliver a server's messages; return whether there were messages."""
         sends = list(iter(server.dispatcher.next_send, None))
         for send in sends:
             client = next((one for one in self._clients if one.route == send.route), None)

@@ -1,4 +1,4 @@
-"""The content of a protocol's messages: small tables that both sides check. Pure.
+"""The content of a protocol's messages: small tables by which both sides check each message.
 
     RENDEZVOUS = Protocol(
         name="rendezvous",
@@ -9,8 +9,8 @@
         pushes={"stop": Fields(reason=Text(1000))},
     )
 
-A message with a missing, unknown, out-of-range or wrongly typed field is refused with an error that names the field. A
-changed table gets a new `version`: both sides must have the same version, without optional fields.
+A message with a missing, unknown, out-of-range or wrongly typed field is refused with an error that names the field. No
+field is optional, so both sides must have the same version of a table: a change of a table needs a new `version`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Shape(typing.Protocol):
     """The type and bounds of a value."""
 
     def fits(self, value: object) -> bool:
-        """Return True only if `check` accepts a value; three times as fast as `check`, which decides after False."""
+        """Return True only if `check` accepts a value. If the result is False, `check` decides, which takes longer."""
 
     def check(self, value: object, path: str) -> None:
         """Return without an error if the value has this shape.

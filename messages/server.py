@@ -5,9 +5,9 @@ heartbeats in any case, so a push to all of them is a loop. A member receives pu
 they were sent, through one port, one handshake and one heartbeat. A SUB socket would lose messages that are sent while
 it connects, and no program would notice.
 
-With a secret the server accepts peers that prove it (CURVE, see `keys`); without one, it accepts addresses for which
-`admits` returns True. The gate (see `gate`) checks addresses instead of ZAP, because libzmq sees only the gate's own
-connections.
+If the job has a secret, the server accepts peers that prove that they know it (CURVE, see `keys`). If the job has no
+secret, the server accepts addresses for which `admits` returns True. Addresses are checked by the gate (see `gate`) and
+not by libzmq's authentication (ZAP), because libzmq sees only the gate's own connections.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from messages.server_core import MemberAsked, ServerCore
 from messages.wakeup import WakeUp
 
 TICK_S = 0.25  # seconds between two checks for silent members
-RECEIVED = 64  # maximum queued messages of a member, each up to 1 MiB; the server then stops reading from it
-# maximum queued messages to a member: all open answers, and pushes; with a further message the member is lost
+# maximum queued messages from a member, each up to 1 MiB; while the queue is full, libzmq reads nothing from the member
+RECEIVED = 64
+# maximum queued messages to a member, both answers and pushes; if the queue is full, the member counts as lost
 SENT = 1024
 CLOSING_S = 1.0  # seconds to send the last messages after `close`
 TURN = 256  # maximum messages received before queued messages are sent
-_INNER_BACKLOG = 1024  # backlog of libzmq's socket; above the gate's limit of unauthenticated connections
+_INNER_BACKLOG = 1024  # backlog of libzmq's socket; it exceeds the gate's limit of unauthenticated connections
 # computed once, because operations on enums are slow
 _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
@@ -152,7 +153,7 @@ class ControlServer:
             (zmq.LINGER, int(CLOSING_S * 1000)),
             (zmq.BACKLOG, _INNER_BACKLOG),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.IPC_FILTER_PID, os.getpid()),  # other programs of the pod can see the name of an abstract socket
+            (zmq.IPC_FILTER_PID, os.getpid()),  # other programs of the pod see the socket, but may not connect to it
         ):
             router.setsockopt(option, value)
         if self._keys:

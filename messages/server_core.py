@@ -1,11 +1,11 @@
-"""The server's side of a protocol: connected and lost members, requests and their answers. Pure.
+"""The server's side of a protocol: connected and lost members, requests and their answers. Pure: no sockets.
 
 Each message arrives and leaves with a route: the transport's name for one connection. A call returns the consequences
 of a message as a list of effects.
 
-A request is handled once. A member that reconnects repeats its requests without an answer; the server then sends the
-stored answer, or the handler that is still running answers. The server stores an answer until the member acknowledges
-it (`ack`). A new server does not know the requests that the old server has received.
+A request is handled once. A member that reconnects repeats the requests to which it has no answer. The server then
+sends the answer that it has stored or, if the handler still runs, the answer that the handler gives. The server stores
+an answer until the member acknowledges it (`ack`). A new server does not know the requests of the old server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from messages.envelope import BEAT, JOIN, JOINED, LEAVE, REPLY, Envelope, Member
 from messages.errors import SchemaError
 from messages.schema import Fields, JsonObject, Protocol
 
-MOST_OPEN = 64  # requests of a member without an answer
+MOST_OPEN = 64  # maximum number of a member's requests that have no answer yet
 FORGET_S = 600.0  # seconds after which a lost member's requests and answers are deleted
 
 
@@ -82,8 +82,8 @@ class ServerCore:
         member: this server's own identity, which members receive when they join.
         silence: seconds without a message, after which a member is lost.
         most_members: maximum joined members; each has up to MOST_OPEN answers in memory.
-        probe: seconds without a message, after which the server sends a heartbeat: it detects a closed connection
-            before `silence` has passed.
+        probe: seconds without a message, after which the server sends a heartbeat, so that it detects a closed
+            connection before `silence` has passed.
     """
 
     def __init__(

@@ -32,7 +32,8 @@ class WakeUp:
     def clear(self) -> None:
         """Reset the descriptor; the thread must look for work afterwards.
 
-        A call before the last line of this function sends no byte, because the thread looks for work after that line.
+        A call that comes before the last line of this function sends no byte. None is needed, because the thread looks
+        for work after that line.
         """
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)

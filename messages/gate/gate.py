@@ -31,7 +31,7 @@ ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing connectio
 PAUSE_S = 0.1  # seconds without accepting, after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
-# file descriptors kept free for the process; libzmq 4.3.5 aborts the process if its own accept finds none
+# file descriptors that stay free for the process: libzmq 4.3.5 aborts the process if none is free when it accepts
 SPARE_FILES = 24
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a closed connection leaves nothing in the kernel
 
@@ -60,7 +60,7 @@ class _Passage:
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
         self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
         self.is_answered = False  # libzmq has sent bytes, so it has accepted the connection
-        self.is_ending = False  # libzmq has closed the connection; the rest of its bytes is sent to the peer
+        self.is_ending = False  # libzmq has closed the connection, and its last bytes are still sent to the peer
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection and send the reason in `last`, which the peer's libzmq understands."""
+        """Refuse a connection, and first send `last`: bytes from which the peer's libzmq learns the reason."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True
@@ -344,9 +344,10 @@ class Gate:
 
 
 def has_room(stream: socket.socket, coming: int) -> bool:
-    """Return whether the process has spare descriptors. A new socket has the lowest free number, which shows it.
+    """Return whether the process has more than SPARE_FILES file descriptors left.
 
-    Args: coming: descriptors that will be needed soon.
+    A new socket gets the lowest free descriptor, so its number shows how many descriptors are in use.
+    Args: stream: a new socket. coming: number of descriptors that will be needed soon.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return limit == resource.RLIM_INFINITY or stream.fileno() + coming < limit - SPARE_FILES

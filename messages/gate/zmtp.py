@@ -1,13 +1,14 @@
-"""The checks of ZMTP 3 before libzmq sees the bytes: the greeting, and the length and kind of each frame. Pure.
+"""The checks of ZMTP 3 before libzmq sees the bytes: the greeting, and the length and kind of each frame.
 
 libzmq collects all frames of a message before it delivers the message. It limits the length of frames but not their
-number, also for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (4.3.5). `PeerBytes` follows a peer's
-bytes and refuses those that no program of this project sends. `ServerBytes` follows libzmq's bytes to the peer, which
-show when the peer is authenticated.
+number, also for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (libzmq 4.3.5). `PeerBytes` checks
+the bytes of a peer, and refuses bytes that no program of this project sends. `ServerBytes` reads the bytes that libzmq
+sends to the peer, because they show when the peer is authenticated. Both classes do no input or output.
 
-A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, whether it is a server,
-and 31 zeros. A frame has a byte of flags (1: more frames follow, 2: the length has 8 bytes, 4: a command), the length
-and the body. A command's body begins with the length and the text of its name. Source: rfc.zeromq.org/spec/23 and 26.
+A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, a byte that says whether
+the sender is a server, and 31 zeros. A frame has a byte of flags (1: more frames follow, 2: the length has 8 bytes, 4:
+a command), the length and the body. A command's body begins with the length and the text of its name. Source:
+rfc.zeromq.org/spec/23 and 26.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from messages.envelope import MAX_BYTES
 
 GREETING_BYTES = 64
 SIGNATURE_BYTES = 10  # bytes of a greeting from ff to 7f
-HANDSHAKE_BYTES = 2048  # bytes of a peer, greeting included, before it is authenticated; CURVE uses 600, NULL 120
-FRAME_BYTES = MAX_BYTES + 256  # bytes of a frame after the handshake: a message, and the 33 bytes that CURVE adds
-COMMAND_BYTES = 512  # bytes of a command after the handshake
+# maximum bytes from a peer before it is authenticated, including its greeting; CURVE uses 600 bytes, and NULL 120
+HANDSHAKE_BYTES = 2048
+FRAME_BYTES = MAX_BYTES + 256  # maximum bytes of a frame: a message, and the 33 bytes that CURVE adds
+COMMAND_BYTES = 512  # maximum bytes of a command after the handshake
 
 MORE, LONG, COMMAND = 1, 2, 4
-# a command ERROR, whose reason libzmq's client reports as a failed proof (spec/26, and 27 for the number)
+# a command ERROR with the reason 400, which the peer's libzmq reports as a failed authentication; spec/26 defines the
+# command, and spec/27 the number
 REFUSED_PROOF = bytes([COMMAND, 10]) + b"\x05ERROR\x03400"
 
 
@@ -57,7 +60,7 @@ class FrameHeads:
                 found.append((data[at], self._left, b""))
                 at += size
                 continue
-            self._head += data[at : at + 1]  # byte by byte: at most 9 bytes and a name for each frame
+            self._head += data[at : at + 1]  # reads single bytes, but at most 9 bytes and a name for each frame
             at += 1
             frame = self._read_head()
             if frame is not None:
