@@ -10,7 +10,7 @@ from typing import Any
 from recordio.layout import Compression
 from runtime.errors import ConfigError
 
-_GZIP = 31  # wbits of zlib: a gzip header and trailer around 32 KiB of window
+_GZIP = 31  # zlib's parameter `wbits` for the gzip format with a window of 32 KiB
 _SNAPPY_BEGINNING = b"\xff\x06\x00\x00sNaPpY"
 _MOST_FRAME = 1 << 16  # decompressed bytes of one frame; google/snappy, framing_format.txt 4.2
 
@@ -98,7 +98,8 @@ def measure_snappy(payload: bytes) -> int:
         at = body + int.from_bytes(payload[at + 1 : body], "little")
         if at > len(payload) or (kind <= 1 and at < body + 4):
             raise PayloadError("it ends inside a frame of Snappy")
-        if kind <= 1:  # data after 4 bytes of CRC-32C: kind 0 is compressed and begins with its size, kind 1 is not
+        # kinds 0 and 1 have data after 4 bytes of CRC-32C; data of kind 0 are compressed and begin with their full size
+        if kind <= 1:
             total += _read_varint(payload[body + 4 : at]) if kind == 0 else at - body - 4
         elif kind < 0x80 or (kind == 0xFF and payload[body:at] != _SNAPPY_BEGINNING[4:]):
             raise PayloadError(f"it has a frame of a kind that Snappy does not define ({kind})")

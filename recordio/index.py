@@ -22,9 +22,10 @@ _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&co
 
 @dataclass(frozen=True)
 class RecordRange:
-    """`count` records of a file, from chunk `chunk` with its header at `offset` on, after skipping `skip` records.
+    """`count` records of a file: the first of them follows `skip` other records of the chunk with the number `chunk`.
 
-    A task names this range by its `str`, and a provider gets that text in place of a file name; `parse` reads it.
+    The header of this chunk is at byte `offset` of the file. A task names a range by the text that `str` returns, and a
+    provider gets that text in place of a file name. `parse` reads the text.
     """
 
     path: str
@@ -136,7 +137,7 @@ def failure(path: str | Path, error: OSError) -> PaddleError:
 
 
 def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterator[ChunkIndex]:
-    """Yield the chunks of an open file, from a given one on, header by header.
+    """Yield the chunks of an open file from a given chunk on; read only their headers.
 
     Raises: DamagedChunkError, MissingInputError, VolumeError: see `read_index`.
     """
@@ -155,7 +156,7 @@ def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterato
 
 
 def read_at(handle: int, path: str, size: int, offset: int) -> bytes:
-    """Return up to `size` bytes of an open file from an offset on, fewer where it ends.
+    """Return `size` bytes of an open file from an offset on, or fewer at the end of the file.
 
     Raises: MissingInputError, VolumeError.
     """

@@ -57,10 +57,11 @@ class ChunkIndex(NamedTuple):
 
 
 def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -> ChunkIndex:
-    """Return the content of a header; `first`: number of records before it in the file, which has `file_size` bytes.
+    """Return the content of a header.
 
-    Raises: DamagedChunkError: it is not a valid header, or exceeds the file or the reader's limits.  ForeignFileError:
-        the file has another format.
+    Args: first: number of records of the file before this chunk.  file_size: bytes of the file.
+    Raises: DamagedChunkError: the header is invalid, or the chunk exceeds the end of the file or the reader's limits.
+        ForeignFileError: the file has another format.
     """
     if place.offset == 0 and not MAGIC_BYTES.startswith(header[: len(MAGIC_BYTES)]):
         raise ForeignFileError(
@@ -108,7 +109,7 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
 
 
 def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
-    """Return the end of each record in a decompressed payload; the next record begins 4 bytes after it.
+    """Return the end of each record in a decompressed payload; after it come the 4 bytes of the next record's length.
 
     Raises: DamagedChunkError: the payload does not consist of exactly this number of records.
     """

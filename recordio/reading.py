@@ -24,8 +24,7 @@ Source = str | Path | RecordRange  # a text is the name of a file or of a range
 
 
 class RecordIOReader:
-    """An iterator of records (bytes), and a context manager that closes the file; the end of the iteration closes it
-    too.
+    """An iterator of records (bytes). It closes the file at the end of the iteration or of its `with` block.
 
     Iterating raises DamagedChunkError at a damaged chunk, after the records of all previous chunks, and
     MissingInputError or VolumeError if the file cannot be read.
@@ -77,7 +76,7 @@ def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
 def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]:
     """Yield the records of each chunk that are in a range, and close the file; earlier chunks are not decompressed.
 
-    Raises: see RecordIOReader.  DamagedChunkError: also if the file has fewer records.
+    Raises: see RecordIOReader.  DamagedChunkError: also if the file ends before the range does.
     """
     skip, left = wanted.skip, wanted.count
     with file:

@@ -44,8 +44,8 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
 
     Returns: the paths of the shards, and the number of records.
     Raises: UsageError: the prefix is not a file name, or shards with this prefix exist and `overwrite` is false.
-        DataError: there is no record.  VolumeError: the shards or the list cannot be written.  Errors of reading
-        records, which leave the files unchanged.
+        DataError: there is no record.  VolumeError: the shards or the list cannot be written.  An error of `records` is
+        raised as it is, and existing shards then stay unchanged.
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(
@@ -95,7 +95,8 @@ def _fill(staging: Path, records: Iterator[bytes], plan: ShardPlan) -> tuple[lis
 def _publish(staging: Path, names: list[str], plan: ShardPlan) -> None:
     plan.list_file.unlink(missing_ok=True)  # while old and new shards exist together, no list names them
     for name in names:
-        if (staging / name).exists():  # absent if this call repeats a partly completed one after a temporary error
+        # a file is absent if this call repeats a call that has renamed the file before a temporary error
+        if (staging / name).exists():
             (staging / name).replace(plan.directory / name)
     sync_directory(plan.directory)
     write_mark(plan.list_file, ["".join(f"{plan.directory / name}\n" for name in names).encode()])

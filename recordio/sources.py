@@ -13,7 +13,7 @@ from recordio.layout import LENGTH, MAGIC_BYTES, MOST_CHUNK_BYTES
 from runtime.errors import DataError, MissingInputError, reading_error
 from runtime.regular_files import open_regular
 
-MOST_LINE_BYTES = 4 << 20  # maximum bytes of a line, as in the data job
+MOST_LINE_BYTES = 4 << 20  # maximum bytes of a line; the data job has the same limit
 MOST_FILE_BYTES = MOST_CHUNK_BYTES - LENGTH.size
 
 
@@ -52,7 +52,7 @@ def read_rows(path: Path) -> Iterator[bytes]:
 def read_files(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, or of every file of a directory in the order of their names.
 
-    Raises: see `read_lines`, also for files with more than MOST_FILE_BYTES.
+    Raises: see `read_lines`.  OversizedRecordError: also if a file has more than MOST_FILE_BYTES.
     """
     paths = sorted(one for one in path.iterdir() if not one.name.startswith(".")) if path.is_dir() else [path]
     for one in paths:

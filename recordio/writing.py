@@ -30,8 +30,8 @@ class RecordIOWriter:
     ):
         """Open the file.
 
-        A record begins a new chunk if the chunk would otherwise exceed `max_chunk_bytes`; the stored lengths of the
-        records do not count, as in the original's writer. A single larger record is a chunk by itself.
+        A record begins a new chunk if the current chunk would otherwise exceed `max_chunk_bytes`; the stored lengths of
+        the records do not count, as in the Go library's writer. A single larger record is a chunk by itself.
         Raises: VolumeError: the file cannot be written.  ConfigError: Snappy is not installed.
         """
         compress(b"", compression)
@@ -59,7 +59,7 @@ class RecordIOWriter:
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        # one operation: an argument that is not bytes raises before its length is stored
+        # this is one operation, so that an argument that is not bytes raises before its length is stored
         self._raw += LENGTH.pack(size) + record
         self._records += 1
 
@@ -102,7 +102,7 @@ class RecordIOWriter:
 
     def discard(self) -> None:
         """Remove the written file, unless it has been renamed already."""
-        with contextlib.suppress(OSError):  # an error of the buffer's last write to a full volume
+        with contextlib.suppress(OSError):  # closing writes the rest of the buffer, which fails on a full volume
             self._file.close()
         remove_if_possible(self._staging)
 
