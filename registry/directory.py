@@ -1,16 +1,16 @@
 """A registry in a directory of one machine: `--store_dir`.
 
 KEY@TOKEN    a claim, created exclusively; the claim with the largest TOKEN holds KEY. Only the owner of a claim changes
-             its content and times: {"value": "...", "ttl": 5.0, "is_over": false}. The file is empty until the owner
-             has taken over.
-KEY=TOKEN    a key without lease: {"value": "...", "through": "ps/0"}; TOKEN belongs to the claim of "ps/0" that was
-             used to write it
+             its content and times. The content is {"value": "...", "ttl": 5.0, "is_over": false}; the file is empty
+             until the owner has taken over.
+KEY=TOKEN    a key without lease, which does not expire. The content is {"value": "...", "through": "ps/0"}; TOKEN is
+             that of the claim of "ps/0" through which the key was written
 
-A '/' of a key is '.' in the file name. Another process may take a claim that has not changed for its time to live,
-measured by that process's own clock; clocks are not compared. It creates the next claim, then rewrites under its own
-token all keys that were written through the earlier claim, then writes its value into its claim. Afterwards no process
-reads keys with the earlier token. An owner checks for a newer claim before and after it writes, and reports success
-only after the second check. An owner that was frozen therefore changes nothing when it continues.
+A '/' of a key is '.' in the file name. If a claim has not changed for its time to live, another process may take it;
+that process measures the time by its own clock, so the clocks of machines are not compared. The new owner creates the
+next claim, rewrites under its own token all keys that were written through the earlier claim, and writes its value
+into its claim. Afterwards no process reads keys with the earlier token. An owner checks for a newer claim before and
+after it writes, and reports success only after the second check. A frozen owner therefore changes nothing later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
 
 @dataclass(frozen=True)
 class Scan:
-    """The names in the directory: the tokens of each key in ascending order, of claims and of keys without lease."""
+    """The files in the directory: for each key with claims, and for each key without lease, its tokens, ascending."""
 
     claims: dict[str, list[int]] = field(default_factory=dict)
     values: dict[str, list[int]] = field(default_factory=dict)

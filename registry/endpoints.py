@@ -26,7 +26,7 @@ FIRST_S = 15.0  # seconds for the first answer of any endpoint when a program st
 PAUSE_S = 0.3  # seconds between two attempts
 WATCH_S = 1.0  # seconds of one watch; the read before each watch finds the changes between two watches
 PAGE = 10_000  # maximum keys of one request
-LEAST_TTL_S = 2  # seconds of a lease; etcd lengthens shorter leases
+LEAST_TTL_S = 2  # minimum seconds of a lease; etcd lengthens shorter leases
 
 _SYSTEM_ERROR = re.compile(r"\[Errno -?\d+\] [^'\"()]+|Read timed out|timed out")
 _Result = TypeVar("_Result")
@@ -47,7 +47,7 @@ class EtcdEndpoints:
         self._local = threading.local()  # an HTTP session belongs to one thread
 
     def call(self, work: Callable[[Etcd3Client], _Result], patience: float = 0.0) -> _Result:
-        """Return the result of `work` with the first endpoint that answers; `work` may run twice.
+        """Return the result of `work` with the first endpoint that answers; `work` may run several times.
 
         Args: patience: seconds in which attempts are repeated; without it each endpoint is tried once.
         Raises: PeerUnreachableError: no endpoint has answered; the text contains the reasons.

@@ -87,7 +87,7 @@ class EtcdRegistry:
     # -----
 
     def _range(self, prefix: str) -> tuple[str, str]:
-        """Return the first key with a prefix, and the first key after the last."""
+        """Return the first possible key with a prefix, and the first key after all keys with this prefix."""
         start = self._prefix + prefix
         return start, start[:-1] + chr(ord(start[-1]) + 1)
 
@@ -161,7 +161,7 @@ class EtcdClaim:
         revoke(self._etcd, self._lease)
 
     def _write(self, operation: dict[str, Any]) -> None:
-        """Execute an operation while the claim holds; executing it twice has the same result as once."""
+        """Execute an operation while the claim holds. The operation may be executed twice, with the same result."""
         question = {"compare": [self._condition], "success": [operation], "failure": []}
         left = self._valid_until - time.monotonic()
         if left <= 0:

@@ -17,7 +17,7 @@ INIT_LOCK, INIT_DONE = "init/lock", "init/done"
 JOB_END = "job/end"
 MOST_SERVERS, MOST_PORTS, LAST_PORT = 4096, 4096, 65535
 LOOK_S = 1.0  # seconds between two attempts to claim an index
-NOTE_S = 10.0  # seconds between two log lines about the wait
+NOTE_S = 10.0  # seconds between two log lines about the wait for an index
 
 
 @dataclass(frozen=True)
