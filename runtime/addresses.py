@@ -1,4 +1,7 @@
-"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each server. Pure."""
+"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each server.
+
+Pure: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from runtime.errors import UsageError
 
 LAST_PORT = 65535
-MOST_DIGITS = 5  # of a port
+MOST_DIGITS = 5  # maximum number of digits of a port
 
 
 def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Delays between repeated attempts. Pure."""
+"""Delays between repeated attempts. Pure: no input or output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON objects from other programs, read and written within limits. Pure.
+"""JSON objects from other programs, read and written within limits. Pure: no input or output.
 
 The size, depth and number of values of a text are checked before it is parsed. Valid JSON that no program of this
 project writes is refused: infinite numbers, integers beyond 64 bits, an object with the same key twice, text that is
@@ -33,7 +33,7 @@ class BoundedJsonError(ValueError):
 
 
 def _make_dump() -> Callable[[object], str]:
-    """Return json.JSONEncoder.encode without its overhead: it creates an encoder at each call."""
+    """Return a function like json.JSONEncoder.encode that creates its C encoder once instead of at each call."""
     plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)  # plain.encode uses this encoder if json has its C part
     if make is None:
@@ -54,7 +54,7 @@ def dump_bounded(value: object, *, depth: int, values: int) -> bytes:
     """Return a value, usually an object, as JSON.
 
     Args: depth: maximum levels.  values: maximum number of commas and opening brackets.
-    Raises: BoundedJsonError: `parse_bounded` would refuse it.
+    Raises: BoundedJsonError: `parse_bounded` would refuse the result.
     """
     try:
         text = dump_compact(value).encode()
@@ -98,7 +98,7 @@ def check_structure(data: bytes, *, depth: int, values: int) -> None:
     if found > values:
         raise BoundedJsonError(f"with about {found} values; at most {values} are taken")
     left = plain.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):  # each turn removes the innermost level
+    for _ in range(depth):  # each turn removes the innermost brackets
         if not left:
             return
         left = left.replace(b"()", b"")

@@ -14,9 +14,11 @@ from runtime import glog
 from runtime.errors import VolumeError
 from runtime.regular_files import open_regular, require_regular
 
-STALE_ATTEMPTS = 3  # an NFS directory handle may become stale when the server restarts; the next attempt opens it again
+# maximum number of attempts: a directory handle of NFS may become stale when the server restarts, and the next attempt
+# opens the directory again
+STALE_ATTEMPTS = 3
 
-# errors of a path that is no file even though the volume works: absent, a directory, a pipe, a loop of links
+# errors that occur although the volume works, because the path is absent, a directory, a pipe or a loop of links
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
@@ -141,7 +143,7 @@ def old_of(directory: Path) -> Path:
 def replace_directory(staging: Path, directory: Path) -> Path:
     """Rename a directory to its final name; first move an old directory away, because a rename needs an empty target.
 
-    Returns: the new path of the old directory, or None.
+    Returns: the path to which an old directory was moved; if there was none, nothing exists at this path.
     """
     old = old_of(directory)
     remove_if_possible(old)

@@ -1,4 +1,4 @@
-"""Environment variables by which the launcher configures its programs; their command lines stay the tutorial's."""
+"""Environment variables by which the launcher configures its programs; command lines remain those of the tutorial."""
 
 from __future__ import annotations
 

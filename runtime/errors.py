@@ -3,7 +3,7 @@
     PaddleError
      +- NothingFoundError      1  the files do not contain what a command was to show; nothing is written
      +- UsageError            64  a flag that is unknown, malformed or impossible
-     +- DataError             65  bad data, or the user's provider or config raised
+     +- DataError             65  bad data, or the user's provider or config raised an exception
      |   +- DamagedError      65  a checkpoint or pass is damaged
      +- MissingInputError     66  a config, list, data or model file does not exist
      +- PeerUnreachableError  69  a program of the job or a service does not answer
@@ -49,7 +49,7 @@ class UsageError(PaddleError):
 
 
 class DataError(PaddleError):
-    """The data is bad, or the user's provider or config raised."""
+    """The data is bad, or the user's provider or config raised an exception."""
 
     exit_code = 65
 
@@ -87,7 +87,7 @@ class VolumeError(PaddleError):
 
 
 class LostPeerError(PaddleError):
-    """A connected program of the job has ended, hangs or gave up."""
+    """A connected program of the job has ended, hangs, or has given up."""
 
     exit_code = 75
 
@@ -98,8 +98,8 @@ HELD_PORT = "another process holds this port"
 class PortInUseError(PaddleError):
     """The address and port that the program should listen on are in use.
 
-    Its text contains HELD_PORT. By HELD_PORT launcher and report distinguish this error from a lost peer, which has the
-    same exit status.
+    Its text contains HELD_PORT. The launcher and the report recognise the error by this text, because its exit status
+    is also that of a lost peer.
     """
 
     exit_code = 75

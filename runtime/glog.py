@@ -1,7 +1,7 @@
 """Log lines in the format of glog: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
 
-A line that the legacy program printed, too, has the legacy's file and line (`at=`), because users search for it. Any
-other line has the file and line of the caller. Every line is one unbuffered write to stderr.
+A line that the legacy program printed, too, shows the source file and line number of the legacy program (`at=`),
+because users search for them. Any other line shows those of the caller. Every line is one unbuffered write to stderr.
 
 On a terminal, warnings and errors are coloured, and a line that changes may stay at the bottom (runtime/terminal/).
 
@@ -30,13 +30,13 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 # the JSON log; unbuffered, because a buffer refuses the line of a signal handler that interrupts a write
 _json: FileIO | None = None
 _said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message
-_bottom_line = ""  # on a terminal
+_bottom_line = ""  # the text that stays at the bottom of a terminal
 _COLOURS = {"W": colours.YELLOW, "E": colours.RED, "F": colours.RED}
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
 def info(message: str, at: str | None = None, record: Mapping[str, Any] | None = None) -> None:
-    """Write an `I` line; `record` contains its numbers for the JSON line."""
+    """Write an `I` line. Args: record: the numbers in the message, as fields for the JSON line."""
     _write("I", message, at, record)
 
 
@@ -61,13 +61,13 @@ def fatal(message: str, at: str | None = None) -> None:
 def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> None:
     """Write every further line also to a file, as {time, severity, role, id, attempt, pass, batch, at, message}.
 
-    Args: role: trainer or pserver.  number: a trainer's id, a pserver's address:port; None: `identify` sets the number
-        later. attempt: the attempt's name, or "".
+    Args: role: trainer or pserver.  number: a trainer's id or a pserver's address:port; None: `identify` sets the
+        number later. attempt: the attempt's name, or "".
     Raises: VolumeError: the file cannot be written.
     """
     global _json
     try:
-        file = Path(path).open("ab", buffering=0)  # noqa: SIM115  # as long as the process
+        file = Path(path).open("ab", buffering=0)  # noqa: SIM115  # it stays open until the process ends
     except OSError as error:
         raise VolumeError(f"--log_json={path}: cannot be written: {error.strerror}") from error
     with _lock:
@@ -77,7 +77,7 @@ def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> 
 
 
 def identify(number: int) -> None:
-    """Set the trainer's or server's number in all further JSON lines, when it has received it."""
+    """Set the number of this trainer or server in all further JSON lines, after the program has received the number."""
     _said_in_json["id"] = number
 
 
@@ -89,16 +89,16 @@ def bind(pass_number: int, batch: int) -> None:
 def write(text: str) -> None:
     """Write text to stderr unchanged.
 
-    A failed write (closed, full volume, no reader) must not end the program.
+    A failed write must not end the program: stderr may be closed, on a full volume, or a pipe without a reader.
     """
-    if sys.stderr is None:  # closed before the process started
+    if sys.stderr is None:  # stderr was closed before the process started
         return
     with _lock:
         try:
             sys.stderr.write(f"\r\x1b[K{text}{_draw_bottom()}" if _bottom_line else text)
             sys.stderr.flush()
-        except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler wrote during another
-            pass  # write, which a buffer refuses
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a signal handler writes while a write is running
+            pass
 
 
 def set_bottom_line(text: str) -> None:

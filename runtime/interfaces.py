@@ -17,7 +17,7 @@ _ROOM = 40 * 1024  # bytes, enough for a thousand names
 
 
 def resolve_nics(nics: str) -> list[str]:
-    """Return the address to bind for each name of a comma-separated list; an empty list means every address.
+    """Return the address to bind for each name of a comma-separated list; for an empty list, return ANY_ADDRESS.
 
     Raises: ConfigError: a name does not exist; the text lists the existing names.
     """
@@ -30,7 +30,7 @@ def split_names(nics: str) -> list[str]:
 
 
 def find_own_addresses(nics: str) -> list[str]:
-    """Return the addresses at which other programs reach this host: of `nics`, or all if `nics` is empty or wrong."""
+    """Return the addresses by which programs reach this host: those of `nics`, or all if `nics` is empty or wrong."""
     return list(find_own_nics(nics).values())
 
 

@@ -1,4 +1,4 @@
-"""Open files that other programs wrote, but only regular ones."""
+"""Open files that other programs wrote, if they are regular files."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-INTERVAL_S = 1.0  # between two records
-LATE_S = 5.0  # age in seconds after which a program is taken for killed, frozen, or unable to write
+INTERVAL_S = 1.0  # seconds between two records
+LATE_S = 5.0  # age of a record in seconds after which its program seems to be killed, frozen, or unable to write
 MOST_ROWS = 5  # rows of a table of `paddle status`, so that a long job has one screen
-WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and between two reads
+WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and seconds between two reads of it
 
 
 def read_settled(
@@ -22,7 +22,8 @@ def read_settled(
 
     The program's clock may differ from the clock of this machine. A record that seems to be old or from the future is
     therefore observed for some seconds: if it changes, the program is alive.
-    Raises: errors of `read`, which returns the current record.
+    Args: read: returns the current record.
+    Raises: the errors of `read`.
     """
     record = read()
     age = clock_s() - record["written"]
@@ -48,9 +49,9 @@ def describe_duration(seconds: float) -> str:
 
 
 def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = None) -> Iterator[str]:
-    """Yield a table with its title and its first MOST_ROWS rows, and say where the others are; nothing without rows.
+    """Yield a table: its title, its first MOST_ROWS rows, and where the other rows are. Yield nothing without rows.
 
-    Args: where: the file that has all rows.  count: number of all rows, if `rows` has only some.
+    Args: where: the file that has all rows.  count: number of all rows, if `rows` contains only some of them.
     """
     total = len(rows) if count is None else count
     if not total:

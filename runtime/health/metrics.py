@@ -20,7 +20,7 @@ OTHERS = "others"
 
 
 class Metric(NamedTuple):
-    """One metric; the unit is in the name, a counter's ends with `_total`."""
+    """One metric. Its name contains the unit; the name of a counter ends with `_total`."""
 
     name: str
     meaning: str
@@ -76,8 +76,8 @@ class Exposition:
         self._read = read
         self._library: Any = None
         self._registry: Any = None
-        # the library is imported now, before the user's config can provide modules of the same names; in a thread, to
-        # save time
+        # the library is imported before the user's config can provide modules of the same names, and in a thread, so
+        # that the program does not wait for the import
         self._loading = threading.Thread(target=self._load, name="metrics", daemon=True)
         self._loading.start()
 

@@ -16,10 +16,10 @@ import requests
 from runtime.kubernetes.text import one_line, shorten
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_TIMEOUT_S = 10.0  # seconds to connect; the TLS handshake and the whole answer have as many each
+REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again for the TLS handshake, and again for the whole answer
 RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
-# errors that urllib3 raises while a body is read
+# the base class of the errors that urllib3 raises while a body is read; requests does not translate them into its own
 UNTRANSLATED: type[Exception] = vars(requests.exceptions)["BaseHTTPError"]
 
 

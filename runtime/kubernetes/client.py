@@ -93,7 +93,7 @@ def find_place(environ: Mapping[str, str]) -> ApiPlace:
 class ApiClient:
     """Requests to the API server. Only one thread at a time may use a client.
 
-    Raises, all methods: ApiProblem.
+    Every method raises ApiProblem if its request fails or has an unusable answer.
     """
 
     def __init__(self, place: ApiPlace) -> None:

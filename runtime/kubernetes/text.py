@@ -1,4 +1,4 @@
-"""Display of texts and values from the API server. Pure."""
+"""Display of texts and values from the API server. Pure: no input or output."""
 
 from __future__ import annotations
 

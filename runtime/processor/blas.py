@@ -25,7 +25,8 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
     A product gets one thread, or as many as a variable requests, but at most processors / users. PADDLE_BLAS_THREADS
     overrides both.
 
-    Args: users: threads of the program that call products at the same time.  flag: the flag that sets it, for the log.
+    Args: users: number of threads of the program that call products at the same time.  flag: the flag that sets this
+        number, for the log line.
     Raises: ConfigError: PADDLE_BLAS_THREADS is not a positive integer.
     """
     own, cores = environ.get(OWN, ""), count_cores()
@@ -58,7 +59,7 @@ def _read(text: str) -> int:
 
 
 def count_cores() -> float:
-    """Return how many processors this process may use by its affinity, or fewer by the quota of its cgroup."""
+    """Return the number of processors that this process may use, according to its affinity and its cgroup's quota."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return min([cores, *_quotas(_CGROUPS, _OWN_CGROUP)])
 

@@ -45,7 +45,7 @@ class Worker:
     def _work(self) -> None:
         if self._begin is not None:
             self._begin()
-        with np.errstate(all="ignore"):  # set here as in the computing threads, because the setting is per thread
+        with np.errstate(all="ignore"):  # numpy keeps this setting for each thread, so every thread must set it
             while (given := self._tasks.get()) is not None:
                 task, result = given
                 try:

@@ -9,7 +9,7 @@ from typing import TextIO
 from runtime.terminal.colours import has_colour, is_terminal, paint_states
 
 COLUMNS = 24  # characters of a bar between its brackets
-MOST_COLUMNS = 400  # of a terminal
+MOST_COLUMNS = 400  # maximum width in characters that is assumed for a terminal
 
 
 def draw_bar(fraction: float, columns: int = COLUMNS) -> str:
@@ -29,7 +29,7 @@ def count_columns(stream: TextIO) -> int:
 def format_lines(lines: Sequence[str], fraction: float | None, stream: TextIO, environ: Mapping[str, str]) -> str:
     """Return lines about a job as the stream shows them; on a terminal they have colours, and a bar is the last line.
 
-    Args: fraction: of the job that is done, or None if it is not known.
+    Args: fraction: the fraction of the job that is done, or None if it is not known.
     """
     shown = list(lines)
     if fraction is not None and is_terminal(stream, environ):

@@ -34,7 +34,7 @@ def has_colour(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 def paint(text: str, style: str) -> str:
-    """Return a text in a colour; its line breaks stay outside."""
+    """Return a text in a colour; the line breaks at its end are not coloured."""
     body = text.rstrip("\n")
     return f"\x1b[{style}m{body}\x1b[0m{text[len(body) :]}"
 
