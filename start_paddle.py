@@ -7,33 +7,33 @@ usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
 What it does, in this order:
   1. It checks the environment (table below) and the flags. It reports every problem at once, then ends with 78 or 64.
   2. It asks the Kubernetes API for the pods of the job until exactly the expected number of them is Running.
-  3. It gives every pod a trainer id: the completion index in an Indexed Job, otherwise the rank of the pod's IP.
-  4. It connects to the launcher of trainer 0, which chooses the attempt: a number, a set of pods, and the checkpoint or
-     pass to resume from. Only the launcher of trainer 0 writes output/job.json.
+  3. It gives every pod a trainer id: the completion index in an Indexed Job, else the pod's place among the sorted IPs.
+  4. It connects to the launcher of trainer 0. That launcher chooses the attempt: a number, a set of pods, and the
+     checkpoint or pass to resume from. Only the launcher of trainer 0 writes output/job.json.
   5. It starts `paddle pserver` (output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
-     give this pod one, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
+     assign a pserver to this pod, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
   6. It waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout).
   7. When a pod is lost or a program fails, it stops its programs and returns to step 2 in the same pod. An error that a
      retry cannot repair (64, 65, 66, 77, 78) ends the pod, and more than RESTARTS attempts without progress end it,
-     too. With CONF_PADDLE_GRADIENT_MIN the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
+     too. If CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced in REJOIN_TIMEOUT.
   8. It ends with the trainer's exit status, after the pserver has seen all trainers leave.
 If CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
 stuck, and /readyz succeeds while the programs train.
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is passed on to
-`paddle train` (--flag, --k=v, --k v). A passed flag overrides the launcher's value, for the pserver as well.
+`paddle train` (--flag, --k=v, --k v). It overrides the value that the launcher would set, for the pserver as well.
 
 status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
 pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads attempt,
-pass and cost from DIRECTORY/JOB/output (default: JOB_PATH), even if no cluster answers. It ends with 0, 64, 66, 69, 77.
+pass and cost from DIRECTORY/JOB/output (default: JOB_PATH), even without a cluster. It exits with 0, 64, 66, 69 or 77.
 
 Environment:
 {environment}
 
-Exit status: 0 done. Not worth a retry: 64 wrong flag, 65 bad data, provider or config, 66 missing input, 77 forbidden
-by the API, 78 bad environment or config, or a Job without progress. Retried in the same pod: 69 another pod or the API
-unreachable, 70 a bug of this program, 74 volume full or not writable, 75 lost pod, port in use, or a program killed by
-a signal. 143 stopped by SIGTERM. 130 stopped by Ctrl-C.
+Exit status: 0: done. A retry cannot repair these: 64: wrong flag; 65: bad data, provider or config; 66: missing input;
+77: forbidden by the API; 78: bad environment or config, or a Job without progress. These are retried in the same pod:
+69: another pod or the API is unreachable; 70: a bug of this program; 74: the volume is full or not writable; 75: lost
+pod, port in use, or a program killed by a signal. 143: stopped by SIGTERM. 130: stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
     """Return the PodList of the job, as soon as the API server gives it.
 
     Args: wait: the deadline and the pauses; None: the environment names the job, and START_TIMEOUT is the deadline.
-    Raises: PaddleError: by the last obstacle, at the deadline.
+    Raises: PaddleError: no list came before the deadline; the last error of the API determines the class.
     """
     if wait is None:
         config = LauncherConfig.from_env(os.environ)
@@ -114,15 +114,15 @@ def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
 
     Args: expected: number of pods; None: read it from the environment.
     Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or not a number.
-    Source: the tutorial compared the list with itself, so that zero of zero pods were "all running" (S1-S4).
+    Source: the tutorial compared the list with itself: zero of zero pods were "all running" (docs/faults.md S1-S4).
     """
     return not why_not_ready(parse_pods(podlist), read_layout(os.environ).pods if expected is None else expected)
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
-    """Return {ip: trainer id} of the live pods; the id is the completion index, otherwise the rank of the IP string.
+    """Return {ip: trainer id} of the live pods; the id is the completion index or, without one, the rank of the IP.
 
-    Source: the tutorial sorted the IPs of all pods, so a replaced pod shifted the ids of all others (S6, S9).
+    Source: the tutorial sorted the IPs of all pods; a replaced pod shifted the ids of all others (docs/faults.md S6).
     """
     return IdMap.of_pods([pod for pod in parse_pods(podlist) if pod.is_live])
 
@@ -133,7 +133,7 @@ def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
     `--k=v` and `--k v` give k, v (blanks in v stay); `--flag` gives flag, "true"; `--noflag` gives flag, "false".
     A later flag of the same name wins.
     Raises: UsageError: an argument is neither a flag nor the value of one.
-    Source: the tutorial's function, which let `--flag` shift all later pairs and cut values at blanks (S22).
+    Source: the tutorial's function let `--flag` shift all later pairs, and cut values at blanks (docs/faults.md S22).
     """
     return [word for name, value in gflags.read_pairs(cmd_args) for word in (name, value)]
 
@@ -202,7 +202,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
     Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
         launcher: None: this function itself agrees on an attempt with the other launchers.
     Raises: PaddleError.
-    Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (S12, S13).
+    Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (docs/faults.md S12, S13).
     """
     ids = idMap if isinstance(idMap, IdMap) else IdMap(idMap.items(), pod_uids=idMap, uids={ip: ip for ip in idMap})
     if launcher is None:
@@ -341,7 +341,7 @@ def main(cmd_args: Sequence[str]) -> int:
 
 def run() -> NoReturn:
     """Run the script; the exit status does not depend on the state of stdout."""
-    if sys.stdout is None:  # closed by `>&-`; the next file opened would get its descriptor
+    if sys.stdout is None:  # `>&-` has closed it, and the next file that is opened would get file descriptor 1
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     end_process(main(sys.argv[1:]))
 
