@@ -1,5 +1,5 @@
 """Horovod's elastic life cycle: a driver, workers that fail, leave and join, and all-reduce among the present workers.
 
-The modules of this folder have the names and signatures of Horovod 0.28's `horovod.runner.elastic`. The packages below
-hold everything that Horovod does not name.
+The modules of this folder have the names and signatures of Horovod 0.28's `horovod.runner.elastic`. The subpackages
+hold the parts that have no counterpart in Horovod.
 """

@@ -23,7 +23,8 @@ MOST_HOSTS = 100_000
 class HostState:
     """The blacklist state of a host, and the event that ends its workers.
 
-    Args: cooldown_range: least and most seconds after which the host may be used again; None: never.
+    Args: cooldown_range: shortest and longest time in seconds after which the host may be used again; None: it is never
+        used again.  draw: returns a random number from 0 to 1.
     Raises: ValueError: the range is invalid.
     """
 
@@ -101,8 +102,8 @@ def check_cooldown_range(cooldown_range: Sequence[float] | None) -> tuple[float,
 class FoundHosts(dict[str, int]):
     """Number of slots of each host, in the order of the ranks.
 
-    Attributes: uids: unique id of the host that has the name now, if the discovery knows the id.  addresses: address of
-        a host, if the host is not reached by its name.
+    Attributes: uids: by name, the unique id of the host that has the name now, if the discovery knows the id.
+        addresses: by name, the address of a host that cannot be reached by its name.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class DiscoveredHosts:
 
     @property
     def uids(self) -> dict[str, str]:
-        """The unique id of the host that has a name, if the id is known."""
+        """By name, the unique id of the host that has the name now, if the id is known."""
         return self._uids
 
     @property
@@ -159,7 +160,7 @@ class DiscoveredHosts:
         return DiscoveredHosts(self._host_slots, [host for host in self._order if not is_excluded(host)], self._uids)
 
     def update(self, hosts_state: Mapping[str, HostState]) -> DiscoveredHosts:
-        """Return these hosts without those whose state is blacklisted; every host has a state."""
+        """Return these hosts without the blacklisted hosts; `hosts_state` has a state for every host."""
         return self.filter_available_hosts(lambda host: hosts_state[host].is_blacklisted())
 
     def __repr__(self) -> str:
@@ -197,7 +198,7 @@ class HostManager:
             before = self._current
             replaced = {host for host, uid in uids.items() if self._uids.get(host, uid) != uid}
             self._uids.update(uids)
-            for host in replaced:  # a new host has this name: the failures are not its own
+            for host in replaced:  # a new host has this name: earlier failures are of the old host
                 self._find_state(host).set_event()
                 del self._states[host]
             replaced &= before.host_slots.keys()
@@ -255,7 +256,7 @@ class HostManager:
     def order_available_hosts(available_hosts: Collection[str], prev_host_assignment_order: Sequence[str]) -> list[str]:
         """Return the hosts in order: first the previous hosts in their previous order, then the new hosts.
 
-        New hosts keep the order of the argument; the new hosts of a set are sorted by name.
+        New hosts keep the order of `available_hosts`. If `available_hosts` is a set, they are sorted by name.
         """
         new = sorted(available_hosts) if isinstance(available_hosts, set | frozenset) else available_hosts
         old = [host for host in prev_host_assignment_order if host in available_hosts]

@@ -5,10 +5,13 @@
     driver.start(2, create_worker)       # create_worker(slot, events) runs a worker and returns its exit code and time
     results = driver.get_results()
 
+A slot is a place for a worker on a host. A generation is a set of workers with fixed ranks; it lasts until workers come
+or go. The process of a worker is called an incarnation, and has a unique name.
+
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. There are three differences. A slot
-gets a new process exactly when its old process has ended, regardless of changes of its host. A report counts for the
-process that made the report. A worker process that exits with 0 succeeds only if the process has reported that its
-work is done.
+gets a new process exactly when its old process has ended, regardless of changes of its host. A report counts only for
+the process that made the report, and not for a later process of the slot. A worker process that exits with 0 succeeds
+only if the process has reported that its work is done.
 """
 
 from __future__ import annotations
@@ -61,8 +64,9 @@ class _Bounds(NamedTuple):
 class ElasticDriver(WorkerReports):
     """The driver of a job; host discovery starts with the construction of the driver.
 
-    Args: min_num_proc: least number of workers with which the job may resume.  max_num_proc: None: any number.
-        timeout: seconds to wait for slots.  reset_limit: how often the workers may resume; None: any number of times.
+    Args: min_num_proc: least number of workers with which the job may resume.  max_num_proc: greatest number
+        of workers; None: any number.  timeout: seconds to wait for slots.  reset_limit: how often the workers may
+        resume; None: any number of times.
 
     Thread safety: every method may be called from any thread.
     """
@@ -111,7 +115,7 @@ class ElasticDriver(WorkerReports):
     def adopt(self, record: DriverRecord, create_worker_fn: CreateWorker) -> None:
         """Take over the generation and the processes of a driver that has ended.
 
-        Args: create_worker_fn: attaches to the process of the incarnation in its events, or starts that process.
+        Args: create_worker_fn: attaches to the process that `events.incarnation` names, or starts that process.
         """
         self._create_worker_fn = create_worker_fn
         self._heartbeats.start()
@@ -157,7 +161,7 @@ class ElasticDriver(WorkerReports):
         self._heartbeats.join()
 
     def freeze(self) -> None:
-        """Stop all decisions: this process is about to end, and the next driver continues from the record."""
+        """Stop all decisions, because this process is about to end; the next driver continues from the journal."""
         self._planning.acquire()
 
     def finished(self) -> bool:
@@ -197,7 +201,7 @@ class ElasticDriver(WorkerReports):
         return next((one for one in slots if one.local_rank == slot), INVALID_SLOT_INFO)
 
     def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, or None without a rank 0."""
+        """Return the slot of rank 0, or None if there is no rank 0."""
         return self._plan.ranks.get(0)
 
     # ---- generations
@@ -249,7 +253,7 @@ class ElasticDriver(WorkerReports):
         self._notifier.begin_generation(self._plan.slots.keys())
 
     def _list_survivors(self, hosts: DiscoveredHosts) -> dict[Slot, int]:
-        """Return the ranks of the slots with a live worker."""
+        """Return the slots of this generation that have a live worker, with their ranks."""
         live = {one.slot for one in self._members.list_live(hosts.uids)} - self._worker_registry.get(FAILURE)
         return {slot: rank for slot, rank in self._plan.slots.items() if slot in live}
 
@@ -278,7 +282,7 @@ class ElasticDriver(WorkerReports):
     # ---- processes
 
     def _is_blamed(self, slot: Slot) -> bool:
-        """Return whether a failed worker ran on the host that has the name now, and not on a previous host."""
+        """Return whether a failed worker ran on the host that has the name now, and not on an older host."""
         member = self._members.find(slot)
         return member is None or self._host_manager.is_same(member.host, member.host_uid)
 

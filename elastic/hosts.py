@@ -42,8 +42,9 @@ class HostInfo:
 class SlotInfo:
     """A slot of a host with its ranks.
 
-    Attributes: rank, size: among all workers.  local_rank, local_size: among the workers of the host.  cross_rank,
-        cross_size: among the slots of all hosts that have this local rank.
+    Attributes: rank, size: number of the worker among all workers, and number of all workers.  local_rank, local_size:
+        the same two numbers among the workers of the host.  cross_rank, cross_size: the same two numbers among the
+        workers of all hosts that have this local rank.
     """
 
     def __init__(

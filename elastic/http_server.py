@@ -5,8 +5,9 @@
 
 A path is `/<scope>/<key>`. GET answers 200 with the value, or 404. GET with `?wait=seconds` waits for the value. PUT
 and DELETE answer 200. Another path is answered with 400, a request without the signature of the job's secret with 403,
-and a missing body with 408. Answers are signed, too. A caller may be hostile: head, body, time and number of callers
-are bounded.
+and a missing body with 408. Answers are signed, too. A caller may be hostile, so the size of head and body, the time
+and the number of callers are bounded.
+
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
 
@@ -27,9 +28,9 @@ from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 
-MOST_CALLERS = 4096  # callers at a time; a worker sends requests for its rank and for notices, and a heartbeat
+MOST_CALLERS = 4096  # simultaneous requests; a worker may have three: for its rank, for notices, and a heartbeat
 MOST_PATH = 1024  # characters
-BODY_S = 3.0  # seconds without a byte of an incomplete body
+BODY_S = 3.0  # seconds that a caller may send nothing while its body is incomplete
 HEAD_S = 10.0  # seconds for the head of a request
 MOST_WAIT_S = 30.0  # seconds that a GET waits at most; the caller then repeats the request
 _PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
@@ -69,7 +70,7 @@ class _BadRequestError(Exception):
 
 
 class KVStoreHandler(BaseHTTPRequestHandler):
-    """GET and PUT of values."""
+    """Answers GET and PUT requests for values."""
 
     timeout = HEAD_S
     most_body = MOST_VALUE_BYTES
@@ -144,11 +145,11 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: requests are frequent and carry no news."""
+        """Log nothing, because requests are frequent and tell an operator nothing."""
 
 
 class RendezvousHandler(KVStoreHandler):
-    """GET, PUT and DELETE of values."""
+    """Answers GET, PUT and DELETE requests for values."""
 
     def do_DELETE(self) -> None:
         """Answer a DELETE."""
@@ -171,7 +172,7 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
         super().__init__(addr, handler)
 
     def server_bind(self) -> None:
-        """Bind the address; omit the name look-up of the base class, which may take seconds."""
+        """Bind the address without the base class's look-up of the host name, because the look-up may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -189,7 +190,7 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and release the place of the caller."""
+        """Answer a request, and let a further caller in."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -200,10 +201,10 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):
-    """The server of a store for a plan of slots."""
+    """The server of a store whose scopes follow from the slots of a generation."""
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
-        """Remove all values, and plan the scopes of the slots: global, local_<host>, cross_<local rank>."""
+        """Remove all values; plan the scopes global, local_<host> and cross_<local rank>; see `KeyValueStore.plan`."""
         sizes: Counter[str] = Counter()
         for slot in host_alloc_plan:
             sizes.update(["global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"])
@@ -249,7 +250,9 @@ class KVStoreServer(_HttpServerThread[KVStoreHTTPServer]):
         super().__init__(KVStoreHTTPServer, verbose, secret)
 
     def start_server(self, handler_cls: type[KVStoreHandler] = KVStoreHandler, port: int = 0, address: str = "") -> int:
-        """Start the server and return its port: `port`, or a free port for 0. The default is every address.
+        """Start the server and return its port.
+
+        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
         Raises: OSError: another program has the port.
         """
         return self._start(handler_cls, (address, port))
@@ -266,7 +269,9 @@ class RendezvousServer(_HttpServerThread[RendezvousHTTPServer]):
         super().__init__(RendezvousHTTPServer, verbose, secret)
 
     def start(self, handler_cls: type[KVStoreHandler] = RendezvousHandler, port: int = 0, address: str = "") -> int:
-        """Start the server and return its port: `port`, or a free port for 0.
+        """Start the server and return its port.
+
+        Args: port: 0: any free port.  address: address to listen on; empty: all addresses.
         Raises: OSError: another program has the port.
         """
         return self._start(handler_cls, (address, port))

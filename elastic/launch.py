@@ -139,12 +139,12 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Return True: the workers have a transport of their own in place of Gloo."""
+    """Return True, because the workers have a transport of their own in place of Gloo."""
     return True
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Return False: no job runs by MPI."""
+    """Return False, because no job can run by MPI."""
     return False
 
 
@@ -162,7 +162,7 @@ def run_controller(
     js_run: Callable[[], object],
     verbosity: int | None,
 ) -> None:
-    """Call one of three functions: the chosen one, or `mpi_run` if there is MPI, or `gloo_run`.
+    """Call the function of the chosen transport; without a choice, call `mpi_run` if there is MPI, else `gloo_run`.
 
     Raises: ParameterError: the chosen transport is not available.
     """
@@ -181,7 +181,7 @@ def run_controller(
 def _run(args: argparse.Namespace) -> list[Any] | None:
     """Run the job of a command line; return the results of the function in `args.run_func`, if there is one.
 
-    Args: args: missing attributes have the default of their flag, so that Horovod's own attributes are enough.
+    Args: args: a missing attribute gets the default of its flag, so that a caller may set only Horovod's attributes.
     Raises: see `run`.
     """
     args = _complete(args)
@@ -199,14 +199,14 @@ def _run_elastic(args: argparse.Namespace) -> list[Any] | None:
 
 
 class _HorovodArgs(argparse.Namespace):
-    """The attributes of a command line with a single worker, for a program that sets the others itself."""
+    """The attributes of a command line with a single worker, for a program that then sets further attributes itself."""
 
     def __init__(self) -> None:
         super().__init__(**{**vars(parse_args([])), "num_proc": 1})
 
 
 def _complete(args: argparse.Namespace) -> argparse.Namespace:
-    """Return the attributes of a command line; those that are missing or None have the default of their flag."""
+    """Return the attributes of a command line; an attribute that is missing or None gets the default of its flag."""
     given = {name: value for name, value in vars(args).items() if value is not None}
     return argparse.Namespace(**(vars(parse_args([])) | given))
 
@@ -261,7 +261,7 @@ def run(
 
     Args: func: any function; on another machine, or with `executable`, a function that its module exports by name.
         args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
-        executable: another Python for the workers.  disable_cache, use_gloo: without effect.  np, min_np, max_np,
+        executable: another Python for the workers.  disable_cache, use_gloo: have no effect.  np, min_np, max_np,
         network_interface: older names of num_proc, min_num_proc, max_num_proc and network_interfaces.
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.

@@ -1,7 +1,7 @@
 """The reports of the workers of a generation, and the decision about the job after the last report.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. There are two differences. The
-registry counts workers and not reports. A separate thread makes the decision.
+registry counts a worker once, even if the worker reports several times. A separate thread makes the decision.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Workers on other machines: the agent of a machine, and the requests of the driver to the agent."""
+"""Workers on other machines: each machine runs an agent, which starts workers there when the driver asks for them."""

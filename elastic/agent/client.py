@@ -1,4 +1,4 @@
-"""The client of an agent in the driver: it signs requests, and accepts only signed answers."""
+"""The driver's connection to the agent of another machine; requests are signed, and only signed answers are valid."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
-PROBE_S = 1.0  # seconds for the machine of an agent to take a connection
-REQUEST_S = 5.0  # seconds to connect, and seconds for an answer in addition to the wait of the request
+PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
+REQUEST_S = 5.0  # seconds to connect; an answer has this time in addition to the wait that its request asks for
 
 
 class _TimedConnection(http.client.HTTPConnection):
@@ -36,11 +36,11 @@ class _TimedConnection(http.client.HTTPConnection):
 
 
 class AgentClient:
-    """The client of the agent at an address.
+    """Sends requests to the agent at an address.
 
-    Args: hearing: heartbeat times of the driver; records every answer.  on_loss: see `report_loss`.
+    Args: hearing: records the time of every answer.  on_loss: see `report_loss`.
 
-    Attributes: is_listed: whether the discovery of hosts finds the host of the agent.
+    Attributes: is_listed: whether the last discovery of hosts has found the host of the agent.
 
     Thread safety: every method may be called from any thread; each request opens a new connection.
     Each method raises PeerUnreachableError if no agent of this job answers, and ConfigError if the agent rejects the
@@ -72,7 +72,7 @@ class AgentClient:
             raise PeerUnreachableError(f"{self._name} answers with {exc}") from exc
 
     def probe(self) -> None:
-        """Record whether the machine of the agent takes a connection now, even if the agent does not answer."""
+        """Record an answer if the agent's machine accepts a connection, even if the agent itself does not answer."""
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), PROBE_S):
             self._note_answer()
 
@@ -81,7 +81,7 @@ class AgentClient:
         self._ask("PUT", f"/workers/{name}", agent, launch.encode())
 
     def end(self, agent: str, name: str) -> None:
-        """End a worker, without a wait for its end."""
+        """Tell the agent to end a worker; return before the worker has ended."""
         self._ask("PUT", f"/ends/{name}", agent, b"{}")
 
     def read_output(
@@ -96,16 +96,17 @@ class AgentClient:
             raise PeerUnreachableError(f"{self._name} answers: {exc}") from exc
 
     def measure_silence(self, heard: float, now: float) -> float:
-        """Return the seconds of silence that count against the agent; see `Hearing`.
+        """Return how many of the seconds from `heard` to `now` count as silence of the agent.
 
-        The whole silence of an agent counts if the discovery does not find its host either.
+        `Hearing` leaves out the time in which no agent at all answered, because then this driver may be cut off. The
+        whole time counts if the discovery does not find the agent's host either.
         """
         if self._hearing is None or not self.is_listed:
             return now - heard
         return self._hearing.measure_silence(heard, now)
 
     def report_loss(self) -> None:
-        """Record that the agent has lost a worker; return when the host is excluded until the agent answers again."""
+        """Report that the agent has lost a worker; return when its host is excluded from the next discovery."""
         self._on_loss(self)
 
     def _note_answer(self) -> None:
@@ -122,7 +123,7 @@ class AgentClient:
         try:
             status, signature, found = self._ask_once(method, path, body, wait)
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            if isinstance(exc, ConnectionError):  # the machine of the agent answers
+            if isinstance(exc, ConnectionError):  # the machine of the agent answers with a refusal
                 self._note_answer()
             reason = glog.clean(f"{type(exc).__name__}: {exc}", 200)
             raise PeerUnreachableError(

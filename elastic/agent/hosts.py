@@ -1,4 +1,4 @@
-"""The hosts of a discovery that can run workers: this machine, and machines on which an agent answers."""
+"""Finds the hosts that can run workers: this machine, and machines on which an agent answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from elastic.membership.heartbeats import Hearing
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PaddleError
 
-PROBES = 64  # requests to agents at the same time
-ANSWER_S = 1.0  # seconds that a discovery waits for agents; a lost agent must not hide other agents
-MOST_KNOWN = 100_000  # names whose agents are kept
-DEAF_S = 60.0  # seconds without any answer, after which agents have ended the workers of a driver that is cut off
-SETTLE_S = 0.1  # seconds between two requests of the first discovery
-LOOKS_S = 5.0  # seconds that a thread waits for two discoveries
-LONGEST_WAIT_S = 600.0  # seconds that a thread waits for a host at most
+PROBES = 64  # maximum number of simultaneous requests to agents
+ANSWER_S = 1.0  # seconds that a discovery waits for answers; it is short, so that a lost agent delays no others
+MOST_KNOWN = 100_000  # maximum number of hosts whose agents are remembered
+DEAF_S = 60.0  # seconds without an answer of any agent; by then the agents have ended the workers of a cut-off driver
+SETTLE_S = 0.1  # seconds between two requests to an agent in the first discovery
+LOOKS_S = 5.0  # maximum seconds until two further discoveries have begun
+LONGEST_WAIT_S = 600.0  # maximum seconds until the first host is found
 
 
 class AgentPolicy(NamedTuple):
-    """The use of agents.
+    """How a driver uses agents.
 
     Attributes: port: port of all agents.  timeout: seconds of silence after which an agent and its workers are lost.
-        is_everywhere: an agent also runs the workers of this machine.
+        is_everywhere: whether the workers of this machine run under an agent, too.
     """
 
     port: int = AGENT_PORT
@@ -42,7 +42,8 @@ class _KnownAgent:
     """An agent that was asked for its state.
 
     Attributes: state: the last answer.  heard: time of the last answer in seconds of `time.monotonic`.  problem:
-        failure of the requests since the last answer.  is_lost: the agent has lost a worker and has not answered since.
+        error of the last request; empty: the agent has answered.  is_lost: the agent has lost a worker, and has not
+        answered since then.
     """
 
     def __init__(self, client: AgentClient) -> None:
@@ -81,14 +82,16 @@ class _KnownAgent:
 
 
 class AgentHosts(HostDiscovery):
-    """The hosts of another discovery that can run workers now; the unique id of a host is the name of its agent.
+    """A discovery that runs another discovery, and keeps the hosts that can run workers now.
+
+    The unique id of a host is the name of its agent.
 
     Args: secret: secret of the job; without a secret there are no agents.  settle_s: seconds that the first discovery
         waits for silent agents, because a driver that takes over workers has to find all their hosts at once.
 
     Attributes: hearing: the times at which any agent has answered; shows whether this driver is cut off.
 
-    Thread safety: `find` may be called from any thread, the discovery from a single thread.
+    Thread safety: `find` may be called from any thread; only a single thread may run the discovery.
     """
 
     def __init__(self, inner: HostDiscovery, secret: str, policy: AgentPolicy, settle_s: float = 0.0) -> None:
@@ -127,9 +130,10 @@ class AgentHosts(HostDiscovery):
         return FoundHosts(slots, uids, addresses)
 
     def find(self, host: str, seconds: float) -> AgentClient | None:
-        """Return the agent of a host, or None for this machine; wait `seconds` for the host if another host is known.
+        """Return the agent of a host, or None if the host is this machine.
 
-        A driver that takes over workers may begin while the discovery finds nothing, e.g. without the API server.
+        The wait for the first host is long: a driver that takes over workers may begin while the API server is down, so
+        that the discovery finds nothing. As soon as some host is known, the wait for this host is `seconds`.
 
         Raises: LostPeerError: the discovery does not find the host.
         """
@@ -141,7 +145,10 @@ class AgentHosts(HostDiscovery):
             return None if agent is None else agent.client
 
     def _lose(self, client: AgentClient) -> None:
-        """Exclude an agent until it answers; wait for a discovery without the agent, and the begin of the next one."""
+        """Exclude an agent until it answers again.
+
+        Wait until two further discoveries have begun, so that one whole discovery has excluded the agent.
+        """
         with self._changed:
             for agent in self._agents.values():
                 if agent.client is client:
@@ -174,7 +181,7 @@ class AgentHosts(HostDiscovery):
         return agent
 
     def _ask(self, agents: dict[str, _KnownAgent]) -> None:
-        """Ask all agents without a request in progress, and wait a moment for the answers."""
+        """Send a request to each agent that has no request in progress, and wait a moment for the answers."""
         until = time.monotonic() + self._settle_s
         self._settle_s = 0.0
         while agents:
@@ -183,7 +190,7 @@ class AgentHosts(HostDiscovery):
                     agent.probe(self._pool)
                     continue
                 if agent.asked is not None:
-                    agent.asked.result()  # raises an exception that no agent can cause
+                    agent.asked.result()  # raises a programming error; `_KnownAgent.ask` handles all others
                 agent.asked = self._pool.submit(agent.ask)
             wait([agent.asked for agent in agents.values() if agent.asked is not None], ANSWER_S)
             if time.monotonic() >= until or not any(one.problem or one.is_asked for one in agents.values()):
@@ -205,5 +212,5 @@ class AgentHosts(HostDiscovery):
 def find_way(address: str) -> str:
     """Return the address of this machine on the route to another machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # sends nothing
+        probe.connect((address, 9))  # to connect a UDP socket chooses the route and sends nothing
         return str(probe.getsockname()[0])

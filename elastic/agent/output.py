@@ -1,4 +1,4 @@
-"""The output of a worker, kept until the driver has shown the output; a worker that writes too fast has to wait."""
+"""The agent keeps the output of a worker until the driver has shown it; a worker that writes too fast has to wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO
 
 from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 
-MOST_KEPT = 256 << 10  # bytes of a stream; a worker that has written more waits
+MOST_KEPT = 256 << 10  # bytes of a stream that are kept; a worker that has written more has to wait
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _KeptStream:
 
 
 class WorkerOutput:
-    """Both streams of a worker, and the exit code.
+    """The standard output, the standard error and the exit code of a worker.
 
     Thread safety: every method may be called from any thread.
     """
@@ -46,7 +46,7 @@ class WorkerOutput:
         self._is_unwanted = False
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Return no files: the driver writes the files."""
+        """Record that both streams are open; return no files, because the driver writes the output files."""
         with self._changed:
             for stream in self._streams.values():
                 stream.is_open = True
@@ -70,7 +70,7 @@ class WorkerOutput:
                 self._changed.notify_all()
 
     def finish(self, exit_code: int) -> None:
-        """Store the exit code of the worker, after both readers of its streams have found room."""
+        """Store the exit code of the worker, as soon as each stream has ended or has room for more bytes."""
         with self._changed:
             streams = self._streams.values()
             self._changed.wait_for(lambda: all(not one.is_open or len(one.data) < MOST_KEPT for one in streams))

@@ -2,16 +2,19 @@
 
 GET  /agent/state                                     {"agent": ID, "workers": 2, "is_leaving": false}
 PUT  /workers/<incarnation>?agent=ID                  {"argv": [...], "environ": {...}, "rank": 0}: start
-PUT  /ends/<incarnation>?agent=ID                     end: SIGTERM, and SIGKILL after a grace
+PUT  /ends/<incarnation>?agent=ID                     end by SIGTERM; SIGKILL after a grace period
 GET  /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S    output and exit code of the worker
 
 All requests and answers are signed with the job's secret. ID is a unique text for each agent, so that a replayed
 request to a later agent at the same address has no effect. A replay to the same agent has no effect either, because a
-worker is started once and ended once. A.B is a mark: the bytes before A have been shown and may be dropped, and the
-driver has the bytes before B. A is -1 if the driver does not know the shown bytes. The answer to /output is a line of
-JSON and the bytes of both streams:
+worker is started once and ended once. A.B is a mark of two offsets in a stream: the driver has shown the bytes before
+A, so that the agent may drop them, and the driver has received the bytes before B. A is -1 if the driver does not know
+how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
 
     {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
+
+`first` is the offset of the bytes in the answer, `length` is their number, and `total` is the number of bytes that the
+worker has written so far.
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ class WorkerNews(NamedTuple):
 
 
 def read_launch(body: bytes) -> WorkerLaunch:
-    """Parse the worker of a request.
+    """Parse the body of a request to start a worker.
 
     Raises: AgentProtocolError: the body is malformed.
     """
@@ -159,12 +162,12 @@ def read_news(body: bytes) -> WorkerNews:
 
 
 def write_mark(mark: StreamMark) -> str:
-    """Return a mark in the form of a request."""
+    """Return a mark as the text in a request."""
     return f"{mark.shown}.{mark.seen}"
 
 
 def read_mark(text: str) -> StreamMark:
-    """Parse the mark of a request.
+    """Parse the text of a mark in a request.
 
     Raises: AgentProtocolError: the mark is malformed.
     """

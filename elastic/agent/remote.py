@@ -1,4 +1,4 @@
-"""A worker under an agent: its start, output and end in the driver."""
+"""The driver's part of a worker on another machine: it starts, shows and ends the worker through the agent there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elastic.membership.results import WorkerEvents, WorkerExit
 from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 
-POLL_S = 0.5  # seconds of a request for output; between requests the driver checks the events that end the worker
+POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
 RETRY_S = 0.2
 LOST = 75  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that had to end before its start
@@ -29,15 +29,18 @@ _OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver never sends these v
 def describe_launch(
     command: Sequence[str], slot: SlotInfo, events: WorkerEvents, variables: Mapping[str, str]
 ) -> WorkerLaunch:
-    """Return the launch of the worker of a slot (pure); the result has no secret. The agent adds its variables."""
+    """Return what an agent needs to start the worker of a slot (pure).
+
+    The result has no secret, because the agent gives its own secret to the worker.
+    """
     environ = make_environment({}, slot, events.incarnation, events.generation, variables)
     return WorkerLaunch(tuple(command), {name: value for name, value in environ.items() if name not in _OWN}, slot.rank)
 
 
 class RemoteWorker:
-    """A worker of an agent.
+    """A worker that an agent runs.
 
-    Args: agent: name of the agent that has, or is to start, the worker.  name: name of the process.
+    Args: agent: name of the agent that runs or will start the worker.  name: name of the worker's process.
         timeout: seconds of silence after which the agent and its workers are lost.
     """
 
@@ -47,7 +50,7 @@ class RemoteWorker:
         self._heard = time.monotonic()
 
     def run(self, writer: OutputWriter, ends: Sequence[threading.Event]) -> WorkerExit:
-        """Start the worker if needed; show its output to the end, or end the worker when an event is set.
+        """Start the worker if it does not run yet; show its output until it ends, and end it when an event is set.
 
         Raises: VolumeError: the output files cannot be written.
         """
@@ -85,7 +88,10 @@ class RemoteWorker:
         return True
 
     def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
-        """Ask for output; while earlier output is not shown yet, only signal to the agent that a driver runs."""
+        """Ask for new output.
+
+        While earlier output is not shown yet, ask for 0 bytes, so that the agent only notices that the driver runs.
+        """
         is_idle = shower.wait(POLL_S)
         most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)
         news = self._ask(lambda: self._client.read_output(self._agent, self._name, shower.marks, most, wait), is_to_end)
@@ -95,10 +101,10 @@ class RemoteWorker:
         return news
 
     def _ask(self, request: Callable[[], _T], is_to_end: bool = False) -> _T | None:
-        """Return an answer, or None if there is no answer now.
+        """Send a request; return the answer, or None if the agent does not answer now.
 
-        Args: is_to_end: the loss of the worker does not matter any more.
-        Raises: the error of the request, if there is no answer for too long.
+        Args: is_to_end: whether the worker is to end, so that its loss does not matter.
+        Raises: the error of the request, if the agent has not answered for too long.
         """
         try:
             found = request()

@@ -2,8 +2,9 @@
 
     PADDLE_SECRET_FILE=/etc/paddle-secret/secret paddle elastic agent --port 7171
 
-A caller with the job's secret may start any program on this machine; every other caller is refused. After SIGTERM the
-driver excludes this host, and the workers leave at their next commit. The agent ends workers that do not leave in time.
+A caller with the job's secret may start any program on this machine; every other caller is refused. After a
+SIGTERM to the agent, the driver excludes this host, and the workers leave at their next commit. The agent ends workers
+that do not leave in time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
 
-LOOK_S = 0.5  # seconds between two checks for workers without requests of a driver
+LOOK_S = 0.5  # seconds between two checks for workers about which no driver asks any more
 LAST_S = 5.0  # seconds for the driver to fetch the last output
 
 
@@ -91,7 +92,7 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
 class WorkerAgent:
     """The agent of this machine.
 
-    Args: environ: variables that name the secret, and variables for the workers.
+    Args: environ: environment variables of this process; they name the secret, and the workers inherit them.
     Raises: ConfigError: there is no secret.  PortInUseError: another process has the port.
     """
 
@@ -179,7 +180,7 @@ class WorkerAgent:
             def answer(self, request: HttpRequest) -> HttpAnswer:
                 try:
                     return agent.answer(request)
-                except Exception as exc:  # a single request must not end the agent
+                except Exception as exc:  # an error in a single request must not end the agent
                     glog.error(f"{request.method} /{request.scope}: {type(exc).__name__}: {exc}")
                     return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the agent could not answer\n")
 
@@ -189,7 +190,7 @@ class WorkerAgent:
 def run_agent(argv: Sequence[str]) -> None:
     """Run `paddle elastic agent` with these arguments until a signal comes.
 
-    Raises: UsageError, ConfigError, PortInUseError: see `WorkerAgent`.  StoppedError: the signal.
+    Raises: UsageError, ConfigError, PortInUseError: see `WorkerAgent`.  StoppedError: a signal has come.
     """
     agent = WorkerAgent(parse_agent_options(argv), os.environ)
     is_stopped, came = threading.Event(), []

@@ -1,4 +1,4 @@
-"""Shows the output of a worker of an agent line by line in a thread, so that a slow reader delays only the worker."""
+"""Shows the output of a remote worker line by line in its own thread, so that a slow reader delays only this worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elastic.launching.output import OutputWriter
 class OutputShower:
     """Shows the output of a worker; a context manager.
 
-    Attributes: marks: position in each stream.
+    Attributes: marks: by stream, how many bytes the driver has shown and received.
 
     Raises: VolumeError: on entry, the files of the rank cannot be written.
     """
@@ -52,7 +52,7 @@ class OutputShower:
             self._changed.notify_all()
 
     def has_all(self, news: WorkerNews) -> bool:
-        """Return whether a given answer is the last answer; wait until the last answer is shown."""
+        """Wait until an answer is shown that `give` has got; return whether the worker has no further output."""
         with self._changed:
             self._changed.wait_for(lambda: self._news is None)
             return all(self.marks[kind].shown >= part.total for kind, part in news.parts.items())
@@ -77,7 +77,7 @@ class OutputShower:
                     self._changed.notify_all()
 
     def _show(self, kind: str, part: StreamPart, file: FileIO | None, is_last: bool) -> StreamMark:
-        """Show the whole lines of a part; show a line that is longer than an answer, and the last line, unchanged."""
+        """Show the complete lines of a part, and an incomplete line if it fills an answer or is the worker's last."""
         data = part.data
         end = part.first + len(data)
         lines = data[: data.rfind(b"\n") + 1] or (data if len(data) >= MOST_CHUNK else b"")

@@ -1,4 +1,4 @@
-"""The workers of an agent; a worker runs as long as a driver sends requests for the worker."""
+"""The workers of an agent; the agent ends a worker about which no driver asks any more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from elastic.launching.processes import keep_exported, run_process, start_comman
 from runtime import glog
 from runtime.errors import LostPeerError
 
-MOST_LIVE = 256  # workers at the same time
-MOST_ENDED = 1024  # ended workers whose exit code is kept
+MOST_LIVE = 256  # maximum number of running workers
+MOST_ENDED = 1024  # maximum number of ended workers whose exit codes are kept
 NO_START = 126  # exit code for a worker that could not be started
 
 
@@ -26,7 +26,8 @@ class AgentBusyError(Exception):
 class AgentWorker:
     """A process that the driver has requested.
 
-    Attributes: asked: time of the driver's last request in seconds of `time.monotonic`.  askers: waiting requests.
+    Attributes: asked: time of the driver's last request in seconds of `time.monotonic`.  askers: number of unanswered
+        requests.
     """
 
     name: str
@@ -83,7 +84,7 @@ class AgentWorkers:
         threading.Thread(target=self._run, args=(worker,), name=name, daemon=True).start()
 
     def end(self, name: str) -> None:
-        """End a worker: SIGTERM, and SIGKILL after a grace.
+        """End a worker by SIGTERM, and by SIGKILL if it has not ended after a grace period.
 
         Raises: LostPeerError: there is no worker with this name.
         """

@@ -1,6 +1,6 @@
 """Sums, averages, minima and maxima of the arrays of several ranks, always in the same order (pure).
 
-Sums of float16 are made in float32 and rounded once. The average of integers is rounded down, as Horovod does it.
+Sums of float16 are computed in float32 and rounded once. Averages of integers are rounded down, as in Horovod.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastic.collectives.requests import Reduction
 
 Flat = npt.NDArray[Any]
-BLOCK_BYTES = 1 << 17  # bytes of the result, so that result and sources stay in the processor's cache
+BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
 _FLOAT16 = np.dtype(np.float16)
 _UFUNCS = {
     Reduction.SUM: np.add,
@@ -25,7 +25,7 @@ _UFUNCS = {
 
 
 def working_dtype(dtype: np.dtype[Any], reduction: int) -> np.dtype[Any]:
-    """Return the type of partial results."""
+    """Return the type in which a reduction computes its partial results."""
     is_sum = reduction in (Reduction.SUM, Reduction.AVERAGE)
     return np.dtype(np.float32) if dtype == _FLOAT16 and is_sum else dtype
 
@@ -55,7 +55,7 @@ def combine(out: Flat, sources: Sequence[Flat], reduction: int, size: int) -> No
 
 
 def fold(out: Flat, first: Flat, second: Flat, reduction: int) -> None:
-    """Write the reduction of two partial results of the working type to `out`; `out` may be `first` or `second`."""
+    """Write the reduction of two partial results to `out`; `out` may be `first` or `second`."""
     _UFUNCS[Reduction(reduction)](first, second, out=out)
 
 

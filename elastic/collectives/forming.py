@@ -1,4 +1,4 @@
-"""The forming of a group from a plan: its connections, and the path of its arrays."""
+"""Forms a group of ranks from a plan: connects the ranks, and chooses the path on which their arrays travel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AlonePath:
         return []
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Copy the arrays."""
+        """Copy each array to its result."""
         for entry in batch.entries:
             if batch.kind != CollectiveKind.BARRIER and entry.source is not entry.target:
                 entry.target[...] = entry.source
@@ -66,9 +66,9 @@ def form(
 
 
 def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
-    """Return the ranks of each host (pure); the ranks of a host can open the memory of each other and of no other rank.
+    """Return the ranks of each host (pure); ranks are on one host if they can open exactly each other's memory.
 
-    Args: opened: by rank, the ranks whose memory the rank can open, including the rank itself.
+    Args: opened: for each rank, the ranks whose memory it can open, including the rank itself.
     """
     sets = [frozenset(one) for one in opened]
     hosts: dict[frozenset[int], list[int]] = {}
@@ -79,7 +79,7 @@ def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
 
 
 def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[int, SharedMemory], list[list[int]]]:
-    """Return the opened memories by rank, and the ranks of each host."""
+    """Open the shared memory of the near ranks; return the opened memories by rank, and the ranks of each host."""
     own: SharedMemory | None = None
     if near:
         with contextlib.suppress(OSError):

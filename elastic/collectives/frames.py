@@ -7,9 +7,10 @@ bytes, a note and a payload:
     offset  8  u32  length of the note                             offset 12  u32  piece
     offset 16  u64  sequence           offset 24  u64  length of the payload                  offset 32  8s   tag
 
-`sequence` counts the exchanges of the group, so that ranks at different exchanges detect the difference. `piece` counts
-the messages with data of a single exchange from a single rank. `tag` authenticates the preceding header fields and the
-note with the key of the handshake; without a secret `tag` is zeros.
+An exchange is a step in which the ranks of the group send messages to each other. `sequence` is the number of the
+exchange, so that two ranks at different exchanges detect the difference. `piece` numbers the data messages that a rank
+sends in one exchange. `tag` authenticates the preceding header fields and the note with the key of the handshake;
+without a secret `tag` is zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 MAGIC = b"PDLC"
 VERSION = 1
 MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note: an announcement of some thousand arrays fits
-PIECE_BYTES = 1 << 20  # bytes of a piece: large compared with the cost of a message, and small enough for a ring
+PIECE_BYTES = 1 << 20  # bytes: enough to make the fixed cost of a message small, and few, so that a ring forwards early
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size
@@ -37,8 +38,8 @@ _NO_TAG = bytes(_TAG_BYTES)
 class FrameKind(enum.IntEnum):
     """The kinds of messages in a group."""
 
-    HELLO = 1  # note: this rank's shared memory; then, whether all other memories could be opened
-    ANNOUNCE = 2  # note: the collectives that wait on this rank
+    HELLO = 1  # note: first this rank's shared memory, then the list of the ranks whose memory this rank can open
+    ANNOUNCE = 2  # note: the collectives that this rank has called, and that have not run yet
     STEP = 3  # the data are in the shared memory of the sender
     DATA = 4  # payload: a piece of an array
     ABORT = 5  # note: the reason why this rank ends the group
@@ -80,7 +81,7 @@ def encode(
 def decode(frames: Sequence[Buffer], key: bytes) -> Frame:
     """Return the message from its note, its payload, and a header that `measure` has accepted.
 
-    Raises: ProtocolError: the tag is wrong, or the kind unknown.
+    Raises: ProtocolError: the tag is wrong, or the kind is unknown.
     """
     header, note = bytes(frames[0]), bytes(frames[1])
     if key and not hmac.compare_digest(header[-_TAG_BYTES:], _tag(header, note, key)):
@@ -93,7 +94,7 @@ def decode(frames: Sequence[Buffer], key: bytes) -> Frame:
 
 
 def peek(header: Buffer) -> tuple[int, int]:
-    """Return sequence and piece of a header that `measure` has accepted."""
+    """Return the fields `sequence` and `piece` of a header that `measure` has accepted."""
     values = _HEADER.unpack(header)
     return values[6], values[5]
 

@@ -1,4 +1,4 @@
-"""The fusion of requests into batches, and the arrays of a batch as a single array (no sockets).
+"""Fuses requests into batches, and reads and writes the arrays of a batch as a single array (no sockets).
 
 The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
 form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
@@ -19,7 +19,10 @@ FUSION_BYTES = 64 << 20
 
 
 class FusedArray(NamedTuple):
-    """A request with its flat arrays: `source` of this rank and `target` for the result may be the same array."""
+    """A request with its flat arrays: `source` has the values of this rank, `target` takes the result.
+
+    Both may be the same array.
+    """
 
     request: Request
     source: Flat
@@ -42,7 +45,10 @@ class Batch:
         return self.count * self.dtype.itemsize
 
     def _cuts(self, begin: int, end: int) -> Iterator[tuple[FusedArray, slice, slice]]:
-        """Yield each array with its part of the range [begin, end) of the batch, and the place of the part."""
+        """Yield each array that overlaps the range [begin, end) of the batch.
+
+        The first slice is the overlap within the array, and the second slice is the overlap within the range.
+        """
         start = 0
         for entry in self.entries:
             stop = start + entry.request.elements
@@ -69,9 +75,9 @@ class Batch:
             arithmetic.combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
 
     def whole_target(self) -> Flat:
-        """Return memory of the working type for the whole result, filled with this rank's arrays.
+        """Return this rank's arrays as one array, in which a reduction computes its partial results.
 
-        For a single array the memory may be the result itself.
+        If the batch has a single array of the right type, the returned array is the result itself.
         """
         dtype = arithmetic.working_dtype(self.dtype, self.argument)
         if len(self.entries) == 1 and dtype == self.dtype:

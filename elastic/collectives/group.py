@@ -1,9 +1,9 @@
 """A group of ranks that run collectives together, in an agreed order, over connections or shared memory.
 
 A group works in rounds. In each round every rank announces its waiting requests to all other ranks. A request runs when
-all ranks have announced it. A round begins when a thread waits for a result, or when requests of `CYCLE_BYTES` wait; no
-timer begins a round. The waiting thread drives the rounds. The group starts its own thread only for requests without a
-waiting thread.
+all ranks have announced it. A round begins when a thread waits for a result, or when the waiting requests have
+`CYCLE_BYTES` together; no timer begins a round. The thread that waits for a result runs the rounds. The group starts
+its own thread only while there are requests and no thread waits for a result.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from elastic.errors import CollectiveMismatchError, HorovodInternalError
 from pserver.wire.protocol import ProtocolError
 from runtime import glog
 
-CYCLE_BYTES = 8 << 20  # bytes of requests without a waiting thread; the caller may compute during their round
-STALL_S = 60.0  # seconds. Source: Horovod's HOROVOD_STALL_CHECK_TIME_SECONDS
-STALL_END_S = 1800.0  # seconds; the time after which the programs of this project count a program as stuck
+CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
+STALL_S = 60.0  # seconds until a warning about missing ranks; default of Horovod's HOROVOD_STALL_CHECK_TIME_SECONDS
+STALL_END_S = 1800.0  # seconds until a stalled group ends; all programs of this project use this limit
 
 
 class ArrayPath(Protocol):
-    """A path of arrays between ranks: `memory.MemoryPath`, `sockets.SocketPath`."""
+    """The way in which arrays travel between ranks; see `memory.MemoryPath` and `sockets.SocketPath`."""
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests to the other ranks; the first requests form the batch."""
+        """Announce the waiting requests to the other ranks; `batch` has the first of these requests."""
 
     def take_announcements(self) -> list[Frame]:
         """Return the announcements of the other ranks."""
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements of all ranks, if each rank announced this batch first; else None."""
+        """Run a batch. `frames`: the announcements of the other ranks, if all ranks announced this batch first."""
 
 
 class CollectiveHandle:
@@ -66,8 +66,10 @@ class CollectiveHandle:
 
 @dataclass(frozen=True)
 class Patience:
-    """Limits in seconds. Attributes: stall: until a warning names the missing ranks.  end: until the group ends.
-    silence: time without any message, even a heartbeat, until a rank is lost.
+    """Time limits of a group in seconds.
+
+    Attributes: stall: wait after which a warning names the missing ranks.  end: wait after which the group ends.
+        silence: time without any message or heartbeat after which a rank counts as lost.
     """
 
     stall: float = STALL_S
@@ -76,9 +78,9 @@ class Patience:
 
 
 class HeartbeatThread:
-    """Sends the heartbeats of a rank while no thread drives its rounds; a driving thread sends its own heartbeats.
+    """Sends the heartbeats of a rank while no thread runs rounds; a thread that runs rounds sends heartbeats itself.
 
-    Args: driving: lock of the thread that uses the mesh.  changed: notified after the release of the lock.
+    Args: driving: a thread holds this lock while it uses the mesh.  changed: notified after the release of the lock.
     """
 
     def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
@@ -121,7 +123,7 @@ class RankGroup:
         self._driving = threading.Lock()
         self._changed = threading.Condition()  # notified when `_waiting` changes, and when a handle is finished
         self._thread: threading.Thread | None = None
-        # the announcements of the last round, if nothing ran
+        # the announcements of the last round, if no request ran in that round
         self._idle: tuple[bytes, Sequence[Sequence[Request] | None]] | None = None
         mesh.silence = self._patience.silence
         self._heart = HeartbeatThread(mesh, self._driving, self._changed)
@@ -228,7 +230,7 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
-        except BaseException as exc:  # even Ctrl-C: the ranks are at different exchanges now
+        except BaseException as exc:  # even after Ctrl-C the group ends, because ranks are at different exchanges now
             with contextlib.suppress(HorovodInternalError):
                 self._mesh.fail(f"its collective was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
@@ -294,7 +296,7 @@ class RankGroup:
         self._idle = (note, announced) if is_idle else None
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        if batch.count or any(batch.counts):  # counts are of the first array, or of all ranks in an all-gather
+        if batch.count or any(batch.counts):  # else no rank has elements; `counts` has all ranks' in an all-gather
             self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[CollectiveHandle]) -> None:
@@ -322,9 +324,9 @@ class RankGroup:
             until = self._complain(announced, began)
 
     def _wait_for_news(self, note: bytes) -> bool:
-        """Wait, after a round in which nothing ran, for a new request of this rank or a new round of another rank.
+        """Wait for a new request of this rank, or for a new round of another rank; the last round ran no request.
 
-        Returns: False: this rank may have a new announcement now.
+        Returns: whether `note` is still the announcement of this rank.
         """
         assert self._idle is not None
         began = time.monotonic()
@@ -338,7 +340,10 @@ class RankGroup:
         return True
 
     def _complain(self, announced: Sequence[Sequence[Request] | None], began: float) -> float:
-        """Log the ranks for which this rank waits; return the time of the next such log line."""
+        """Log the ranks for which this rank waits, or end the group after too long a wait.
+
+        Returns: time of the next log line, in seconds of `time.monotonic`.
+        """
         now = time.monotonic()
         text = describe_stall(announced, self.rank, now - began)
         if now - began >= self._patience.end:
@@ -348,7 +353,7 @@ class RankGroup:
 
 
 def _flat(handle: CollectiveHandle, size: int) -> Flat:
-    """Return the memory of the result; the default is for ranks with equal arrays."""
+    """Return the memory of the result as a flat array; allocate the memory if the request has none."""
     if handle.output is None:
         _prepare(handle, [handle.request] * size)
     assert handle.output is not None
@@ -356,7 +361,7 @@ def _flat(handle: CollectiveHandle, size: int) -> Flat:
 
 
 def _prepare(handle: CollectiveHandle, same: Sequence[Request]) -> None:
-    """Allocate the memory of the result; in an all-gather its length depends on all ranks."""
+    """Allocate the memory of the result; the length of an all-gather's result depends on all ranks."""
     request = handle.request
     if request.kind == CollectiveKind.ALLGATHER:
         shape = (sum(one.shape[0] for one in same), *request.shape[1:])

@@ -1,7 +1,8 @@
-"""The connections of a new group: every rank publishes its address, calls lower ranks and is called by higher ranks.
+"""Connects the ranks of a new group.
 
-The store only carries addresses. Both sides of every connection prove that they know the job's secret, and which rank
-of which group they are, before anything else is read (`pserver.wire.authentication`).
+Every rank publishes its address in a store, connects to all lower ranks, and accepts connections from all higher ranks.
+The store carries only addresses. A connection begins with a handshake (`pserver.wire.authentication`): both sides prove
+that they know the job's secret, and the calling side proves its rank and its group.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from pserver.wire.connection import Pool
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 
-HANDSHAKE_S = 5.0  # seconds that a caller has for its four records
-MAX_UNPROVEN = 128  # connections with an unfinished handshake
-_NAME = struct.Struct("<8sII")  # name of a connection: token of the group, rank, size
+HANDSHAKE_S = 5.0  # seconds for the four messages of a handshake
+MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
+_NAME = struct.Struct("<8sII")  # name of a connection: token of the group, rank of the caller, size of the group
 MAX_ADDRESS_BYTES = 1 << 12
 
 
@@ -46,9 +47,9 @@ class AddressStore(Protocol):
 class GroupPlan:
     """The plan of a group, and the rank of this process.
 
-    Attributes: scope: scope of the store; every generation has another scope.  host: address at which other ranks reach
-        this rank.  secret: secret of the job, or empty.  timeout: seconds until all ranks have to be connected.  port:
-        0: any free port.  incarnation: incarnation of this process.
+    Attributes: scope: scope of the addresses in the store; every group has a new scope.  host: address at which other
+        ranks reach this rank.  secret: secret of the job, or empty.  timeout: seconds until all ranks have to be
+        connected.  port: port on which this rank listens; 0: any free port.  incarnation: unique name of this process.
     """
 
     rank: int
@@ -239,12 +240,12 @@ class Acceptor:
     def _admit(self, stream: socket.socket, handshake: Handshake) -> None:
         group, rank, size = _NAME.unpack(handshake.name[:-1])
         if _NAME.pack(group, rank, size) != _token(self._plan, rank) or rank not in self._wanted:
-            stream.close()  # a caller of another generation finds its own group by the store
+            stream.close()  # the caller belongs to another group, whose addresses it will read from the store
             return
         tune(stream)
         with self._changed:
             earlier = self._peers.pop(rank, None)
             if earlier is not None:
-                earlier.connection.close()  # the caller did not see the end of the earlier handshake
+                earlier.connection.close()  # the caller missed the end of its earlier handshake, and called again
             self._peers[rank] = PeerRank(stream, handshake.key, self._pool)
             self._changed.notify_all()

@@ -25,15 +25,15 @@ from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
-PIECE_BYTES = 2 << 20  # bytes of an exchange; slots of a few ranks fit into the cache; measured by bench/allreduce.py
-DIRECT_BYTES = 1 << 20  # bytes of all ranks; up to this size every rank reduces all; measured by bench/allreduce.py
+PIECE_BYTES = 2 << 20  # bytes of a piece, so that the slots of a few ranks fit into the cache; see bench/allreduce.py
+DIRECT_BYTES = 1 << 20  # bytes of all ranks up to which every rank computes the whole reduction; see bench/allreduce.py
 SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the previous piece
 
 
 class MemoryPath:
     """The path of arrays over shared memory.
 
-    Args: memories: memories by rank, including this rank; the outbox is slot 0, the inbox is slot 1.
+    Args: memories: shared memory of each rank, including this rank; its `outbox` is slot 0, its `inbox` is slot 1.
         timeout: seconds that the other ranks have for a step after all ranks have begun the collective.
     """
 
@@ -49,7 +49,7 @@ class MemoryPath:
     # ----- Exchanges -----
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests and the begin of the first batch to the other ranks; return the sequence."""
+        """Write the begin of the first batch, and announce the waiting requests; return the number of the exchange."""
         self._place(batch)
         return self._tell(FrameKind.ANNOUNCE, note)
 
@@ -83,8 +83,8 @@ class MemoryPath:
     def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
         """Run a batch.
 
-        Args: frames: the announcements, if they included the begin of the batch; else None.  root: the only rank that
-            needs the result of an all-reduce; None: all ranks.
+        Args: frames: the announcements, if `announce` has written the begin of this batch; else None.  root: the only
+            rank that needs the result of an all-reduce; None: all ranks.
         """
         is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
         if batch.kind == CollectiveKind.ALLREDUCE:
@@ -127,7 +127,7 @@ class MemoryPath:
         pieces = -(-batch.count // piece)
         self._begin(batch, is_placed)
         for number in range(pieces):
-            # this rank's part of the piece, reduced into its next slot
+            # reduce this rank's part of the piece into the slot of the next exchange
             begin, end = number * piece, min((number + 1) * piece, batch.count)
             low, high = _part(end - begin, rank, size)
             sources = [self._seen(one, 0, batch, high)[low:] for one in range(size)]
@@ -168,7 +168,7 @@ class MemoryPath:
 
 
 def _part(count: int, rank: int, size: int) -> tuple[int, int]:
-    """Return the part of `count` elements that a rank reduces; its begin is a multiple of 16 elements."""
+    """Return begin and end of the part of `count` elements that a rank reduces; parts are multiples of 16 elements."""
     step = -(-count // size)
     step = -(-step // 16) * 16
     return min(rank * step, count), min((rank + 1) * step, count)

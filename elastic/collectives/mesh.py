@@ -1,4 +1,4 @@
-"""The connections of a rank to all other ranks: sent messages, received messages, and the detection of lost ranks.
+"""The connections of a rank to all other ranks; they carry messages, and detect lost ranks.
 
 A lost rank, or a rank that sends an invalid message, ends the group for all ranks. The rank that detects the failure
 sends the reason to all other ranks (ABORT) and closes its connections. Every rank sends a heartbeat once a second, even
@@ -25,8 +25,8 @@ LIMITS = ConnectionLimits(
     frames.MAX_NOTE_BYTES, frames.MAX_PAYLOAD_BYTES, HeaderForm(frames.HEADER_BYTES, frames.measure)
 )
 GOODBYE_S = 1.0  # seconds for sending the last messages
-MAX_AHEAD = 1 << 14  # unread messages of a rank; the largest arrays of a ring need fewer messages
-# seconds without an answer of another host; the options below then break its connection within 5 s
+MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
+# seconds without an answer of another host; the socket options below then break the connection within 5 s
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
 BEAT_S = 1.0  # seconds between two heartbeats
@@ -48,9 +48,10 @@ def tune(stream: socket.socket) -> None:
 class PeerRank:
     """Another rank: its connection, its received messages, and the memory for its next payloads.
 
-    Attributes: expected: memory for payloads by sequence and piece; an unused entry remains after the arrival of its
-        message.  gone: why the rank is lost; empty: the rank is connected.  abort: why the rank has ended the group.
-        left: the rank has sent GOODBYE.  heard: time of the last receipt in seconds of `time.monotonic`.
+    Attributes: expected: memory for payloads by sequence and piece; a payload that is received into its memory removes
+        the entry.  gone: why the rank is lost; empty: the rank is connected.  abort: why the rank has ended the group;
+        empty: it has not.  left: whether the rank has sent GOODBYE.  heard: time of the last receipt in seconds of
+        `time.monotonic`.
     """
 
     def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
@@ -99,7 +100,7 @@ class PeerRank:
 
 
 class Pulse:
-    """The times of this rank's heartbeats, and since when it listens without a gap, in seconds of a single clock."""
+    """When this rank sends heartbeats, and since when it listens without a gap; all times are of a single clock."""
 
     def __init__(self) -> None:
         self._said = self._looked = self._since = self._checked = -1e9
@@ -119,9 +120,9 @@ class Pulse:
         return True
 
     def look(self, now: float) -> float:
-        """Record that this rank listens now; return the begin of its listening without a gap.
+        """Record that this rank listens now; return the time since which this rank has listened without a gap.
 
-        A rank that computes, or was frozen itself, has not listened, so that silence in that time counts for nothing.
+        A rank does not listen while it computes or is frozen; the silence of other ranks in that time does not count.
         """
         if now - self._looked > 2 * BEAT_S:
             self._since = now
@@ -141,7 +142,7 @@ class Mesh:
         self.rank, self.size = rank, len(peers) + 1
         self.peers = dict(sorted(peers.items()))
         self.failure = self._abandoned = ""
-        self.silence = 0.0  # until all ranks have connected: a rank that prepares sends nothing
+        self.silence = 0.0  # 0 until all ranks have connected, because a rank sends nothing before
         self._pulse = Pulse()
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
@@ -236,7 +237,7 @@ class Mesh:
             self._poller.modify(peer.connection.stream, select.POLLIN)
 
     def _lose(self, peer: PeerRank, exc: OSError) -> None:
-        """Record that nothing can be sent to a rank any more, after its last messages: they may hold the reason."""
+        """Record that nothing can be sent to a rank any more; first read its last messages for the reason."""
         with contextlib.suppress(ProtocolError):
             peer.read()
         peer.gone = peer.gone or f"its connection ended ({exc})"
@@ -254,14 +255,14 @@ class Mesh:
         Raises: HorovodInternalError: a rank is lost; the message names the rank.
         """
         for number, peer in self.peers.items():
-            if peer.abort:  # the cause comes before ranks that are gone as a consequence
+            if peer.abort:  # report the cause first: other ranks are gone only as its consequence
                 self.fail(f"rank {number} has ended the group: {peer.abort}")
         for number, peer in self.peers.items():
             if peer.gone and not peer.left:
                 self.fail(f"rank {number} is lost: {peer.gone}")
 
     def missing(self, ranks: Iterable[int]) -> list[int]:
-        """Return the ranks without a received message that `take` could return."""
+        """Return the ranks from which there is no received message for `take`."""
         return [number for number in ranks if not self.peers[number].arrived]
 
     def wait(self, ranks: Sequence[int], deadline: float) -> None:
@@ -287,8 +288,8 @@ class Mesh:
     def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
         """Return the next received message of a rank.
 
-        Raises: HorovodInternalError: another message has arrived: the rank is at another exchange, has left or has
-            ended the group.
+        Raises: HorovodInternalError: a different message has arrived, because the rank is at another exchange, has left
+            or has ended the group.
         """
         frame = self.peers[number].arrived[0]
         if frame.kind == kind and frame.sequence == sequence:
@@ -389,6 +390,6 @@ def _drain(connection: Connection, deadline: float) -> None:
             break
         connection.flush()
     connection.stream.shutdown(socket.SHUT_WR)
-    # closing a socket with unread input discards sent data that the other side has not read yet
+    # read all input, because closing a socket with unread input discards sent data that the other side has not read
     while time.monotonic() < deadline and connection.stream.recv(1 << 16):
         pass

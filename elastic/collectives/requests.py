@@ -1,8 +1,9 @@
 """The requests of collectives, and the agreement of the ranks (pure).
 
 Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
-request with the same name. The requests run in the order of rank 0. A request without a name from the caller gets a
-number in the order of the program. Two requests with the same number and different kinds are therefore a mismatch, too.
+request with the same name. The requests run in the order of rank 0. A request to which the caller
+gives no name gets a number as its name, in the order of the calls. If the ranks call different collectives without
+names in the same place, the numbers are equal and the kinds differ, which is a mismatch, too.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Agreement(NamedTuple):
     """The result of a round of announcements.
 
     Attributes: run: the requests that run, in order; each item has the requests of all ranks by rank.  mismatches: a
-        text about each mismatch, by name.
+        text about each mismatch, by name of the request.
     """
 
     run: list[list[Request]]

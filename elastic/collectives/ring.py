@@ -1,8 +1,9 @@
 """Collectives over a ring of ranks: each rank receives from the previous rank and sends to the next rank.
 
-All-reduce: the array is cut into as many chunks as there are ranks. In the first round the ranks add up a chunk. In the
-second round the complete chunk passes every rank. A rank forwards a chunk piece by piece, so that all connections work
-at once. The additions follow the order of the ring in every run, and every rank gets the bits of the last addition.
+All-reduce: the array is cut into as many chunks as there are ranks. In the first round each chunk travels around the
+ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
+to all ranks. A rank forwards a chunk piece by piece, so that all connections work at the same time. Every run adds the
+values in the same order, and all ranks receive copies of the same sums, so that results are equal bit for bit.
 
 Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
@@ -23,9 +24,10 @@ from elastic.collectives.requests import Reduction
 
 
 class RingPiece(NamedTuple):
-    """A piece of the array from the previous rank: the range [begin, end), and its treatment.
+    """A piece that arrives from the previous rank: its range [begin, end) of the array, and the task of this rank.
 
-    Attributes: is_final: the values are complete.  forward: whether this rank sends the piece to the next rank.
+    Attributes: is_final: the values are complete; else this rank adds its own values.  forward: whether this rank sends
+        the piece to the next rank.
     """
 
     begin: int
@@ -35,7 +37,7 @@ class RingPiece(NamedTuple):
 
 
 def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
-    """Return the pieces of a part of an array, in elements."""
+    """Cut the range [begin, end) of an array into pieces; return the range of each piece, in elements."""
     step = PIECE_BYTES // itemsize
     return [(low, min(low + step, end)) for low in range(begin, end, step)]
 
@@ -55,28 +57,31 @@ def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[lis
     def pieces(chunk: int) -> list[tuple[int, int]]:
         return cut(bounds[chunk % size], bounds[chunk % size + 1], itemsize)
 
-    come = [RingPiece(*one, False, True) for step in range(size - 1) for one in pieces(rank - step - 1)]
-    come += [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step)]
-    return pieces(rank), come
+    incoming = [RingPiece(*one, False, True) for step in range(size - 1) for one in pieces(rank - step - 1)]
+    incoming += [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step)]
+    return pieces(rank), incoming
 
 
 def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
-    """Return the sent and received pieces, as `plan_reduction`, for an all-gather of parts of these lengths."""
+    """Return the pieces that this rank sends first, and receives, in an all-gather.
+
+    Args: counts: elements of each rank's part.
+    """
     size, bounds = len(counts), bounds_of(counts)
 
     def pieces(part: int) -> list[tuple[int, int]]:
         return cut(bounds[part % size], bounds[part % size + 1], itemsize)
 
-    come = [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step - 1)]
-    return pieces(rank), come
+    incoming = [RingPiece(*one, True, step < size - 2) for step in range(size - 1) for one in pieces(rank - step - 1)]
+    return pieces(rank), incoming
 
 
 def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
     """Replace the array of every rank by the reduction of all arrays.
 
-    Args: work: array of the working type.  timeout: seconds between two pieces.
+    Args: work: array of the type of `arithmetic.working_dtype`.  timeout: maximum seconds between two pieces.
     """
-    first, come = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
+    first, incoming = plan_reduction(len(work), work.itemsize, mesh.rank, mesh.size)
     last_chunk = (mesh.rank + 1) % mesh.size
     low, high = (len(work) * number // mesh.size for number in (last_chunk, last_chunk + 1))
 
@@ -86,13 +91,13 @@ def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: fl
         if reduction == Reduction.AVERAGE and low <= piece.begin < high:
             arithmetic.divide(target, mesh.size)
 
-    _pass_round(mesh, sequence, work, (first, come), add, timeout)
+    _pass_round(mesh, sequence, work, (first, incoming), add, timeout)
 
 
 def gather(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
-    Args: counts: elements of each rank's part.  timeout: seconds between two pieces.
+    Args: counts: elements of each rank's part.  timeout: maximum seconds between two pieces.
     """
     _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
 
@@ -105,19 +110,19 @@ def _pass_round(
     add: Callable[[RingPiece, Flat], None] | None,
     timeout: float,
 ) -> None:
-    first, come = plan
+    first, incoming = plan
     left, right = (mesh.rank - 1) % mesh.size, (mesh.rank + 1) % mesh.size
     view = work.view(np.uint8).data
     width = work.itemsize
     sent = 0
     expected = mesh.peers[left].expected
-    for number, piece in enumerate(come):
+    for number, piece in enumerate(incoming):
         if piece.is_final:
             expected[sequence, number] = view[width * piece.begin : width * piece.end]
     for begin, end in first:
         mesh.send(right, FrameKind.DATA, sequence, b"", [view[width * begin : width * end]], sent)
         sent += 1
-    for number, piece in enumerate(come):
+    for number, piece in enumerate(incoming):
         mesh.wait([left], time.monotonic() + timeout)
         frame = mesh.take(left, FrameKind.DATA, sequence)
         part = view[width * piece.begin : width * piece.end]
@@ -126,7 +131,7 @@ def _pass_round(
         if not piece.is_final:
             assert add is not None
             add(piece, np.frombuffer(frame.payload, work.dtype))
-        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before this loop
+        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had its memory
             part[:] = frame.payload
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)

@@ -1,7 +1,7 @@
-"""Collectives over connections: small arrays use the announcement or a tree, and large arrays use a ring.
+"""Collectives over connections: small arrays travel with the announcement or along a tree, large arrays around a ring.
 
-A host with several ranks takes part in a large ring as a single rank: its ranks reduce in shared memory before, and its
-first rank passes the result on in shared memory after.
+A host with several ranks takes part in a ring as a single rank. First the ranks of the host reduce their arrays in
+shared memory. Then the first rank of the host takes part in the ring, and passes the result on in shared memory.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from elastic.collectives.mesh import Mesh, SubMesh
 from elastic.collectives.requests import CollectiveKind, Reduction, Request
 from pserver.wire.shared_memory import SharedMemory
 
-TREE_BYTES = 1 << 16  # bytes; up to this size the number of messages determines the time, and not their length
+TREE_BYTES = 1 << 16  # bytes of an array up to which the number of messages determines the time, and not their length
 INLINE_BYTES = 1 << 15  # bytes; an array up to this size is sent with the announcement
 INLINE_SIZE = 8  # ranks; larger groups send no arrays with the announcement
-SEGMENT_BYTES = 16 << 20  # bytes between two steps of a host; other ranks of the host wait meanwhile for the ring
+SEGMENT_BYTES = 16 << 20  # bytes of an array in one pass of the ring, for which the other ranks of a host wait
 
 
 class SocketPath:
-    """The path of arrays over connections. `timeout`: seconds between two pieces after all ranks have begun."""
+    """The path of arrays over connections. `timeout`: maximum seconds between two pieces."""
 
     def __init__(self, mesh: Mesh, timeout: float) -> None:
         self._mesh, self._timeout = mesh, timeout
@@ -34,7 +34,7 @@ class SocketPath:
         self._sequence = 0
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests and a small first batch to the other ranks; return the sequence."""
+        """Announce the waiting requests, with the data of the first batch if they are few; return the exchange."""
         payload: list[memoryview] = []
         if self._is_inline(batch):
             whole: Flat = np.empty(batch.count, batch.dtype)
@@ -93,9 +93,10 @@ class SocketPath:
 
 
 class HostsPath(SocketPath):
-    """The path of arrays between hosts of which some have several ranks.
+    """The path of arrays between several hosts, if some of the hosts have several ranks.
 
-    Args: hosts: the ranks of each host; every rank has the same list.  memories: memories of this host by rank.
+    Args: hosts: the ranks of each host; every rank has the same list.  memories: shared memory of each rank of this
+        host.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Collectives in about log2(size) steps: reductions of small arrays, and broadcasts of arrays of any size.
 
-All-reduce: recursive doubling. In every step two ranks exchange their partial results, and both reduce them in the
-order of the ranks, so that both have the same bits. Ranks beyond a power of two hand their array to a neighbour first.
+All-reduce uses recursive doubling. In every step two ranks exchange their partial results, and both reduce them in the
+order of the ranks, so that both have the same bits. If the number of ranks is not a power of two, the surplus ranks
+first send their arrays to a neighbour, which sends the result back at the end.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
 """
@@ -21,7 +22,7 @@ from elastic.collectives.ring import cut
 
 
 def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: float) -> None:
-    """Replace the array of every rank by the reduction of all arrays; an array fits into a single message."""
+    """Replace the array of every rank by the reduction of all arrays; an array must fit into a single message."""
     rank, size = mesh.rank, mesh.size
     power = 1 << (size.bit_length() - 1)
     extra = size - power

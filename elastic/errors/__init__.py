@@ -1,4 +1,4 @@
-"""The exceptions that end a collective, and the reaction of the run loop of `elastic.process` to each.
+"""The exceptions that end a collective, their exit codes, and the reaction of `elastic.process.loop` to each.
 
 PaddleError
  +- HorovodInternalError       75  a collective failed: restore the last commit, join the next generation, continue
@@ -13,7 +13,7 @@ from runtime.errors import PaddleError
 
 
 class HorovodInternalError(PaddleError, RuntimeError):  # a RuntimeError as in Horovod
-    """A collective failed because a rank is lost or has left; the group of that rank cannot be used any more."""
+    """A collective failed because a rank is lost or has left; the group of ranks cannot be used any more."""
 
     exit_code = 75
 
@@ -33,8 +33,8 @@ class RemovedFromJobError(PaddleError):
 class HostsUpdatedInterrupt(Exception):
     """The hosts of the job have changed, and every worker has seen the change at the same commit.
 
-    Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here: a spare
-        host may replace a host that left, and the worker of the spare host needs the state (defect G3 of the original).
+    Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here, because a
+        new host may replace a host that left, and the worker of the new host needs the state. Horovod ignores this.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""DIRECTORY/membership.json, which a driver writes once a second: the content of the file, and its text for people."""
+"""The file membership.json, which a driver writes once a second: its fields, and a text that describes the content."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ RECORD = Fields(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the record of a file.
+    """Read the record from a file.
 
     Raises: DamagedError: the file has no valid record.  OSError: the file cannot be read.
     """
@@ -106,7 +106,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
 
 
 def choose_members(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the workers of the table by rank: all, or those that do not work and the newest ones."""
+    """Return the workers to show, by rank; if there are too many, prefer those that do not work, then the newest."""
     by_interest = sorted(members, key=lambda one: (one["state"] in (WORKS, DONE), -one["since"], one["rank"]))
     return sorted(by_interest[:MOST_ROWS], key=lambda one: one["rank"])
 

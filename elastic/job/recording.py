@@ -1,4 +1,4 @@
-"""The thread that records the state of a job in --output-filename; a volume that hangs does not delay the driver."""
+"""A thread records the state of a job in the directory --output-filename; a slow volume does not delay the driver."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CLOSING_S = 5.0  # seconds that the last record may take
 
 
 class MembershipRecorder(threading.Thread):
-    """Writes membership.json after the construction.
+    """Writes membership.json from the construction until `close`.
 
-    Args: history: history of the job.  is_continued: continue the file of an earlier driver of the same job.
+    Args: history: history of the job.  is_continued: whether to continue the file of an earlier driver of the same job.
 
     Raises: VolumeError: the directory cannot be made.
     """

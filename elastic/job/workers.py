@@ -1,4 +1,4 @@
-"""The driver of a job with its workers: processes of this machine, and processes of agents on other machines."""
+"""The driver of a job with its workers: processes on this machine, and processes that agents run on other machines."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class JobWorkers:
             self._journal.close()
 
     def _open_journal(self) -> tuple[DriverJournal | None, DriverRecord | None]:
-        """Take the lead of the job; return its journal, and the record of an earlier driver."""
+        """Become the leading driver of the job; return the journal, and the record of an earlier driver, or None."""
         if self._store is None:
             return None, None
         if not self.secret:
@@ -198,7 +198,7 @@ def _end_at_once(error: PaddleError) -> None:
 def stopping_on_signals(workers: JobWorkers, hands_over: bool = False) -> Iterator[list[int]]:
     """End the workers of a job on SIGINT or SIGTERM; yield the list of received signals.
 
-    Args: hands_over: SIGTERM ends only the driver.
+    Args: hands_over: whether SIGTERM ends only the driver, and not the workers.
     """
     came: list[int] = []
 

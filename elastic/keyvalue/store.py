@@ -23,13 +23,13 @@ class KeyValueStore:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._scopes: dict[str, dict[str, bytes]] = {}
-        self._sizes: dict[str, int] = {}  # scope -> number of deleted keys after which the scope ends
+        self._sizes: dict[str, int] = {}  # by planned scope: number of deleted keys after which the scope is removed
         self._finished: dict[str, set[str]] = {}
         self._bytes = self._keys = 0
         self._is_closed = False
 
     def plan(self, sizes: Mapping[str, int]) -> None:
-        """Remove every value, and plan scopes; a planned scope ends when `sizes` of its keys are deleted."""
+        """Remove every value, and plan scopes; the scope s is removed when `sizes[s]` of its keys have been deleted."""
         with self._changed:
             self._scopes, self._sizes, self._finished = {}, dict(sizes), {}
             self._bytes = self._keys = 0
@@ -56,7 +56,7 @@ class KeyValueStore:
             self._changed.notify_all()
 
     def delete(self, scope: str, key: str) -> None:
-        """Remove a value; a missing value is no error. The last member of a planned scope removes the scope."""
+        """Remove a value; a missing value is no error. A planned scope is removed only as a whole; see `plan`."""
         with self._changed:
             if scope in self._sizes:
                 finished = self._finished.setdefault(scope, set())

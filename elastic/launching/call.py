@@ -1,4 +1,4 @@
-"""A worker of function mode: the worker calls its function, and sends back the result.
+"""The program of a worker that `run` has started: it calls a function, and sends back the result.
 
 python -m elastic.launching.call      runs a function that is given by name (`elastic.launch.run` starts this program)
 """
@@ -74,7 +74,7 @@ def _fetch() -> FunctionCall:
 def _perform(call: FunctionCall) -> None:
     environ = os.environ
     result = call.function(*call.args, **call.kwargs)
-    # the variables are from the last generation: the rank may differ from the rank at the start
+    # the variables describe the last generation, so that the rank may differ from the rank at the start
     given = {"size": int(environ[names.HOROVOD_SIZE]), "result": result}
     content = dump_bounded_object(given, f"the results of {describe_function(call.function)}")
     _open_store().put(RESULTS, environ[names.HOROVOD_RANK], content)

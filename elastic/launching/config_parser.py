@@ -4,8 +4,8 @@
     stall_check: {warning_time_seconds: 120}
     library_options: {gloo_timeout_seconds: 60}
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.common.util.config_parser`. Workers use the parameters
-of `USED`; every other parameter is accepted, so that an old command line is understood.
+Names and signatures are those of Horovod 0.28's `horovod.runner.common.util.config_parser`. Workers use only
+the parameters of `USED`. Every other parameter is accepted and has no effect, so that a command line for Horovod works.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from runtime.regular_files import open_regular
 
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
 MOST_FILE_BYTES = 64 << 10
-_MOST_NUMBER = 1 << 63  # what reads the variables of a parameter has no larger integers
-_MOST_NAMES = 10  # of unknown keys in a message
+_MOST_NUMBER = 1 << 63  # the programs that read the variables have integers of 64 bits
+_MOST_NAMES = 10  # maximum number of unknown keys in a message
 _MOST_DEPTH = 20  # levels of sections and lists; a parameter is at the second level
-# what PyYAML raises for a value that its tag does not have, e.g. `!!int ""`
+# exceptions of PyYAML for a value that does not fit its tag, e.g. `!!int ""`
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError)
 _MIB = 1 << 20
 
@@ -63,7 +63,7 @@ class ParameterError(UsageError, ValueError):
 
 
 def read_number(text: str) -> float:
-    """Parse a number; a whole number stays an integer, so that its variable has no fraction."""
+    """Parse a number; return a whole number as an integer, so that the text of its variable has no fraction."""
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
@@ -74,9 +74,10 @@ def _flag(value: Any) -> int:
 class LaunchParameter(NamedTuple):
     """A parameter.
 
-    Attributes: name: attribute of the command line; the flag has dashes.  place: section and key in the file.
-        kind: type of the value; bool: the flag takes no value.  variable: variable of the workers.  convert: makes the
-        value of the variable.  needs: attribute without which the variable is not set, or "".
+    Attributes: name: attribute of the command line; the flag has dashes in place of underscores.  place: section and
+        key in the file.  kind: type of the value; bool: the flag takes no value.  variable: environment variable of the
+        workers.  convert: makes the value of the variable.  needs: the variable is set only if this attribute is set;
+        "": always.
     """
 
     name: str
@@ -166,7 +167,7 @@ PARAMETERS = (
         lambda value: int(not value),
     ),
 )
-# parameters that a worker reads, and parameters that only change what Horovod itself logs
+# parameters that a worker reads, and parameters of Horovod's own log; a run warns about all other parameters
 USED = {
     "no_stall_check",
     "stall_check_warning_time_seconds",
@@ -184,7 +185,7 @@ def list_given(args: argparse.Namespace) -> set[str]:
 
 
 def read_config_file(path: str) -> dict[str, Any]:
-    """Return the content of a YAML file of parameters; the tags of YAML create no objects.
+    """Return the content of a YAML file of parameters; tags in the file create no Python objects.
 
     Raises: MissingInputError, VolumeError: the file cannot be read.  ParameterError: the file is too large, or is not
         YAML of sections.  ConfigError: PyYAML is not installed.
@@ -215,9 +216,9 @@ def read_config_file(path: str) -> dict[str, Any]:
 
 
 def _check_events(path: str, events: Iterator[Any], yaml: ModuleType) -> None:
-    """Refuse a text that needs much more memory or time than its length.
+    """Refuse a text that may need much more memory or time than its length suggests.
 
-    Aliases of aliases grow without bound when keys are merged, and when a value is written into a message.
+    The value of nested aliases grows without bound when keys are merged, and when it is written into a message.
     Raises: ParameterError: the text has an alias, or is nested too deeply.
     """
     depth = 0

@@ -31,7 +31,7 @@ LOST = 75  # exit code for a worker whose guard was killed
 
 
 class DriverLock:
-    """The lock by which guards see that a driver runs.
+    """The lock that shows the guards of workers (`elastic.launching.guard`) that a driver runs.
 
     Raises: DirectoryInUseError: another driver holds the lock.  VolumeError: the lock file cannot be written.
     """
@@ -69,7 +69,7 @@ def run_durable(
     ends: Sequence[threading.Event],
     grace_s: float,
 ) -> WorkerExit:
-    """Find the worker of a directory, or start a worker if there is none; wait for its end, or end the worker.
+    """Find the worker of a directory, or start it; wait until it has ended, and end it when an event is set.
 
     Raises: VolumeError: a file cannot be written.  OSError: the worker cannot be started.
     """
@@ -149,7 +149,7 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
 
 
 def kill_left(place: Path, pid: int, start: str) -> None:
-    """Kill the worker of a guard that was killed; the group keeps the guard's pid while the worker runs."""
+    """Kill the worker if its guard was killed; while the worker runs, their process group keeps the guard's pid."""
     if (place / guard.EXIT).exists():
         return
     with contextlib.suppress(OSError, IndexError):  # no process has the pid
@@ -160,7 +160,7 @@ def kill_left(place: Path, pid: int, start: str) -> None:
 
 
 def open_process(pid: int, start: str) -> int:
-    """Return a descriptor of a process, or -1 if the process has ended, because its pid may be in use again."""
+    """Return a descriptor of a process, or -1 if it has ended; a different start time means that its pid was reused."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:

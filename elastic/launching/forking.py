@@ -38,7 +38,7 @@ from runtime.errors import LostPeerError
 END_S = 5.0  # seconds for the fork server to end
 KILLED = "the process that forks the workers was killed"
 NOT_FORKED = b"?"  # first byte of the answer of a fork server that could not fork
-_OPEN: set[socket.socket] = set()  # the drivers' connections in this process, which a further fork server must not hold
+_OPEN: set[socket.socket] = set()  # the drivers' connections in this process; a further fork server closes its copies
 
 
 class ForkServer:
@@ -88,9 +88,9 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # works even if a process has a copy of it
+            self._connection.shutdown(socket.SHUT_RDWR)  # works even if another process has a copy of the socket
         _close(self._connection)
-        with contextlib.suppress(OSError):  # this program may have waited for all its children
+        with contextlib.suppress(OSError):  # the user's program may have waited for this child already
             ended = os.pidfd_open(self._pid)
             poll = select.poll()
             poll.register(ended, select.POLLIN)
@@ -101,13 +101,13 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A worker of a fork server, by its connection."""
+    """A worker that a fork server has forked; each worker has its own connection to the fork server."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when the worker has ended."""
+        """Return a descriptor that becomes readable when the worker ends."""
         return self._connection.fileno()
 
     def signal(self, number: int) -> None:
@@ -116,7 +116,7 @@ class ForkedProcess:
             self._connection.send(b"%d" % number)
 
     def wait(self) -> int:
-        """Wait for the end of the worker; return its exit code, -n after signal n.
+        """Wait for the end of the worker; return its exit code, or -n after signal n.
 
         Raises: LostPeerError: the fork server is gone.  OSError: the worker could not be forked.
         """
@@ -138,11 +138,12 @@ class ForkedProcess:
 def _fork() -> int:
     """Fork; return the pid of the child, or 0 in the child.
 
-    The child has only this thread. No other thread holds a lock that a worker needs.
+    The child has only the calling thread. A lock that another thread held would never be released in the child, so
+    this function takes numpy's lock before the fork.
     """
     numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stub is wrong
     with warnings.catch_warnings(), numbers.lock:  # `glog` takes care of its own lock
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if there are other threads
         return os.fork()
 
 
@@ -181,14 +182,14 @@ class _Forker:
 
     def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
         self._connection, self._work = connection, work
-        self._guards: dict[int, tuple[int, socket.socket]] = {}  # guard pid, connection; by process descriptor
+        self._guards: dict[int, tuple[int, socket.socket]] = {}  # by process descriptor: guard's pid, connection
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
     def serve(self) -> int:
         """Serve the requests of the driver until the driver is gone."""
         while True:
-            number, _ = self._poll.poll()[0]  # one event: the descriptor may have another use afterwards
+            number, _ = self._poll.poll()[0]  # one event, because its handler may close other descriptors
             if number in self._guards:
                 self._finish(number)
             elif number != self._connection.fileno():
@@ -197,7 +198,7 @@ class _Forker:
                 return 0
 
     def _take(self) -> bool:
-        """Fork one more worker; return whether the driver is still connected."""
+        """Take a request and fork a worker; return False if the driver is no longer connected."""
         asked, descriptors, *_ = socket.recv_fds(self._connection, 1, 5)
         if not asked:
             return False
@@ -285,7 +286,7 @@ def _be_worker(work: Callable[[], int], environ: Mapping[str, str], watched: int
     os.environ.update(environ)
     _reset_signals()
     _open_streams()
-    atexit._clear()  # the exit handlers of the process that called run()
+    atexit._clear()  # drop the exit handlers of the process that called run()
     np.random.seed()
     status = _call(work)
     _end_threads()
@@ -318,7 +319,7 @@ def _end_threads() -> None:
     """End thread pools, and wait for all threads but daemons, as Python does at its end."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
-    except RuntimeError:  # this thread of a pool called run(), and cannot join itself
+    except RuntimeError:  # run() was called by a thread of a pool, which cannot join itself
         for thread in threading.enumerate():
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()

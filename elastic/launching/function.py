@@ -1,8 +1,9 @@
 """Function mode: every worker of a job runs a function in place of a command.
 
 Workers on this machine are forked and have the function and its arguments in memory, so that any function is allowed,
-e.g. a function of a notebook. A worker of an agent, or of another `executable`, imports the function by name
-(`references`). Results are sent as JSON and arrays through a store that requires the secret of the job.
+e.g. a function of a notebook. A worker that an agent starts, or that another `executable` runs, imports the function by
+its name (`elastic.launching.references`). Results are sent as JSON and arrays through a store that requires the secret
+of the job.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class FunctionStore:
-    """Sends the function to workers without a copy, and receives the results of all workers."""
+    """Sends the function's name and arguments to workers that have no copy of them, and receives all results."""
 
     def __init__(self, call: FunctionCall, secret: str) -> None:
         self._call = call
@@ -89,7 +90,8 @@ class FunctionStore:
 def run_function(call: FunctionCall, executable: str | None, launch: Callable[[WorkerProgram], None]) -> list[Any]:
     """Run a function on the workers of a job, and return the results by rank.
 
-    Args: executable: another Python, which imports the function.  launch: runs a job of this program to its end.
+    Args: executable: another Python, which imports the function.  launch: runs a job whose workers run the given
+        program.
     Raises: UsageError: the function, or an argument, cannot be sent to another program.
         JobFailedError: a rank has sent no result.
     """

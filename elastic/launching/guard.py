@@ -3,12 +3,13 @@
     python -I -S guard.py pipe FD COMMAND...              FD is a pipe whose other end the driver holds
     python -I -S guard.py directory DIR GRACE COMMAND...  the next driver may take over the worker
 
-In the directory of the worker the guard writes `pid` (its own pid and start time), and at the end `exit`. A running
-driver holds the lock of `DIR/../driver.lock`. The guard ends the worker after GRACE seconds without a driver.
+In the directory of the worker the guard writes `pid` (its own pid and start time), and at the end `exit` (the exit code
+of the worker). A running driver holds the lock of `DIR/../driver.lock`. The guard ends the worker after GRACE seconds
+without a driver.
 
 The guard leads a process group, so that a signal to the group reaches the worker and its children. The guard exits with
-the exit code of the worker, 128 + n after signal n. The guard imports no module of the project, because every worker
-waits for the start of its guard.
+the exit code of the worker, or with 128 + n if signal n has ended the worker. The guard imports no module of the
+project, because every worker waits for the start of its guard.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # every worker waits for the imports of its guard
+if TYPE_CHECKING:  # not imported at run time, because every worker waits for the imports of its guard
     from collections.abc import Callable
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
@@ -29,7 +30,7 @@ LOOK_S = 0.5  # seconds between two checks for a running driver
 NO_PROGRAM = 127
 BEGUN = 126  # exit code: another guard has this worker
 PID, EXIT, LOCK = "pid", "exit", "driver.lock"
-CAME: list[int] = []  # received signals to the group; a running worker receives the same signals
+CAME: list[int] = []  # signals that the process group has received; a running worker receives them, too
 
 
 def main(arguments: list[str]) -> int:
@@ -41,13 +42,13 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Do not react to signals for the worker; record the signals until the worker has started."""
+    """Let signals to the process group end only the worker; record signals that come before the worker has started."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: CAME.append(number))  # not inherited by programs, as SIG_IGN would be
+        signal.signal(number, lambda number, _: CAME.append(number))  # the worker would inherit SIG_IGN
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
-    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid, or 0."""
+    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid or 0."""
     child = begin()
     if not child:
         return NO_PROGRAM
@@ -99,7 +100,7 @@ def start(command: list[str]) -> int:
 
 
 def pass_on(child: int) -> None:
-    """Send a new worker the signals that its group received before the worker started."""
+    """Send a new worker the first signal that its group received before the worker started."""
     for number in CAME[:1]:
         os.kill(child, number)
 
@@ -113,7 +114,7 @@ def finish(child: int) -> int:
 
 
 def end_group(ended: int) -> None:
-    """End the worker: the driver is gone."""
+    """End the worker, because the driver is gone."""
     os.killpg(0, signal.SIGTERM)
     until = time.monotonic() + GRACE_S
     poll = select.poll()
@@ -125,7 +126,7 @@ def end_group(ended: int) -> None:
 
 
 def kill_left(pid: int) -> None:
-    """Kill the worker of a guard that was killed and has not been waited for yet."""
+    """Wait until a guard has ended, without reaping it; if the guard was killed, kill its worker, too."""
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if ended is not None and ended.si_code != os.CLD_EXITED:
         os.killpg(pid, signal.SIGKILL)

@@ -3,7 +3,7 @@
     [0]<stdout>:a line of rank 0
     [1]<stderr>:a line of rank 1
 
-The rank is the first rank of the worker.
+The rank is the rank with which the worker was started.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class OutputSink(Protocol):
         """Return the files of a rank, by stream."""
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Process the output of a worker to its end; close both files."""
+        """Process the output of a worker to its end; close `source` and `file`."""
 
 
 class OutputWriter:
     """Writes the lines of all workers.
 
-    Args: directory: for `rank.<number>/stdout` and `stderr`; None: no files.  width: digits of the number.
-        has_time: whether a line begins with the time.  is_continued: continue the files of an earlier driver.
+    Args: directory: directory of the files `rank.<number>/stdout` and `stderr`; None: no files.  width: digits of the
+        number.  has_time: whether a line begins with the time.  is_continued: whether to append to the files of an
+        earlier driver.
 
     Thread safety: every method may be called from any thread.
     """
@@ -74,7 +75,7 @@ class OutputWriter:
             raise VolumeError(f"--output-filename: {directory} cannot be written: {exc.strerror}") from exc
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Copy the output of a worker to its end; close both files."""
+        """Copy the output of a worker to its end; close `source` and `file`."""
         prefix = f"[{rank}]<{kind}>:".encode()
         rest = b""
         with contextlib.closing(source), contextlib.closing(file) if file else contextlib.nullcontext():
@@ -101,7 +102,7 @@ class OutputWriter:
         stamp = time.ctime(self._now()).encode() if self._has_time else b""
         text = b"".join(stamp + prefix + line + b"\n" for line in lines)
         stream = sys.stdout if kind == "stdout" else sys.stderr
-        with self._lock, contextlib.suppress(OSError, ValueError):  # a reader that has gone does not end the worker
+        with self._lock, contextlib.suppress(OSError, ValueError):  # a closed terminal does not end the worker
             if hasattr(stream, "buffer"):
                 stream.buffer.write(text)
             else:  # a notebook's stream has no buffer

@@ -36,7 +36,7 @@ def make_environment(
 ) -> dict[str, str]:
     """Return the variables of a worker (pure).
 
-    Args: base: variables of the driver; some are not passed on.  more: variables that all workers have.
+    Args: base: variables of the driver, of which `keep_exported` passes most on.  more: variables that all workers get.
     """
     return {
         **keep_exported(base),
@@ -51,7 +51,7 @@ def make_environment(
 
 
 def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
-    """Return the variables of a slot with its ranks (pure)."""
+    """Return the variables that tell a worker its slot and its ranks (pure)."""
     numbers = {
         names.HOROVOD_RANK: slot.rank,
         names.HOROVOD_SIZE: slot.size,
@@ -92,7 +92,7 @@ def check_local(host: str) -> None:
 
 
 class ProcessFiles(NamedTuple):
-    """The descriptors of a new worker. `watched`: a pipe whose other end stays open while the driver runs."""
+    """The descriptors of a new worker. `watched`: end of a pipe whose other end stays open while the driver runs."""
 
     stdout: int
     stderr: int
@@ -103,7 +103,7 @@ class WorkerProcess(Protocol):
     """A started worker, which leads a process group."""
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when the worker has ended."""
+        """Return a descriptor that becomes readable when the worker ends."""
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group; do nothing after the end of the worker."""
@@ -119,7 +119,7 @@ StartProcess = Callable[[Mapping[str, str], ProcessFiles], WorkerProcess]
 
 
 class CommandProcess:
-    """A command under a guard."""
+    """A command that runs under a guard; see `elastic.launching.guard`."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], files: ProcessFiles) -> None:
         self._process = subprocess.Popen(
@@ -134,7 +134,7 @@ class CommandProcess:
         self._ended = os.pidfd_open(self._process.pid)
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when the command has ended."""
+        """Return a descriptor that becomes readable when the command ends."""
         return self._ended
 
     def signal(self, number: int) -> None:

@@ -1,6 +1,7 @@
-"""The exchange of functions and results between processes: a function by its name `module:qualname`, data as JSON.
+"""Sends functions and results between processes: a function as its name `module:qualname`, data as JSON.
 
-A worker of an agent, or of another Python, imports its function. No object of another process is unpickled.
+A worker that an agent starts, or that another Python runs, imports the function by this name. No process unpickles the
+data of another process.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     some FAILURE, the others READY      a host that reaches the failure limit of the policy is blacklisted; resume
     all READY                           the hosts have changed: resume
 
-Source: Horovod 0.28, `horovod/runner/elastic/registration.py`; see ../shared/spec/elastic.md, 1.4.
+Source: Horovod 0.28, `horovod/runner/elastic/registration.py`.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def assign_slots(
     """Return the slots of a generation in the order of their ranks.
 
     Rank 0 sends its state to the other ranks. Therefore hosts with a survivor come before hosts without a survivor,
-    and the survivors of a host come before its new workers. Both groups keep their order. The local rank of a slot
-    never changes.
+    and the survivors of a host come before its new workers. Within these groups the previous order stays. The local
+    rank of a slot never changes.
 
     Args: survivors: previous ranks of the slots whose worker has the state.
     Raises: ValueError: there are fewer slots than `min_num_proc`.

@@ -13,15 +13,16 @@ from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
 
 RESOLUTION_S = 0.1  # seconds between two recorded times
-GAP_S = 1.0  # maximum seconds that count of an interval without any heartbeat
+GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence
 MOST_TIMES = 10_000
-LEAST_S = 6.0  # minimum seconds of a limit: three heartbeats of a worker, so that one may be late
+LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so that one may be late
 
 
 class Hearing:
     """The times at which a driver has received a heartbeat from any worker.
 
-    Args: patience_s: seconds without any heartbeat after which the silence counts against every worker.
+    Args: patience_s: seconds without any heartbeat after which every worker counts as silent; before that time the
+        driver itself may be cut off.
 
     Thread safety: every method may be called from any thread.
     """
@@ -31,7 +32,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # ascending, in seconds of `time.monotonic`
-        self._totals = [0.0]  # seconds up to each time; an interval counts at most GAP_S
+        self._totals = [0.0]  # by time: sum of all intervals up to this time, each at most GAP_S
 
     def note(self, now: float | None = None) -> None:
         """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
@@ -45,9 +46,10 @@ class Hearing:
                 del self._times[: MOST_TIMES // 2], self._totals[: MOST_TIMES // 2]
 
     def measure_silence(self, heard: float, now: float) -> float:
-        """Return the seconds of silence that count against a worker with its last heartbeat at `heard`.
+        """Return the seconds for which a worker counts as silent; its last heartbeat came at `heard`.
 
-        The silence lasts from the first to the last heartbeat of other workers after `heard`.
+        The silence lasts from the first to the last heartbeat of other workers after `heard`, because only these
+        heartbeats show that the driver is not cut off.
         """
         with self._lock:
             if now - self._last > self._patience_s:
@@ -69,9 +71,9 @@ class GenerationReports(Protocol):
 class HeartbeatWatch:
     """Watches the heartbeats of all workers.
 
-    Args: timeout: seconds; 0: no watch.  is_stopped: ends the watch.  hearing: heartbeat times of a driver that can be
-        cut off.  reports: reports of the generation; when only silent workers have not reported, a third of the timeout
-        is enough.
+    Args: timeout: seconds of silence after which a worker is ended; 0: never.  is_stopped: ends the watch.  hearing:
+        heartbeat times of a driver that can be cut off.  reports: reports of the generation. If all other workers have
+        reported, a silent worker is ended after a third of the timeout.
     """
 
     def __init__(

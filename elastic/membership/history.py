@@ -17,8 +17,8 @@ from elastic.hosts import SlotInfo
 from elastic.membership.decisions import FAILURE, READY, SUCCESS, Slot
 from elastic.membership.members import MemberTable
 
-MOST_GENERATIONS = 500  # generations with a full entry
-MOST_NAMED = 50  # names of workers that came, or went, in a change
+MOST_GENERATIONS = 500  # maximum number of generations with a full entry
+MOST_NAMED = 50  # maximum number of names in a list of workers that came or went
 WORKS, WAITS, FAILED, DONE = "works", "waits", "failed", "done"
 _STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
 
@@ -46,8 +46,8 @@ class GenerationEntry:
     Attributes: formed: when all workers had connected; None: they have not yet.  changing: when the first worker
         failed or waited for the next generation.  came, went: names of workers, compared with the previous generation.
         failures: number of failed workers.  first_name, first_rank, first_code: the worker that failed first; code 0:
-        no worker.  first_silent: the driver has ended that worker for its silence.  hosts: whether the hosts have
-        changed during the generation.  lost: seconds lost to the change that led to this generation.
+        no worker has failed.  first_silent: the driver has ended that worker because it was silent.  hosts: whether the
+        hosts have changed during the generation.  lost: seconds lost to the change that led to this generation.
     """
 
     number: int
@@ -76,9 +76,9 @@ class JobHistory:
         self._now = now
         self._lock = threading.Lock()
         self._generations: list[GenerationEntry] = []
-        self._forgotten, self._lost = 0, 0.0  # generations without an entry, and the time lost to them
+        self._forgotten, self._lost = 0, 0.0  # number of generations without an entry, and the seconds lost to them
         self._members: dict[Slot, MemberEntry] = {}
-        self._earlier: dict[str, MemberEntry] = {}  # process -> its entry of an earlier driver
+        self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
         self._joined: set[int] = set()  # ranks that connect to this generation
         self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and the begin of the wait
         self.changed = threading.Event()
@@ -90,7 +90,7 @@ class JobHistory:
         self.changed.set()
 
     def begin(self, number: int, slots: Iterable[SlotInfo], table: MemberTable) -> None:
-        """Record the workers of a generation; a new driver records the same generation again."""
+        """Record the workers of a generation; a driver that takes over records its generation again."""
         found = {}
         for slot in slots:
             place = slot.hostname, slot.local_rank
@@ -142,7 +142,8 @@ class JobHistory:
     def fail(self, slot: Slot, exit_code: int, at: float, is_silent: bool = False) -> None:
         """Record that the process of a worker has failed.
 
-        Args: at: seconds since 1970.  is_silent: the driver has ended the process for its silence.
+        Args: at: time of the failure in seconds since 1970.  is_silent: the driver has ended the process because it was
+            silent.
         """
         with self._lock:
             member = self._members.get(slot)

@@ -21,8 +21,8 @@ class TimeoutException(PeerUnreachableError):  # Horovod's name
 class HostWatch:
     """Runs the discovery of hosts periodically until the watch is stopped.
 
-    Args: on_change: called in the thread with the flags of a change.  read_period: returns the seconds between two runs
-        of the discovery.
+    Args: on_change: called by the watch's thread with the flags of a change.  read_period: returns the seconds between
+        two runs of the discovery.
 
     Attributes: is_stopped: set at the end of the job.
 
@@ -88,7 +88,7 @@ class HostWatch:
                     self._on_change(result)
             except Exception as exc:  # a user's discovery may raise anything
                 text = f"the discovery of hosts has failed: {type(exc).__name__}: {exc}"
-                if is_first:  # a discovery that fails at first is wrong, and not merely unavailable
+                if is_first:  # if the first run fails, the discovery is wrong and not only unavailable
                     self.problem = text
                     self.is_stopped.set()
                     glog.error(text)

@@ -1,9 +1,9 @@
 """The decisions of a driver in the registry of the job, from which a restarted driver continues the job.
 
     elastic/lead     the lease of the leading driver
-    elastic/state    a DriverRecord; the driver writes the record before it acts on the record
+    elastic/state    a DriverRecord; the driver writes a decision before it carries the decision out
 
-A driver that loses its lease, or cannot write a record, ends at once and leaves its workers alone. The next driver
+A driver that loses its lease, or cannot write a record, ends at once and does not end its workers. The next driver
 takes over the workers.
 """
 
@@ -58,7 +58,7 @@ class MemberRecord(NamedTuple):
 
 
 class DriverRecord(NamedTuple):
-    """The decided generation.
+    """The generation that the driver has decided on.
 
     Attributes: port: port of the rendezvous server.  blacklist: excluded hosts.  listener: addresses at which rank 0
         receives notices.

@@ -1,4 +1,4 @@
-"""`--discovery=kubernetes`: the pods of a label selector, from the Kubernetes API."""
+"""The discovery of `--discovery=kubernetes`: asks the Kubernetes API for the pods of a label selector."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError
 from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
 
-REFUSED_S = 10.0  # seconds of tolerated refusals at the start, because rights and pods are created together
+REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the access rights may come later
 LONGEST_S = 30.0  # seconds between two requests to an API server that does not answer
 ADVICE = "The driver's account needs the verb list on pods: k8s/allreduce/access.yaml gives it"
 
 
 class PodDiscovery(HostDiscovery):
-    """The pods of a selector as hosts; the pods of the last answer count while the API server does not answer.
+    """Finds pods as hosts; while the API server does not answer, the pods of its last answer stay the hosts.
 
-    Args: default_slots: number of slots of a pod without annotation.  make_client: makes the client of the API server.
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.  make_client: makes the client
+        of the API server.
     Raises: ConfigError: this process does not run in a pod of a cluster.
     """
 

@@ -1,4 +1,4 @@
-"""The process in each slot. The incarnation, a unique text, identifies a process."""
+"""The process in each slot. A process of a worker is an incarnation, and a unique text identifies it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Incarnation:
         the discovery gives no id.  generation: generation in which the process was started.  ends: each of these events
         ends the process.  heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
         has_state: whether the process has the state of the job and can send the state to others.  is_silent: the driver
-        has ended the process for its silence.
+        has ended the process because it was silent.
     """
 
     host: str

@@ -32,7 +32,7 @@ class Notifier:
         self.board = NoticeBoard()
         self._lock = threading.Lock()
         self._clients: dict[Slot, WorkerNotificationClient] = {}
-        self._expected: frozenset[Slot] = frozenset()  # slots of the next generation, as the workers expect
+        self._expected: frozenset[Slot] = frozenset()  # slots that the workers expect in the next generation
         self._base = 0  # the newest notice before this generation; the workers need no earlier notice
 
     def begin_generation(self, slots: Collection[Slot]) -> None:

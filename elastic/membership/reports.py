@@ -52,7 +52,7 @@ class WorkerReports:
         return self.get_slot_info(host, slot) is not INVALID_SLOT_INFO
 
     def get_coordinator_info(self) -> SlotInfo | None:
-        """Return the slot of rank 0, or None without a rank 0."""
+        """Return the slot of rank 0, or None if there is no rank 0."""
         raise NotImplementedError
 
     def _keep_record(self) -> None:
@@ -80,8 +80,9 @@ class WorkerReports:
 
         The driver answers a repeated request of a process and does not count the process again.
 
-        Args: incarnation: "": the incarnation in the slot.  generation: the last generation of the process.
-            has_state: whether the process has ever had the state of the job; a process of the first generation has.
+        Args: incarnation: name of the process; "": the present process of the slot.  generation: the last generation of
+            the process.  has_state: whether the process has ever had the state of the job. A process that was started
+            for the first generation counts as if it had.
         Returns: None: there is no decision within `wait` seconds.
         """
         slot = (host, local_rank)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from elastic.hosts import SlotInfo
 
-# seconds: Python handles a signal that arrives just before a wait for a lock only after that wait
+# seconds of a single wait for a thread: Python handles a signal that arrives just before a wait only after the wait
 SIGNAL_S = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Callbacks that update a state at the batches and epochs of a training loop, as Horovod's Keras callbacks do."""
+"""Callbacks that update a state after each batch and epoch of a training loop, as Horovod's Keras callbacks do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CommitStateCallback:
 
 
 class UpdateBatchStateCallback:
-    """Updates `state.batch`, and shortens the first epoch after a reset by the committed batches.
+    """Updates `state.batch`; the first epoch after a reset is shorter by the batches that were committed before.
 
     Attributes: steps_per_epoch: batches of a whole epoch; None: unknown.
     """

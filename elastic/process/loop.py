@@ -8,7 +8,7 @@
                    leave the group, join the next generation, state.on_reset()
     at the end     report to the driver that the work is done
 
-Source: spec/elastic.md 1.6; the order is that of Horovod's `run_fn`.
+The order is that of Horovod's `run_fn`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The membership of this worker: it forms the group of a generation, sends heartbeats, and joins the next generation.
 
-WORKER.init()         joins the first generation from the environment, and after `shutdown` the next generation
+WORKER.init()         joins the first generation, which the environment describes; after `shutdown`, joins the next one
 WORKER.group          runs the collectives
 WORKER.shutdown()     leaves the group
 """
@@ -70,8 +70,7 @@ class WorkerMembership:
     def init(self) -> None:
         """Form the group of this generation; block until all ranks have connected.
 
-        If a rank is lost during the call, the worker joins the next generation, as often as the driver begins a
-        generation.
+        If a rank is lost during the call, the worker joins the next generation instead. This may happen several times.
 
         Raises: RemovedFromJobError: the driver has no slot for this worker any more.
             HorovodInternalError: the job is not elastic, and a rank is missing.
@@ -114,7 +113,7 @@ class WorkerMembership:
         self._stop.set()
 
     def forget(self) -> None:
-        """Reset the membership as in a new process, because the parent of a forked process may have a membership."""
+        """Reset the membership as in a new process, because a forked process inherits the membership of its parent."""
         vars(self).update(vars(WorkerMembership()))
 
     # ----- With the driver -----
@@ -186,14 +185,14 @@ class WorkerMembership:
         if self.settings.own_address:
             return self.settings.own_address
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((self.settings.address, self.settings.port or 9))  # sends nothing
+            probe.connect((self.settings.address, self.settings.port or 9))  # to connect a UDP socket sends nothing
             return str(probe.getsockname()[0])
         return "127.0.0.1"
 
     def _beat(self) -> None:
         is_heard = True
         client = RendezvousClient(self.settings.address, self.settings.port, self._secret, HEARTBEAT_S)
-        while True:  # send the first heartbeat at once: the driver ignores the silence of a worker before it
+        while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
             place = self.placement
             try:
                 client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)

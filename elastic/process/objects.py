@@ -1,7 +1,7 @@
 """Objects as bytes without pickle: JSON, followed by the bytes of arrays.
 
 None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars keep their type and
-value. The bytes of another process are bounded in size and depth, and decoding runs no code from them.
+value. The reader limits the size and the depth of received bytes, and never runs code from them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three JSO
 MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
-_MOST_DIGITS = 4000  # of an integer: Python writes and reads 4300
-_MOST_BITS = 13_200  # an integer of so many bits has fewer digits
+_MOST_DIGITS = 4000  # digits of an integer; the limit of Python is 4300
+_MOST_BITS = 13_200  # bits of an integer, so that the integer has less than _MOST_DIGITS digits
 _WHAT = (
     "None, truth values, numbers, texts, bytes, lists, tuples, dictionaries and numpy arrays of numbers can be sent; "
     "unsafe_pickle=True sends anything, and lets the sender run any code on every rank"
@@ -32,8 +32,8 @@ _WHAT = (
 def dump_object(value: object, name: str = "the object", *, unsafe_pickle: bool = False) -> bytes:
     """Encode an object as bytes.
 
-    Args: name: the object in error messages.  unsafe_pickle: use pickle: the reader then runs any code that the writer
-        chooses.
+    Args: name: name of the object in error messages.  unsafe_pickle: use pickle, so that the reader runs any code that
+        the writer chooses.
     Raises: TypeError: the object has a part that cannot be sent; the message names the place.
     """
     if unsafe_pickle:

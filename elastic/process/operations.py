@@ -83,7 +83,7 @@ def cross_size() -> int:
 
 
 def _placement() -> ProcessPlacement:
-    _ = WORKER.group  # raises before `init`
+    _ = WORKER.group  # raises ConfigError before `init`
     return WORKER.placement
 
 
@@ -101,8 +101,8 @@ def allreduce(
     """Return the average, or another reduction, of the arrays of all ranks.
 
     Shapes: equal on all ranks.
-    Args: average: False for the sum; an older form of `op`.  op: Average, Sum, Min or Max.  prescale_factor: factor of
-        the arrays.  postscale_factor: factor of the result.
+    Args: average: older form of `op`; False: the sum.  op: Average, Sum, Min or Max.  prescale_factor: number by which
+        the arrays are multiplied.  postscale_factor: number by which the result is multiplied.
     """
     return synchronize(allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor))
 
@@ -215,7 +215,7 @@ def broadcast_parameters(params: Mapping[str, AnyArray], root_rank: int = 0) -> 
 def broadcast_object(
     obj: object = None, root_rank: int = 0, name: str | None = None, *, unsafe_pickle: bool = False
 ) -> Any:
-    """Return an object of the root: plain data and numpy arrays.
+    """Send an object of plain data and numpy arrays from the root to all ranks; return the object.
 
     Args: obj: only the object of the root counts.  unsafe_pickle: send any object by pickle; the root can then run any
         code on every rank. All ranks pass the same value.

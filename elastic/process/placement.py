@@ -4,9 +4,9 @@ HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_
 HOROVOD_CROSS_SIZE        this worker's slot; without these variables the job has a single worker
 HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
 HOROVOD_ELASTIC=1         the job continues in further generations
-HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   limits until a generation is complete
+HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   seconds until a generation is complete
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
-HOROVOD_STALL_CHECK_DISABLE=1              neither of these limits counts
+HOROVOD_STALL_CHECK_DISABLE=1              switches both limits of the line above off
 PADDLE_ELASTIC_SILENCE_SECONDS (4)         silence after which a waiting rank counts another rank as lost
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
 PADDLE_ELASTIC_ADDRESS    address at which other workers reach a worker of an agent
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from elastic.collectives.group import STALL_END_S, STALL_S, Patience
 from runtime.errors import ConfigError
 
-MOST_S = 1e6  # seconds, 11 days: the largest limit
+MOST_S = 1e6  # seconds (11 days); the largest limit that a variable may set
 _SLOT = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 
@@ -121,4 +121,4 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> floa
         seconds = -1.0
     if not 0 <= seconds <= MOST_S:
         raise ConfigError(f"{name} is '{text}'; set it to seconds, e.g. {default:.0f}")
-    return seconds or default  # 0 means the default, as in the original
+    return seconds or default  # 0 means the default, as in Horovod

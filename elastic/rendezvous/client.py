@@ -28,7 +28,7 @@ from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
-# seconds without an acknowledgement after which a host is lost: the driver may be restarted with the same address
+# seconds without an acknowledgement after which the driver's host is lost; a new host may then have its address
 GONE_S = 6
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2))
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
@@ -137,7 +137,7 @@ class RendezvousClient:
         self._put_json("done", host, local_rank, incarnation=incarnation)
 
     def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
-        """Return all notices after a revision as one notice, or None after `wait` seconds (at most 30)."""
+        """Return all notices after a revision as one notice, or None after `wait` (at most LONGEST_POLL_S) seconds."""
         status, _, body = self._ask("GET", _path("notices", str(after)), poll=min(wait, LONGEST_POLL_S))
         if status == HTTPStatus.NO_CONTENT:
             return None

@@ -1,4 +1,4 @@
-"""The handler of the workers' requests other than plain values; the driver answers these requests.
+"""Passes workers' requests to the driver, except for requests that only read or write a value of the store.
 
 GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S    six integers, or 204: ask again
 PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
@@ -24,7 +24,7 @@ PUT_WORKER_ADDRESSES = "worker_addresses"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
-OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which the signature has them
+OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which the signature covers them
 MOST_TEXT = 200  # characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10

@@ -1,8 +1,9 @@
 """Runs a command in each slot of a job, by functions that a program or a test may replace one by one.
 
-Users call `elastic.launch` instead. Names, signatures and return values are those of `horovod.runner.gloo_run`. A
-worker of another machine is refused: an agent starts it (`paddle elastic agent`), and not ssh. The secret of the job is
-in the environment of a worker and never in its command line, which every user of the machine can read.
+Users call `elastic.launch` instead. Names, signatures and return values are those of `horovod.runner.gloo_run`. A slot
+of another machine is refused, because these functions do not use ssh; `elastic.launch` starts workers there by agents.
+The secret of the job is in the environment of a worker and never in its command line, which every user of the machine
+can read.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _assign(variables: Mapping[str, Any]) -> list[str]:
 
 
 def _slot_info_to_command_fn(run_command: str, env: Mapping[str, str]) -> Callable[[SlotInfo], str]:
-    """Return a function that returns the command line of a slot, with the variables that this process does not have."""
+    """Return a function that makes the command line of a slot, with the variables that this process does not have."""
     own = {
         name: value
         for name, value in env.items()
@@ -159,7 +160,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
 
 @contextlib.contextmanager
 def _open_output(settings: BaseSettings, rank: int) -> Iterator[tuple[MultiFile | None, MultiFile | None]]:
-    """Yield the streams for the output of a rank: streams of this process, and files of the rank; None: no files."""
+    """Yield the streams for the output of a rank: streams of this process and files of the rank, or None."""
     if not settings.output_filename:
         yield None, None
         return
@@ -181,7 +182,7 @@ def _find_secret(settings: BaseSettings) -> str:
 
 
 def register_shutdown_event() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set; signals are handled by the main thread alone."""
+    """Return an event that SIGINT and SIGTERM set; no signal sets it if the caller is not the main thread."""
     event = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -191,7 +192,7 @@ def register_shutdown_event() -> threading.Event:
 
 @contextlib.contextmanager
 def _shutdown_event() -> Iterator[threading.Event]:
-    """Yield the event of `register_shutdown_event`; at the end the signals have their former effect."""
+    """Yield the event of `register_shutdown_event`; at the end, restore the former signal handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield register_shutdown_event()
@@ -239,7 +240,7 @@ def gloo_run(
 
 
 def _get_min_start_hosts(settings: ElasticSettings) -> int:  # Horovod's tests replace this function
-    """Return 1: no interfaces are probed, so that one host is enough."""
+    """Return 1, because no interfaces are probed, so that one host is enough."""
     return 1
 
 
@@ -257,7 +258,7 @@ def launch_gloo_elastic(
     Args: get_common_interfaces: returns the interfaces of the workers.  rendezvous: server with the secret of the
         settings.  The other arguments are those of `launch_gloo`.
     Raises: JobFailedError: the job has failed.  TimeoutException, RuntimeError: the job could not begin.
-        UsageError: the settings ask for the function mode.
+        UsageError: the job is to run a function and not a command.
     """
     if settings.run_func_mode or callable(command_or_func):
         raise UsageError("this runs commands; elastic.launch.run() runs a function on the workers without pickle")

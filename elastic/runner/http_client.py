@@ -1,6 +1,7 @@
-"""Values of a key-value store of `elastic.http_server`. Names are those of `horovod.runner.http.http_client`.
+"""Reads and writes values of a key-value store of `elastic.http_server`.
 
-Requests are signed with the secret of the environment (PADDLE_SECRET). Values are plain data and arrays.
+Names are those of `horovod.runner.http.http_client`. Requests are signed with the secret of the environment
+(PADDLE_SECRET). Values are plain data and arrays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Values as text. Names are those of `horovod.runner.common.util.codec`; the text that Horovod itself makes is pickle.
+"""Values as base64 text. Names are those of `horovod.runner.common.util.codec`.
 
-A text that pickle has written is refused, because its reader runs any code that the writer chooses.
+Horovod's own texts are made by pickle. A text of pickle is refused here, because to read it runs any code that its
+writer chooses.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def dumps_base64(obj: object, to_ascii: bool = True) -> str | bytes:
 
 
 def loads_base64(encoded: str | bytes) -> object:
-    """Return the value of `dumps_base64`.
+    """Return the value from which `dumps_base64` has made a text.
 
     Raises: DataError: the text is not from `dumps_base64`, but, for example, from pickle.
     """

@@ -5,10 +5,11 @@
     client._send(PingRequest())
 
 A message is the HMAC-SHA256 of its body (32 bytes), the length of the body (4 bytes, little-endian), and the body. The
-body is an object of a class with plain data or arrays in its attributes. The class belongs to this module, or to a
-module of the service's or client's own classes: a reader makes objects of no other class, and it parses no body without
-a right digest. A request may be sent more than once; a repeated request must do no harm.
-Names and signatures are those of `horovod.runner.common.util.network`, whose messages are pickle.
+body is an object of a class with plain data or arrays in its attributes. The class has to be defined in this module, or
+in a module that defines a class of the service or of the client. A reader makes objects of no other class, and parses a
+body only if its digest is right. A request may be sent more than once; a repeated request must do no harm.
+
+Names and signatures are those of `horovod.runner.common.util.network`, whose messages are made by pickle.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class ByteWriter(Protocol):
 
 
 class TextReader(Protocol):
-    """A text, e.g. of a `Pipe`."""
+    """A source of text, e.g. a `Pipe`."""
 
     def read(self, length: int, /) -> Any:
-        """Return at most `length` characters; nothing at the end."""
+        """Return at most `length` characters, or an empty value at the end."""
 
 
 class PingRequest:
@@ -85,7 +86,7 @@ class AckResponse:
 
 
 class AckStreamResponse:
-    """An answer that a text follows."""
+    """An answer after which the service sends a text."""
 
 
 class Wire:
@@ -136,13 +137,13 @@ class Wire:
         return value if isinstance(name, str) and name == _PLAIN else self._make(name, value)
 
     def stream(self, stream: TextReader, wfile: ByteWriter) -> None:
-        """Write a text to its end, as messages of which the last one is empty."""
+        """Write a whole text as several messages; an empty message ends the text."""
         while text := stream.read(_CHUNK):
             self.write(text, wfile)
         self.write("", wfile)
 
     def copy_stream(self, rfile: ByteReader, stream: Any) -> None:
-        """Read a text that `stream` has written, and write it to a stream."""
+        """Read a text that the other program has sent by its method `stream`, and write the text to a stream."""
         while text := self.read(rfile):
             stream.write(text)
 
@@ -172,12 +173,12 @@ def _read_all(rfile: ByteReader, length: int) -> bytes:
 
 
 def _list_modules(one: object) -> set[str]:
-    """Return the modules of the classes of an object."""
+    """Return the modules that define the class of an object and its base classes."""
     return {kind.__module__ for kind in type(one).__mro__ if kind is not object}
 
 
 class _TimedReader:
-    """Reads from a socket until a deadline, also if bytes keep arriving.
+    """Reads from a socket until a deadline, even if bytes keep arriving.
 
     Raises: TimeoutError: the deadline has passed.
     """
@@ -254,7 +255,7 @@ class BasicService:
                 try:
                     request = service._wire.read(_TimedReader(self.connection, REQUEST_S))
                 except (EOFError, OSError, ConfigError, DataError):
-                    return  # anybody may connect, and a log line for each would fill the log
+                    return  # not logged, because anybody may connect, and could fill the log
                 self.connection.settimeout(ANSWER_S)
                 response = service._handle(request, self.client_address)
                 if not response:
@@ -305,8 +306,8 @@ class BasicClient:
 
     Args: addresses: addresses of the service by interface; addresses that do not answer with the name of the service
         are left out.
-        match_intf: leave out an address that is not reached by the interface of the same name.  probe_timeout: seconds
-        for an address to answer.  attempts: how often a request is sent.
+        match_intf: leave out an address that this machine does not reach by its interface of the same name.
+        probe_timeout: seconds for an address to answer.  attempts: maximum number of times that a request is sent.
     Raises: NoValidAddressesFound: no address is left.
     """
 

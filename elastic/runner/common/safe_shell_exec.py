@@ -1,4 +1,4 @@
-"""Runs a shell command, and copies its output; the command ends with this program.
+"""Runs a shell command, and copies its output; if this program ends, the command is ended, too.
 
 Names are those of `horovod.runner.common.util.safe_shell_exec`.
 """

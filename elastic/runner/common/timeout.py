@@ -1,4 +1,4 @@
-"""A deadline of several steps. Names are those of `horovod.runner.common.util.timeout`."""
+"""A common deadline of several steps. Names are those of `horovod.runner.common.util.timeout`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Timeout:
         return time.monotonic() > self._until
 
     def check_time_out_for(self, activity: str) -> None:
-        """Return before the deadline. Raises: TimeoutException: the deadline is over."""
+        """Raise an exception after the deadline. Raises: TimeoutException: the deadline is over."""
         if self.timed_out():
             text = self._message.format(activity=activity).rstrip().removesuffix(".")
             raise TimeoutException(f"{text}. Timeout after {self._timeout} seconds.")

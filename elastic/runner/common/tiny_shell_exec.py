@@ -1,4 +1,4 @@
-"""The whole output of a short command. Names are those of `horovod.runner.common.util.tiny_shell_exec`."""
+"""Runs a short command and returns its output. Names are those of `horovod.runner.common.util.tiny_shell_exec`."""
 
 from __future__ import annotations
 
