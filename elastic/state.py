@@ -64,7 +64,7 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def forget_host_updates(self) -> None:
-        """Drop all notices; a newly assigned rank already accounts for every earlier notice."""
+        """Drop all notices, because the ranks that were just assigned already account for every earlier notice."""
         while not self._host_messages.empty():
             self._host_messages.get_nowait()
 
@@ -123,7 +123,7 @@ def run_fn(
 
 
 class ObjectState(State):
-    """A state of attributes: `ObjectState(epoch=0, batch=0)`; `broadcast_object` must be able to send every value.
+    """A state of attributes, e.g. `ObjectState(epoch=0, batch=0)`; `broadcast_object` must be able to send each value.
 
     Raises: TypeError: an attribute cannot be sent to other ranks; the message names the attribute and its replacement.
     """
@@ -185,8 +185,8 @@ class ObjectState(State):
 class ArrayState(ObjectState):
     """A state with numpy arrays: `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
 
-    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. `sync` sends the bytes
-    of an array without an encoding. A sampler saves its number of processed samples. Any other attribute behaves as in
+    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. `sync` sends the raw
+    bytes of an array. A sampler saves its number of processed samples. Any other attribute behaves as in
     `ObjectState`.
     """
 

@@ -30,7 +30,7 @@ from runtime.environment import read_environment
 from runtime.errors import PaddleError
 from runtime.interfaces import find_own_nics
 
-NOTIFY_S = 5.0  # seconds in which a worker has to accept a notice
+NOTIFY_S = 5.0  # maximum seconds until a worker has accepted a notice
 SCOPE, KEY = "notices", "hosts_updated"
 
 
@@ -124,9 +124,9 @@ class WorkerNotificationManager:
 
 
 class WorkerNotificationService:
-    """The server in a worker.
+    """The server in a worker, which accepts the notices of the driver.
 
-    Args: key: the job's secret; bytes count as their hexadecimal text.  nic: network interface, or "" for all.
+    Args: key: the job's secret; bytes stand for their hexadecimal text.  nic: network interface, or "" for all.
     """
 
     def __init__(self, key: str | bytes, nic: str | None, manager: WorkerNotificationManager) -> None:
@@ -160,10 +160,10 @@ class WorkerNotificationService:
 
 
 class WorkerNotificationClient:
-    """The client in the driver.
+    """The driver's client of the server in a worker.
 
     Args: addresses: addresses of the worker, possibly by network interface; a notice goes to the first address that
-        answers.  key: as in `WorkerNotificationService`.  match_intf: without effect.
+        answers.  key: as in `WorkerNotificationService`.  match_intf: has no effect.
     """
 
     def __init__(

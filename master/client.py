@@ -1,4 +1,4 @@
-"""A trainer's side of the master: it finds the leader, follows a change of leader, and repeats unanswered requests.
+"""The trainer's client of the master: it finds the leader, follows a change of leader, and repeats requests.
 
     with MasterClient(book, "job", member, secret=secret) as master:
         master.set_dataset(files)
@@ -6,8 +6,9 @@
             train(task.files)
             master.finish(task, samples)
 
-Every request may be repeated: the master identifies a task by its id and epoch, and a request for a task by its number.
-A request whose answer is lost with a connection or a leader is therefore repeated until its deadline.
+A repeated request does no harm: the master identifies a task by its id and epoch, and a request for a task by the
+trainer's number of the request. A request whose answer is lost with a connection or a leader is therefore repeated
+until its deadline.
 """
 
 from __future__ import annotations
@@ -59,12 +60,13 @@ class TaskGrant:
 
 @dataclass(frozen=True)
 class PassOver:
-    """The pass has ended; `next_pass` is the present pass. With `is_last` the job has ended.
+    """The answer that a pass has ended.
 
-    At the end of the job `discarded` lists the discarded tasks; "" if there are none.
+    next_pass: the present pass; after the last pass, the number of passes.  is_last: the job has ended, too.
+    discarded: text about the discarded tasks at the end of the job; "": there are none.
 
-    Before it requests a task of `next_pass`, a trainer asks whether it must save the model of the previous pass: the
-    job ends when the model of its last pass is saved. Until then `next_pass` is the number of passes.
+    After this answer a trainer first calls `request_save` for the ended pass, because the job ends only when the model
+    of its last pass is saved. Then the trainer requests a task of `next_pass`.
     """
 
     next_pass: int
@@ -73,7 +75,7 @@ class PassOver:
 
 
 class MasterClient:
-    """One trainer. Only one thread at a time may make requests.
+    """The client of one trainer. Only one thread at a time may make requests.
 
     Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
         incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
@@ -110,8 +112,9 @@ class MasterClient:
     def number(self) -> int:
         """The number of this trainer: 0, 1, 2, ... in order of joining; constant until this process ends.
 
-        It waits until a master has accepted this trainer.
-        Raises: PeerUnreachableError: no master has accepted it in time.  ConfigError: it does not belong to the job.
+        Reading the number waits until a master has accepted this trainer.
+        Raises: PeerUnreachableError: no master has accepted this trainer in time.  ConfigError: this trainer does not
+            belong to the job.
         """
         until = time.monotonic() + self._patience
         while (number := self._leader.wait_number(CHECK_S)) is None:
@@ -129,22 +132,22 @@ class MasterClient:
 
     @property
     def num_passes(self) -> int:
-        """The number of passes of the job, from the leader that accepted this trainer last; 0 before that."""
+        """The number of passes of the job, which a master tells when it accepts this trainer; 0 before that."""
         return self._leader.num_passes
 
     @property
     def view(self) -> TaskView:
-        """The numbers of the trainers with a task, from the master's last message; epoch 0 before that."""
+        """The numbers of the trainers that have a task, from the master's last view; before the first, epoch is 0."""
         return self._leader.view
 
     def on_view(self, callback: Callable[[TaskView], None]) -> None:
-        """Call `callback` with each later view, in the thread of the connection; it must not block."""
+        """Call `callback` with each later view, in the thread of the connection; the callback must not block."""
         self._leader.on_view = callback
 
     # ----- Requests of a trainer
 
     def set_dataset(self, files: Sequence[str]) -> int:
-        """Set the job's file list, or check that it is equal; return the present pass.
+        """Set the job's file list, or check that the job already has the same list; return the present pass.
 
         Raises: UsageError: the list is empty.  ConfigError: the job has another list or config.
             PeerUnreachableError: no master has answered in time.
@@ -163,14 +166,14 @@ class MasterClient:
             except RequestRefusedError as exc:
                 if exc.code != "offer":
                     raise
-                continue  # another leader or another sender must receive the list
+                continue  # the leader or the sending trainer has changed: offer the list again
             if answer["state"] == "known":
                 return int(answer["pass"])
 
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
-        """Return a task of a pass, or that the pass is over; wait while other trainers may return tasks.
+        """Return a task of a pass, or `PassOver`; wait while other trainers may still return tasks.
 
-        After `finish` with `wants_next` it returns the task that came with that answer, if there was one.
+        After `finish` with `wants_next`, return the task that came with the answer to `finish`, if there was one.
         Raises: DataError: the job has failed.  PeerUnreachableError: no master has answered in time.
         """
         answer, self._next = self._next, None
@@ -190,7 +193,7 @@ class MasterClient:
             yield got
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool = False) -> bool:
-        """Report that a task's records are trained, and that every server has acknowledged that.
+        """Report that a task's records are trained, and that every parameter server has acknowledged this.
 
         Args: wants_next: also request the next task of the pass. The next call must then be `get_task` of that pass or
             `leave`.
@@ -239,7 +242,7 @@ class MasterClient:
             self._ask("depart", {}, time.monotonic() + patience)
 
     def close(self) -> None:
-        """Close the connection; without `leave` before, this trainer's lease expires."""
+        """Close the connection; if `leave` was not called, the master waits until this trainer's lease has expired."""
         self._leader.end()
         self._finder.join()
 
@@ -266,7 +269,7 @@ class MasterClient:
         """Repeat a request until there is an answer.
 
         Raises: PeerUnreachableError: no answer comes in time. ConfigError: this trainer does not belong to the job.
-            RequestRefusedError: the master refuses, with a code of `rules` or `uploads`.
+            RequestRefusedError: the master refuses the request, with a code from `master.tasks` or `master.uploads`.
         """
         trouble = ""
         while (left := until - time.monotonic()) > 0:

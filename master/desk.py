@@ -1,8 +1,8 @@
-"""The processing of members' messages in the master: events for the rules, writes to the store, then answers.
+"""Processes the messages of members: makes events of them, applies the rules, stores the changes, and then answers.
 
-The messages' thread only queues what it receives. `work`, in the master's own thread, takes all queued messages,
-applies the rules to them one by one, stores the changes in one commit, and then sends the answers. A member is
-therefore never told anything that is not stored, and one wait for a slow disk or etcd serves many requests.
+The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
+messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. A member
+is therefore never told anything that is not stored, and one wait for a slow disk or etcd serves many requests.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from messages.server_core import MemberAsked, MemberJoined
 from runtime import glog
 from runtime.errors import LeadershipLostError
 
-TICK_S = 0.25  # seconds between two checks for expired times
+TICK_S = 0.25  # seconds between two checks for expired leases and time limits
 TURN = 512  # maximum events in one commit
 
 _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 
 
 class TaskDesk:
-    """The application of the master's control server.
+    """Handles the messages that the master's control server receives.
 
     Args: files_per_task: files of each task of a new data set.  clock: returns seconds since the epoch.
     """
@@ -76,10 +76,10 @@ class TaskDesk:
         self._ticked = 0.0
         self.events = 0  # number of decided events
 
-    # ----- Called by the messages' thread
+    # ----- Called by the control server's thread
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> None:
-        """Queue a joining member; the master's thread stores its number before it is accepted."""
+        """Queue a joining member; the master's thread stores the member's number before it accepts the member."""
         self._heard.put(MemberJoined(member, hello, is_back=False))
 
     def asked(self, asked: MemberAsked) -> None:
@@ -231,8 +231,7 @@ class TaskDesk:
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
     def _push_view(self) -> None:
-        """Send the newest view to all members before the answers: a member that gets a task then knows a view that has
-        it.
+        """Send the newest view to all members before the answers, so that a member with a new task is in its own view.
 
         Raises: LeadershipLostError: the epochs are exhausted.
         """

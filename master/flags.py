@@ -1,7 +1,7 @@
-"""The command line of `paddle master`: the table of its flags; runtime/gflags.py reads them.
+"""The table of the flags of `paddle master`; `runtime.gflags` parses a command line by this table.
 
-The names are those of the master of 2017 for flags that it had; `-task-timeout-dur` and `-task_timeout_dur` are
-equivalent. Times are seconds, or in Go's notation: 20m, 1h30m, 16s.
+Flags that the master of 2017 had keep their names; `-task-timeout-dur` and `-task_timeout_dur` are equivalent. A time
+is a number of seconds, or a text in the notation of Go: 20m, 1h30m, 16s.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class MasterFlags(FlagValues):
 def parse(argv: Sequence[str]) -> MasterFlags:
     """Return the values of the flags.
 
-    Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
+    Raises: UsageError: a flag is malformed, out of bounds, or unknown; the message then names the closest known flag.
     """
     given = read_arguments([_plain(argument) for argument in argv], FLAGS)
     flags = MasterFlags(
@@ -99,7 +99,7 @@ def format_help() -> str:
 
 
 def _plain(argument: str) -> str:
-    """Return a flag with underscores in place of 2017's hyphens."""
+    """Return an argument with underscores in the name of the flag, in place of the hyphens of 2017."""
     if not argument.startswith("-"):
         return argument
     name, equals, text = argument.lstrip("-").partition("=")

@@ -21,14 +21,15 @@ NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # seconds between two log lines about an unrea
 ABSENCE_S = 5.0  # seconds between two reads of the store's jobs while there is no address
 REST_S = 0.5  # maximum seconds between two checks of a missing connection
 NO_ADDRESS = "no master has published its address"
-# number of refusals after which a further attempt is useless; an outdated address disappears earlier
+# by code: number of refusals after which a trainer gives up; several for a wrong secret, because another program may
+# answer at an outdated address, which disappears after fewer refusals
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
 class FollowedLeader:
     """The state of the leader as a trainer knows it, and the handlers of the connection.
 
-    Thread safety: any thread may use everything.
+    Thread safety: every method and attribute may be used from any thread.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class FollowedLeader:
     def _take_view(self, body: Mapping[str, Any]) -> None:
         view = TaskView(body["epoch"], tuple(body["members"]))
         with self._changed:
-            if view.epoch <= self.view.epoch:  # of an earlier leader, or of a lost connection's welcome
+            if view.epoch <= self.view.epoch:  # the view is from an earlier leader or an earlier connection
                 return
             self.view = view
         self.on_view(view)
@@ -94,7 +95,7 @@ class FollowedLeader:
                 self.absence = describe_absence(job, book.place, book.list_jobs())
 
     def rest(self) -> None:
-        """Wait while the connection works."""
+        """Wait while the connection works; if it is missing, wait a moment, and log the reason now and then."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_over or not self._is_joined)
             if not self.is_over:
@@ -137,7 +138,7 @@ class FollowedLeader:
     def check(self) -> None:
         """Check that the leader has not permanently refused this trainer.
 
-        Raises: ConfigError.
+        Raises: ConfigError: the leader has permanently refused this trainer.
         """
         core = self._core
         if core is None or self._is_joined:
@@ -155,7 +156,8 @@ class FollowedLeader:
 def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
     """Describe why a trainer finds no master of its job.
 
-    Args: place: the store, in the form of its flag.  jobs: names of the jobs that have, or had, a master in the store.
+    Args: place: the store as its flag, e.g. --store_dir=DIRECTORY.  jobs: names of the jobs that have, or had, a master
+        in the store.
     """
     if job in jobs:
         return f"the master of job '{job}' has left {place}; start paddle master --job={job} there again"

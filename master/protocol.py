@@ -1,4 +1,4 @@
-"""The messages between trainers and the master. Pure; messages/ transfers them."""
+"""The messages between trainers and the master (pure); the package `messages` transfers them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ MASTER = Protocol(
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={
-        # first the digest and the number of files of a list; then its parts, unless the master knows the list
+        # a trainer first sends the digest and the number of files of its list; then, if the master does not know this
+        # list, the parts of the list
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
         "dataset_part": Call(
             Fields(digest=_DIGEST, first=Integer(0, MOST_FILES), names=Items(Text(LONGEST_NAME, least=1), PART_NAMES)),
@@ -108,6 +109,6 @@ MASTER = Protocol(
             ),
         ),
     },
-    # sent to all members after each change
+    # the master sends the view to all members after each change
     pushes={"view": _VIEW},
 )

@@ -1,6 +1,6 @@
-"""The outputs of a leading master besides messages: OUTPUT/tasks.json, and the end of the job in the registry.
+"""A leading master writes the file OUTPUT/tasks.json, and the end of the job into the registry.
 
-It uses two threads, so that a hanging volume and a hanging etcd delay neither the master nor each other.
+Each of the two has its own thread, so that a hanging volume and a hanging etcd delay neither the master nor each other.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ CLOSING_S = 5.0  # maximum seconds for the last record
 
 
 class RegistryLink(threading.Thread):
-    """Read the servers of the job once a second, and write the end of the job into the registry.
+    """A thread that reads the job's parameter servers once a second, and writes the end of the job into the registry.
 
-    Attributes: servers: "host:port" of each, None for an absent one; None before the first read.
-        trouble: why the servers are unknown.
+    Args: looks: whether to read the servers.
+    Attributes: servers: "host:port" of each server, or None for an absent server; the list is None before the first
+        read.  trouble: why the servers are unknown.
     """
 
     def __init__(self, registry: Registry, *, looks: bool) -> None:
@@ -82,7 +83,7 @@ class RegistryLink(threading.Thread):
 
 
 class TaskRecorder(threading.Thread):
-    """Write tasks.json while this master leads.
+    """A thread that writes tasks.json while this master leads.
 
     Args: facts: the constant fields: job, leader, address.
     """
@@ -133,7 +134,7 @@ class TaskRecorder(threading.Thread):
         while True:
             self._changed.wait()
             self._changed.clear()
-            end, newest = self._end, self._newest  # in this order: `close` sets the newest record before the end
+            end, newest = self._end, self._newest  # read in this order, because `close` sets `_newest` before `_end`
             if newest is not None:
                 self._write(newest, end)
             if end is not None:
@@ -154,8 +155,8 @@ class TaskRecorder(threading.Thread):
     def _is_replaced(self) -> bool:
         """Return whether a later leader has written the file, so that this master must have been frozen.
 
-        The first record of a leader replaces the record of any leader: the older record may belong to a store that was
-        removed.
+        This is not checked for the first record of a leader, because the record of a later leader may then belong to a
+        store that was removed.
         """
         with contextlib.suppress(OSError, DamagedError):
             found = read_record(self._path)
@@ -164,7 +165,7 @@ class TaskRecorder(threading.Thread):
 
 
 class JobRecords:
-    """Both threads, for the master's loop.
+    """Starts and stops both threads, and passes the state of the master's loop to them.
 
     Args: output: the directory of tasks.json, or None.
     """

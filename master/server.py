@@ -1,4 +1,4 @@
-"""One master's life cycle: it campaigns, leads, loads the state, serves, and ends when the job is over."""
+"""The life cycle of a master: it campaigns, leads, loads the state, serves, and ends when the job is over."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from runtime.errors import (
 )
 from runtime.health.liveness import LIVENESS
 
-RENEWALS = 3  # renewals in one time to live
+RENEWALS = 3  # number of renewals of the leadership in its time to live
 SILENCE = 0.5  # fraction of its lease after which a silent member is lost; in the rest of the lease it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 # file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
 FILES_OF_A_PEER, OTHER_FILES = 3, 512
-TELL_S = 30.0  # seconds besides the linger time for writing the end of the job into the registry
+TELL_S = 30.0  # seconds after the linger time in which the end of the job has to be written into the registry
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
@@ -48,9 +48,9 @@ NOTE_S = 30.0  # seconds between two log lines about the same problem
 class MasterOptions:
     """The options from the flags.
 
-    hosts: listening addresses.  address: published for trainers.  lease: seconds after which a silent member loses its
-    tasks.  ttl: seconds after which a silent leader loses the lead.  linger: seconds for members to learn of the end of
-    the job.  output: the directory of tasks.json, or None.
+    host: address to listen on.  address: address that trainers find in the store.  lease: seconds after which a silent
+    member loses its tasks.  ttl: seconds after which a silent leader loses the lead.  linger: seconds for members to
+    learn of the end of the job.  output: the directory of tasks.json, or None.
     """
 
     job: str
@@ -109,7 +109,7 @@ class Master:
         self.why_not_ready = "the state is being loaded"
         began = time.monotonic()
         options = self._options
-        gc.disable()  # the collector would repeatedly scan the objects of a million tasks, which all stay
+        gc.disable()  # the collector would scan the objects of a million tasks repeatedly, and free none
         try:
             state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
         finally:
@@ -216,5 +216,5 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
 
 def _admit_all(address: str) -> bool:
-    """Accept every address; with a secret the peer must prove it, and without one the program has logged a warning."""
+    """Accept every address; a peer must prove the secret, and without a secret the program has logged a warning."""
     return True

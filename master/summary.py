@@ -1,4 +1,4 @@
-"""A summary of the state for users. Pure."""
+"""A summary of the state for users (pure)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
 
 
 def list_holds(state: MasterState, most: int) -> list[tuple[int, Hold]]:
-    """Return the pending tasks, each with its dispatches."""
+    """Return at most `most` pairs of a pending task and one of its present dispatches."""
     numbers = itertools.islice(state.table.pending, most)
     return [(number, hold) for number in numbers for hold in state.table.current(number).holds][:most]
 

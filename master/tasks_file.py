@@ -1,4 +1,4 @@
-"""OUTPUT/tasks.json, which a leading master writes once a second: its format, and its display for users."""
+"""The file OUTPUT/tasks.json, which a leading master writes once a second: its fields, and its display for users."""
 
 from __future__ import annotations
 

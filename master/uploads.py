@@ -1,4 +1,4 @@
-"""The transfer of a file list: one member offers the digest of its list and sends the parts; the others wait. Pure."""
+"""The transfer of a file list to the master: one member sends the parts of its list, and other members wait (pure)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class UploadDesk:
         return self._next()
 
     def settle(self) -> list[Reaction]:
-        """Answer the waiting members, after the job has a data set: each list is compared with it."""
+        """Handle the waiting members as soon as the job has a data set; each member's list is compared with it."""
         waiting, self._waiting = self._waiting, []
         return [DatasetGiven(one.ticket, one.digest, one.config, one.files, ()) for one in waiting]
 

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as integers, and the requests of a pod. Pure."""
+"""Kubernetes quantities as integers, and the requests of a pod (pure)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-Requests = tuple[tuple[str, int], ...]  # resource -> amount, in order of names; CPUs in thousandths
+# pairs of a resource and its amount, in the order of the names; CPUs are counted in thousandths
+Requests = tuple[tuple[str, int], ...]
 
 _QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
 _UNITS = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -38,7 +39,7 @@ def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
 
 
 def read_amounts(given: object) -> dict[str, int]:
-    """Return resource -> amount of a `requests` or `allocatable`. Raises: ValueError."""
+    """Return the amounts of a `requests` or `allocatable` object by resource. Raises: ValueError: it is malformed."""
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -47,14 +48,14 @@ def read_amounts(given: object) -> dict[str, int]:
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
-    """Return the requests of a pod: the sum over its containers, or the larger requests of an init container.
+    """Return the requests of a pod: for each resource the sum over its containers, or an init container's if larger.
 
     Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
     """
     total: dict[str, int] = {}
     for container in spec.get("containers") or []:
         _add(total, _requests_of(container))
-    before: dict[str, int] = {}  # sidecars that were started before an init container and keep running
+    before: dict[str, int] = {}  # requests of the sidecars that keep running beside the next init container
     highest: dict[str, int] = {}
     for container in spec.get("initContainers") or []:
         wants = _requests_of(container)
@@ -68,7 +69,7 @@ def sum_requests(spec: Mapping[str, Any]) -> Requests:
     _add(total, before)
     for name, amount in highest.items():
         total[name] = max(total.get(name, 0), amount)
-    # the requests of the pod as a whole, since Kubernetes 1.34
+    # since Kubernetes 1.34 a pod may also state its requests as a whole
     total |= read_amounts((spec.get("resources") or {}).get("requests"))
     _add(total, read_amounts(spec.get("overhead")))
     return tuple(sorted(total.items()))

@@ -14,7 +14,7 @@ from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, f
 __all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "JobWriter", "ParallelismWish", "explain", "find_place"]
 
 NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives them to its ServiceAccount"
-WRITERS = 4  # Jobs that are changed in parallel: sequential changes took 0.2 s each on a busy machine
+WRITERS = 4  # maximum number of Jobs that are changed in parallel; on a busy machine one change took 0.2 s
 
 
 class ParallelismWish(NamedTuple):
@@ -28,7 +28,7 @@ class ParallelismWish(NamedTuple):
 
 
 class JobWriter:
-    """Change the parallelism of up to WRITERS Jobs in parallel."""
+    """Changes the parallelism of up to WRITERS Jobs in parallel."""
 
     def __init__(self, place: ApiPlace) -> None:
         self._clients: queue.SimpleQueue[ApiClient] = queue.SimpleQueue()
@@ -39,9 +39,12 @@ class JobWriter:
     def set_all(
         self, wishes: Sequence[ParallelismWish], check: Callable[[], None]
     ) -> Iterator[tuple[ParallelismWish, ApiProblem | None]]:
-        """Yield each change that was sent, with its problem, in order. After a failed request, none is sent.
+        """Send changes; yield each change that was sent, in order, with its problem or None.
 
-        Args: check: called before each request.  Raises: errors of `check`.
+        After a problem that concerns more than one Job, no further change is sent.
+
+        Args: check: called before each request.
+        Raises: errors of `check`.
         """
         failed = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The fields that the autoscaler uses of the Node, Pod and Job objects of the API. Pure. Other fields are discarded."""
+"""The fields of Node, Pod and Job objects of the API that the autoscaler uses; it discards all other fields (pure)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Toleration(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The nodes that accept a pod: by its node selector and its tolerations. Affinity is ignored."""
+    """The rules of a pod about its nodes: the node selector and the tolerations; affinity is ignored."""
 
     selector: Selector = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -179,5 +179,5 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
 
 
 def parse_moment(text: object) -> float:
-    """Return the seconds since the epoch of a time of the API. Raises: ValueError."""
+    """Parse a time of the API; return the time in seconds since the epoch. Raises: ValueError: it is malformed."""
     return datetime.datetime.fromisoformat(str(text)).timestamp()

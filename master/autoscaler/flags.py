@@ -1,4 +1,4 @@
-"""The command line of `paddle autoscaler`: the table of its flags; runtime/gflags.py reads them."""
+"""The table of the flags of `paddle autoscaler`; `runtime.gflags` parses a command line by this table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 def parse(argv: Sequence[str]) -> FlagValues:
     """Return the values of the flags.
 
-    Raises: UsageError: a flag that is unknown (with the closest known one), malformed or out of bounds.
+    Raises: UsageError: a flag is malformed, out of bounds, or unknown; the message then names the closest known flag.
     """
     flags = FlagValues({flag.name: flag.default for flag in FLAGS.values()} | read_arguments(argv, FLAGS))
     for name, least in (("interval", 0.1), ("resync", 10), ("start_timeout", 1)):

@@ -1,4 +1,4 @@
-"""A Lease of coordination.k8s.io lets one autoscaler lead at a time, as Kubernetes controllers do."""
+"""A Lease of coordination.k8s.io lets one autoscaler lead at a time; the controllers of Kubernetes do the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends, befor
 
 @dataclass(frozen=True)
 class LeaseView:
-    """A Lease as it was read, and when this content was first seen (time.monotonic)."""
+    """The content of a Lease, and the time of `time.monotonic` at which this content was first read."""
 
     holder: str
     renewed: str
@@ -29,7 +29,10 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Return whether this program may take the lease. Clocks of other machines are ignored: only changes count."""
+        """Return whether this program may take the lease, because it has no other holder or has not changed in time.
+
+        The times in the lease are not used, because the clocks of other machines may differ.
+        """
         return self.holder in ("", me) or now - self.seen >= self.duration
 
 
@@ -55,9 +58,9 @@ def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datet
 
 
 class ClusterLease(threading.Thread):
-    """Acquire the Lease, renew it, and release it.
+    """A thread that acquires the Lease, renews it, and releases it at the end.
 
-    Args: me: unique identity of this program.  changed: set when this program becomes or stops being the leader.
+    Args: me: unique identity of this program.  changed: called when this program becomes or stops being the leader.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str, me: str, changed: Callable[[], None]) -> None:
@@ -66,7 +69,7 @@ class ClusterLease(threading.Thread):
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._view: LeaseView | None = None
         self._stopping = threading.Event()
-        self._renewed = -math.inf  # time.monotonic
+        self._renewed = -math.inf  # time of the last renewal, of `time.monotonic`
         self.leads = False
         self.took_over = False  # another program led before, perhaps a moment ago
         self.problem: ApiProblem | None = None
@@ -95,7 +98,7 @@ class ClusterLease(threading.Thread):
                 self._turn()
                 self.problem = None
             except ApiProblem as problem:
-                if problem.status != 409:  # another program was faster: read the Lease again
+                if problem.status != 409:  # else another program was faster, and the Lease is read again
                     self.problem = problem
                     self._changed()
             self._stopping.wait(RENEW_S)

@@ -1,4 +1,4 @@
-"""The autoscaler's loop: on a change of the cluster it decides, and changes the parallelism of Jobs."""
+"""The autoscaler's loop: after each change of the cluster it makes a plan, and changes the parallelism of Jobs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from runtime.errors import ConfigError, PaddleError
 from runtime.health.liveness import LIVENESS
 
 SLICE_S = 0.2  # maximum seconds until a signal is handled
-LONGEST_LOOK_S = 10.0  # seconds between two decisions when nothing has changed
+LONGEST_LOOK_S = 10.0  # maximum seconds between two decisions, even if nothing has changed
 
 
 @dataclass(frozen=True)
 class AutoscalerOptions:
-    """The options of the command line. `namespace`: of the jobs and the lease; `everywhere`: all namespaces."""
+    """The options of the command line.
+
+    namespace: namespace of the jobs and of the lease.  everywhere: whether to manage the jobs of all namespaces.
+    """
 
     namespace: str
     everywhere: bool
@@ -65,8 +68,8 @@ class Autoscaler:
         self._jobs: Mirror[JobFacts] = Mirror(ApiClient(place), f"/apis/batch/v1{scope}/jobs", read_job, woken, resync)
         self.lead = ClusterLease(ApiClient(place), options.namespace, options.lease, options.identity, woken.set)
         self._pasts: dict[str, Past] = {}
-        self._said: dict[str, str] = {}  # uid -> problem
-        self._wake = math.inf  # seconds since the epoch
+        self._said: dict[str, str] = {}  # by UID of a Job: the problem that was logged last
+        self._wake = math.inf  # time of the next decision if nothing changes, in seconds since the epoch
 
     def stop(self, error: PaddleError) -> None:
         """Let `run` end with this error; a signal handler may call it, so it takes no lock."""
@@ -125,7 +128,7 @@ class Autoscaler:
                 raise explain(self.lead.problem)
             LIVENESS.turn()
         glog.info(f"{self.options.identity} has the lease {self.options.lease}: it leads")
-        if self.lead.took_over:  # the last changes of the previous leader are unknown
+        if self.lead.took_over:  # the previous leader may have changed any job a moment ago
             now = time.time()
             self._pasts = {uid: Past(now, now, HOLD_S) for uid in self._jobs.copy()}
 
@@ -146,13 +149,16 @@ class Autoscaler:
                     if problem.is_refusal:
                         raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
-                    self._wake = 0.0  # otherwise no change of the cluster might wake the loop
+                    self._wake = 0.0  # try again even if nothing in the cluster changes
                     glog.warning(f"{problem}; tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
 
     def _check_rights(self) -> None:
-        """Check that nodes, pods and Jobs can be read. Raises: ApiForbiddenError: no right after `start_timeout`."""
+        """Check that nodes, pods and Jobs can be read.
+
+        Raises: ApiForbiddenError: a right has been missing for `start_timeout` seconds.
+        """
         for mirror in self._mirrors:
             refusal = mirror.refused_for(self.options.start_timeout)
             if refusal:
@@ -165,7 +171,7 @@ class Autoscaler:
             time.sleep(min(left, SLICE_S))
 
     def _pause(self, seconds: float) -> None:
-        """Wait for a change, at most for a time. Raises: StoppedError."""
+        """Wait for a change, at most `seconds`. Raises: StoppedError: a signal has come."""
         until = time.monotonic() + seconds
         while self._stop is None and (left := until - time.monotonic()) > 0:
             if self._woken.wait(min(left, SLICE_S)):
@@ -225,7 +231,7 @@ class Autoscaler:
 
     def _keep(self, job: JobFacts, change: Change) -> None:
         self._jobs.change(job.uid, with_parallelism(change.after))
-        # measured after the request, because requests may take seconds on a busy API server
+        # the time is read after the request, because requests may take seconds on a busy API server
         self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
         if change.after > change.before:
             self.tally.raised += 1

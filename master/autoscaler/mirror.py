@@ -1,4 +1,4 @@
-"""Mirrors of the cluster's nodes, pods and Jobs. A thread for each keeps it current by a list and watches."""
+"""Mirrors: copies of the cluster's nodes, pods and Jobs, which a thread keeps current by list and watch requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
-WELL_S = 15.0  # seconds between two failures; after a longer time the second failure is retried soon
+WELL_S = 15.0  # seconds without a failure, after which the next failure is again retried after a short delay
 STALE_S = 60.0  # seconds without an answer of the API server, after which a mirror is too old for decisions
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
@@ -83,7 +83,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                 if problem.is_refusal:
                     self._refused = self._refused or (failed, problem)
                 self._changed.set()
-                if problem.status != 410:  # the version is too old to be watched: the list is read again
+                if problem.status != 410:  # else the version is too old for a watch, and the list is read again
                     glog.warning(f"{problem}; tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 

@@ -1,4 +1,4 @@
-"""Which nodes have room for another trainer (pure).
+"""Finds nodes that have room for another trainer (pure).
 
 Amounts are tuples of integers, one for each resource that a trainer of any job requests: CPUs in thousandths,
 memory in bytes, pods. All tuples of a cluster have the same length and order.
@@ -34,7 +34,10 @@ class ClusterRoom:
 
 @dataclass
 class _Shape:
-    """Where to look for room for pods with equal requests and equal nodes. Skipped nodes never get room again."""
+    """The search for room for pods that have equal requests and may use the same nodes.
+
+    The search never returns to a node that it has passed, because a node never gets more room.
+    """
 
     nodes: Sequence[int]
     beside: int = 0  # position of the first node that may have room besides the running trainers
@@ -43,15 +46,15 @@ class _Shape:
 
 @dataclass
 class _Own:
-    """The nodes with running trainers of a job that are not counted yet."""
+    """The nodes of a job's running trainers that are not counted yet: one entry for each trainer."""
 
     nodes: list[int] = field(default_factory=list)
 
 
 class Packing:
-    """Place pods one by one, trainers first where they already run.
+    """Places pods one by one; a trainer is placed first on the nodes where trainers of its job already run.
 
-    Args: placed: for each job its running trainers, as node -> number.  requests: for each job, the requests of one
+    Args: placed: for each job, the number of its running trainers by node.  requests: for each job, the requests of one
         trainer.
     """
 

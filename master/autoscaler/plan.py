@@ -1,14 +1,15 @@
-"""The number of trainers of each job: the fair shares, and the changes towards them. Pure.
+"""The number of trainers of each job: the fair shares, and the changes towards them (pure).
 
-The fair share of a job results from filling all jobs together, always the least fulfilled one first, until no node has
+To compute the fair shares, trainers are given one by one, each to the job with the least fulfillment, until no node has
 room. Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the
 nodes that it can use are full.
 
-A change goes towards the fair share and never beyond it. A raised job is not lowered for HOLD_S, and a lowered job is
-not raised. While the cluster and the jobs do not change, each job is therefore only raised or only lowered.
+A change goes towards the fair share and never beyond it. A job is not lowered within HOLD_S seconds after it was
+raised, and not raised within this time after it was lowered. While the cluster and the jobs do not change, each job is
+therefore only raised or only lowered.
 
-Source: the autoscaler of 2017 (spec/distributed.md 2.6), without its faults. The autoscaler of 2017 moved one trainer
-in each step, added trainers when only the sum of the nodes had room, and waited until no pod was pending.
+Source: the autoscaler of 2017, without its faults. The autoscaler of 2017 moved one trainer in each step, added
+trainers when only the sum of the nodes had room, and waited until no pod was pending.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
 
 HOLD_S = 30.0  # seconds in which a change is not reversed
-REFUSED_S = 30.0  # seconds that pods wait for a node although the plan finds room; then they count as refused
+REFUSED_S = 30.0  # seconds after which pods that wait for a node count as refused, although the plan has found room
 LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... seconds
 
 
@@ -43,19 +44,19 @@ class TrainerJob:
     least: int
     most: int
     parallelism: int
-    request: Amounts  # of one trainer
+    request: Amounts  # requests of one trainer
     sites: Sites = None
-    placed: Mapping[int, int] = field(default_factory=dict)  # node -> number of trainers there, without deleted ones
+    placed: Mapping[int, int] = field(default_factory=dict)  # by node: number of trainers that are not being deleted
     waiting: int = 0  # trainers without a node
     waiting_since: float = math.inf
     past: Past = field(default_factory=Past)
 
     def is_refused(self, now: float) -> bool:
-        """Whether the scheduler finds no node for trainers of this job."""
+        """Return whether the scheduler finds no node for trainers of this job."""
         return self.waiting > 0 and now - self.waiting_since >= REFUSED_S
 
     def ceiling(self, now: float) -> int:
-        """Return the maximum number of trainers at present."""
+        """Return the maximum number of trainers at present; if trainers find no node, no further trainers are added."""
         return max(self.least, min(self.most, sum(self.placed.values()))) if self.is_refused(now) else self.most
 
     def may_fall(self, now: float) -> bool:
@@ -86,7 +87,7 @@ class Plan(NamedTuple):
 
 
 def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return the number of trainers of each job: `first` if there is room, then one by one up to `most`.
+    """Return the number of trainers of each job: first `first` trainers, then further ones up to `most`, if they fit.
 
     Among equally fulfilled jobs, jobs that already have the next trainer come first, so that no trainer moves only
     because of a remainder.
@@ -116,7 +117,7 @@ def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[
 
 
 def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> Plan:
-    """Return the plan. `jobs`: the oldest first, which gets its minimum first."""
+    """Return the plan. `jobs`: all jobs, the oldest first, because the oldest job gets its minimum first."""
     least = [job.least for job in jobs]
     given = share_out(cluster, jobs, least, [job.ceiling(now) for job in jobs])
     shares = [max(share, job.least) for share, job in zip(given, jobs, strict=True)]
@@ -143,7 +144,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
 
 
 def remember(past: Past, change: Change, now: float) -> Past:
-    """Return when a job was changed, after one more change."""
+    """Return the past of a job after one more change."""
     if change.after > change.before:
         return Past(now, past.lowered, past.patience)
     patience = min(2 * past.patience, LONGEST_HOLD_S) if change.refused else HOLD_S
@@ -162,9 +163,10 @@ def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> i
 def _raise_some(
     cluster: ClusterRoom, jobs: Sequence[TrainerJob], shares: Sequence[int], stay: Sequence[int], now: float
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the numbers after raising jobs below their share into the room that the other jobs leave.
+    """Raise jobs that are below their share, as far as the other jobs leave room.
 
-    Also return for how many trainers of each job there is room; jobs that are held may have more.
+    Returns: the new number of trainers of each job, and the number of trainers of each job for which there is room. A
+        job that may not be lowered yet may have more trainers than there is room for.
     """
     ceilings = [
         share if job.may_rise(now) or job.parallelism < job.least else kept
@@ -172,7 +174,7 @@ def _raise_some(
     ]
     most = [max(kept, ceiling) for kept, ceiling in zip(stay, ceilings, strict=True)]
     if list(stay) == [min(kept, share) for kept, share in zip(stay, shares, strict=True)] and most == list(shares):
-        return shares, shares  # no job is held
+        return shares, shares  # no job has to wait for its change
     filled = share_out(cluster, jobs, stay, most)
     return [max(kept, count) for kept, count in zip(stay, filled, strict=True)], filled
 
@@ -196,7 +198,7 @@ def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], co
 
 
 def _find_wake(jobs: Sequence[TrainerJob], shares: Sequence[int], now: float) -> float:
-    """Return when a held change becomes possible, or pods count as refused."""
+    """Return the next time at which a delayed change becomes possible, or at which waiting pods count as refused."""
     moments = [job.waiting_since + REFUSED_S for job in jobs if job.waiting]
     for job, share in zip(jobs, shares, strict=True):
         if job.parallelism > share:

@@ -1,4 +1,4 @@
-"""Make the input of the plan (room and jobs) from the facts about nodes, pods and Jobs. Pure."""
+"""Makes the input of the plan (room and jobs) from the facts about nodes, pods and Jobs (pure)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClusterSnapshot(NamedTuple):
     room: ClusterRoom
     jobs: list[TrainerJob]
     facts: list[JobFacts]  # facts about `jobs`, in the same order
-    problems: dict[str, str]  # UID -> why a Job with the annotations is ignored
+    problems: dict[str, str]  # by UID: why a Job with the annotations is ignored
 
 
 def judge_job(job: JobFacts) -> str:
@@ -48,7 +48,7 @@ def judge_job(job: JobFacts) -> str:
 def make_snapshot(
     nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], jobs: Iterable[JobFacts], pasts: Mapping[str, Past]
 ) -> ClusterSnapshot:
-    """Return the cluster in the form of the plan; times in `pasts` are seconds since the epoch."""
+    """Return the cluster in the form that `make_plan` needs; times in `pasts` are seconds since the epoch."""
     found = sorted(jobs, key=lambda job: (job.created, job.key))
     problems = {job.uid: problem for job in found if (problem := judge_job(job))}
     elastic = [job for job in found if job.uid not in problems and not job.is_over]
@@ -120,7 +120,7 @@ class _Rooms:
         return self._amounts[requests]
 
     def take(self, pod: PodFacts) -> None:
-        """Count a pod that has a node."""
+        """Subtract the requests of a pod from the room of its node."""
         index = self.indexes.get(pod.node)
         if index is None:
             return

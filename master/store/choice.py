@@ -1,4 +1,4 @@
-"""Choose the store from the flags."""
+"""Chooses the store from the flags."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """A store in a directory of one machine: `--store_dir`.
 
-claim-TOKEN      one for each leader, created exclusively; the largest TOKEN leads. Only that leader changes its content
-                 and its times: {"address": "", "ttl": 10.0, "is_over": false}
-segment-TOKEN    the writes of that leader (see `segment`)
+claim-TOKEN      the claim of a leader; the master that creates the file with the largest TOKEN leads. Only this master
+                 changes the content and the times of the file: {"address": "", "ttl": 10.0, "is_over": false}
+segment-TOKEN    the writes of the leader with this token (see `segment`)
 
-A standby takes over when the newest claim has not changed for its time to live, measured by the standby's own clock;
-clocks are not compared. It first creates the next claim, then reads the newest segment, then writes its own segment
-under a temporary name, and renames that file. A leader checks for a newer claim before and after it appends, and tells
-trainers of its writes only after the second check. A frozen leader that continues appends to a segment that no leader
-reads any more.
+A standby takes over when the newest claim has not changed for the claim's time to live. The standby measures this time
+by its own clock, because the clocks of two machines may differ. The new leader first creates the next claim, then reads
+the newest segment, then writes its own segment under a temporary name, and renames that file. A leader checks for a
+newer claim before and after it appends, and tells trainers of its writes only after the second check. If a leader was
+frozen and then continues, it appends to a segment that no leader reads any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
 CLAIM, SEGMENT = "claim-", "segment-"
-COMPACT_BYTES = 64 << 20  # a segment that has grown by more, and to GROWTH times its first size, is rewritten
+COMPACT_BYTES = 64 << 20  # a segment is rewritten when it is larger than this, and than GROWTH times its first size
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
 
@@ -96,14 +96,14 @@ class DirectoryStore:
         """See `AddressBook`."""
         with _volume_errors(self._directory.parent):
             try:
-                names = sorted(os.listdir(self._directory.parent))  # noqa: PTH208  # without a look at each
+                names = sorted(os.listdir(self._directory.parent))  # noqa: PTH208  # iterdir is slower
             except FileNotFoundError:
                 return []
             had_master = (name for name in names if _has_claim(self._directory.parent / name))
             return list(itertools.islice(had_master, MOST_JOBS))
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing, because there is no connection."""
 
     def _claim(self, token: int) -> Leadership | None:
         path = self._directory / f"{CLAIM}{token:012d}"
@@ -252,7 +252,7 @@ def read_claim(directory: Path) -> LeaderClaim:
 
 def _list_tokens(directory: Path, prefix: str) -> list[int]:
     try:
-        names = os.listdir(directory)  # noqa: PTH208  # four times as fast as iterdir, twice in each commit
+        names = os.listdir(directory)  # noqa: PTH208  # four times as fast as iterdir; each commit calls it twice
     except FileNotFoundError:
         return []
     return sorted(

@@ -1,12 +1,12 @@
-"""A store in etcd: `--etcd_endpoints`, over HTTP with etcd3gw.
+"""A store in etcd (`--etcd_endpoints`), which the library etcd3gw reaches over HTTP.
 
     /JOB/master/lock      created by the leader, with its lease: etcd removes it when the leader stops renewing
     /JOB/master/addr      "host:port" of the leader, with the same lease
     /JOB/master/...       the state, see `tasks.encoding`
 
-Every write is a transaction with the condition that the lock is still this leader's (its revision is the leader's
-token): etcd itself refuses writes of a former leader. A transaction has at most MOST_WRITES keys, because etcd's
-default limit is 128 operations; a longer commit is several transactions, in order.
+Every write is a transaction with the condition that the lock is still this leader's. The leader's token is the revision
+at which the lock was created. etcd itself therefore refuses the writes of a former leader. A transaction has at most
+MOST_WRITES keys, because etcd's default limit is 128 operations; a longer commit is several transactions, in order.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
         leadership.commit([("task/00000001", "[...]")])
 
 A leader renews its leadership by `renew` every third of the time to live, in a separate thread. A leader that was
-frozen for longer has lost the leadership: none of its later writes takes effect, and `commit` raises an error.
+frozen for longer than the time to live has lost the leadership: none of its later writes takes effect, and `commit`
+raises an error.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class AddressBook(typing.Protocol):
 
     @property
     def place(self) -> str:
-        """The store, in the form of its flag."""
+        """The store as its flag, e.g. --store_dir=DIRECTORY."""
 
     def list_jobs(self) -> list[str]:
         """Return the names of the jobs that have, or had, a master in this store; at most MOST_JOBS.

@@ -36,7 +36,7 @@ class MemoryStore:
         return "memory"
 
     def list_jobs(self) -> list[str]:
-        """Return no names: the job of a store in memory has none."""
+        """Return no names, because the job of a store in memory has no name."""
         return []
 
     def close(self) -> None:

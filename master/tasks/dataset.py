@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MOST_FILES = 10_000_000  # maximum files of a data set
 LONGEST_NAME = 4096  # PATH_MAX of Linux
-PART_CHARACTERS = 200_000  # maximum characters of a message and of a store key: JSON needs at most 6 bytes for one
+PART_CHARACTERS = 200_000  # maximum characters of names in a message or store key; JSON needs up to 6 bytes for each
 PART_NAMES = 10_000
 
 

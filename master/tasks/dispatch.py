@@ -1,4 +1,4 @@
-"""Assigning tasks to waiting members, taking them back, and ending passes. Pure."""
+"""Assigns tasks to waiting members, takes tasks back, and ends passes (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS = {Phase.DONE: JOB_DONE, Phase.FAILED: JOB_FAILED}
 
 
 def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, Any]:
-    """Return an answer to "get_task" without a task."""
+    """Return an answer to "get_task"; `more` may have the task."""
     head = state.head
     number, reason = (head.ended + 1, head.reason) if head else (0, "")
     if kind == JOB_DONE:
@@ -153,7 +153,7 @@ def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
 def _give_by_rank(turn: Turn) -> None:
     """Assign task i of a pass to the member of rank i modulo the number of ranks; each member gets its tasks in order.
 
-    The first tasks of a pass are assigned in one step, when all members wait: no member begins a pass alone.
+    The first tasks of a pass are assigned in one step, when all members wait, so that no member begins a pass alone.
     """
     state, table, ranks = turn.state, turn.state.table, turn.state.settings.ranks
     members = sorted(state.members.values(), key=lambda one: state.numbers[one.id.uid].number)[:ranks]

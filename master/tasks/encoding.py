@@ -1,6 +1,6 @@
 """The state as keys and values of the store (pure).
 
-    state                              the head
+    state                              the record of the whole job, called the head
     files/DIGEST/NUMBER                the files of some successive tasks; DIGEST has 16 digits
     task/NUMBER                        a task that was assigned at least once
     pass/NUMBER                        the account of a pass
@@ -8,8 +8,8 @@
     number/UID                         the number of a member, also after it has left
     save                               the member that may save the model, and the pass
 
-Values are JSON; the values of tasks are lists, so that a million tasks load in seconds. A key without a head that
-refers to it, such as a file list whose writer ended early, is ignored.
+Values are JSON; the values of tasks are lists, so that a million tasks load in seconds. A key to which
+no head refers is ignored, e.g. a file list whose writer ended early.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from runtime.errors import DamagedError
 
 VERSION = 3  # version of the stored form
 AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
-MOST_TOOK = 1000  # number of measured durations with which the time estimate of a new leader begins
+MOST_TOOK = 1000  # maximum number of measured durations with which the time estimate of a new leader begins
 STATUSES = tuple(TaskStatus)
 
 Write = tuple[str, str | None]  # a key and its value; None deletes it
@@ -156,7 +156,7 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
             table.restore(number, record)
     for seconds in took:
         state.estimate.add(seconds)
-    for number, record in pending:  # the time limits of pending tasks restart, because the durations are known now
+    for number, record in pending:  # after the done tasks, because the time limits follow from their durations
         deadline = now + state.estimate.limit(record.failures)
         holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))

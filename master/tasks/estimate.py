@@ -1,9 +1,9 @@
-"""The time limit of a task, estimated from the durations of previous tasks. Pure."""
+"""The time limit of a task, estimated from the durations of previous tasks (pure)."""
 
 from __future__ import annotations
 
 GAIN, DEVIATION_GAIN = 1 / 8, 1 / 4  # RFC 6298, section 2: alpha and beta
-MEANS, DEVIATIONS = 2.0, 4.0  # the limit in means and mean deviations; RFC 6298 uses 1 and 4 for packets
+MEANS, DEVIATIONS = 2.0, 4.0  # factors of the mean and of the mean deviation in the limit; RFC 6298 has 1 and 4
 
 
 class DurationEstimate:
@@ -29,7 +29,7 @@ class DurationEstimate:
         self.known += 1
 
     def limit(self, failures: int) -> float:
-        """Return the time limit of a task in seconds; each failure doubles it, as the estimate may be too small."""
+        """Return the time limit of a task in seconds; each failure doubles it, because it may be too short."""
         if not self.known:
             return self._most
         plain = max(self._least, MEANS * self.mean + DEVIATIONS * self.deviation)

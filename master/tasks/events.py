@@ -1,4 +1,4 @@
-"""The events of the master, and its answers. Pure.
+"""The events of the master, and its answers (pure).
 
 A ticket identifies a request in the server; the rules return it with the answer, now or later.
 """
@@ -28,7 +28,7 @@ class DatasetGiven:
 
 @dataclass(frozen=True)
 class TaskWanted:
-    """A member requests a task of a pass, and waits for one until a time.
+    """A member requests a task of a pass, and waits for it until the time `until`, in seconds since the epoch.
 
     request: the member's own number of this request; a repeated request has the same number.
     """
@@ -44,8 +44,8 @@ class TaskWanted:
 class TaskReported:
     """A member reports how a dispatch has ended.
 
-    outcome: finished: the task's records are trained, and every server has acknowledged that.  failed: the records
-        cannot be trained.  returned: the member leaves without training them, which is not a failure.
+    outcome: finished: the task's records are trained, and every parameter server has acknowledged this.  failed: the
+        records cannot be trained.  returned: the member leaves without training them, which is not a failure.
     samples: number of trained samples, also of a failed or returned dispatch.
     wanted: a request for the next task with the same ticket, or None. This request does not wait: one answer contains
         both results.
@@ -68,7 +68,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member requests to save the model of a pass; if granted, no other member may for `block` seconds."""
+    """A member asks to save the model of a pass; if it may, no other member may save it for `block` seconds."""
 
     ticket: Ticket
     member: MemberId

@@ -1,4 +1,6 @@
-"""Members that join, are lost, rejoin and leave. Pure. A lost member's tasks are changed before the member.
+"""Members that join, are lost, rejoin and leave (pure).
+
+The tasks of a lost member change before the member is removed, because the leader may end between two changes.
 
 A process, identified by UID and incarnation, has one constant number: it keeps the number if it rejoins after its lease
 has ended, also under another leader. A later incarnation of the same UID is another process with another number.
@@ -44,7 +46,7 @@ def take_member(turn: Turn, event: MemberIn) -> None:
 
 
 def next_number(state: MasterState) -> int:
-    """Return the smallest number above all assigned numbers: the newest number of a UID is its largest."""
+    """Return the smallest number above all assigned numbers; `state.numbers` has the largest number of each UID."""
     return 1 + max((one.number for one in state.numbers.values()), default=-1)
 
 

@@ -1,4 +1,4 @@
-"""The members that take part at a moment, for synchronous rounds. Pure.
+"""The view: the members that take part in synchronous rounds at a moment (pure).
 
 A member is in the view while it holds a task, and between a report and its next request, unless that request must wait.
 A member with work therefore stays in the view. It leaves the view at once when it waits for a task, when the pass is
@@ -18,8 +18,9 @@ COUNTER_BITS = 20  # bits of an epoch that count the views of one leader; the hi
 
 
 class Presence:
-    """The present view, and the data that determine it. The store has none of this data, because a later leader's
-    epochs are larger.
+    """The present view, and the data that determine it.
+
+    None of the data is stored, because the views of a later leader have larger epochs.
 
     Args: leader: the token of the leader, which grows from leader to leader.
     """
@@ -65,7 +66,7 @@ class Presence:
         self.drop([member for member, until in self._between.items() if until <= now])
 
     def drop(self, members: Iterable[MemberId]) -> None:
-        """Count these members only by their tasks."""
+        """Keep these members in the view only if they have a task."""
         for member in members:
             if self._between.pop(member, None) is not None:
                 self._moved.add(member)

@@ -1,4 +1,4 @@
-"""The stored data of the master. Pure. Each record is one key of the store."""
+"""The stored data of the master (pure). Each record is the value of one key of the store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TaskRecord(NamedTuple):
     holds: the dispatches to members that have the task now; for a DONE task the dispatch that finished it.
     took: seconds from dispatch to finish.  samples: trained samples, as the holder of the task reported them.
     repeats: (epoch, samples) of reported dispatches of this pass other than the one that finished the task.
-    before: the last pass in which it was finished, and the epoch of that dispatch; -1 and 0 if there is none.
+    before: the last pass in which the task was finished, and the epoch of the dispatch that finished it; (-1, 0): none.
     """
 
     pass_number: int
@@ -84,7 +84,7 @@ class Head:
 
     @property
     def ended(self) -> int:
-        """The last pass that has ended with a model, or -1."""
+        """The last pass that has ended and has a model to save, or -1."""
         return self.pass_number if self.phase in (Phase.SAVING, Phase.DONE) else self.pass_number - 1
 
 
@@ -141,9 +141,10 @@ class PassAccount:
     """The result of a pass.
 
     done, discarded: numbers of tasks.  dispatches: number of dispatches of all tasks; those that finished no task were
-    repetitions, or belong to discarded tasks.  failures: dispatches that ended by a report, a time limit or a lost
-    member.  names: the first discarded tasks.  samples: samples of the dispatches that finished a task.  repeated:
-    reported samples of other dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports nothing.
+    repetitions, or belong to discarded tasks.  failures: dispatches that ended by a report of failure, a time limit or
+    a lost member.  names: the first discarded tasks.  samples: samples of the dispatches that finished a task.
+    repeated: reported samples of other dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports
+    nothing.
     """
 
     pass_number: int
@@ -213,7 +214,7 @@ class DropMember:
 
 @dataclass(frozen=True, slots=True)
 class PutSave:
-    """The save slot is taken."""
+    """A member may save the model of a pass now."""
 
     slot: SaveSlot
 

@@ -1,13 +1,11 @@
-"""The rules of the master. Pure: `step` changes the state and returns what must be stored and answered.
+"""The rules of the master (pure): `step` changes the state, and returns what the caller has to store and to answer.
 
     outcome = step(state, event, now)
     store(outcome.changes); answer(outcome.effects)
 
-Only the returned changes change what is stored, and the changes up to any point leave a consistent state, because a
-leader may end between two changes. Therefore a task changes before the pass that it ends, a lost member's tasks before
-the member, and the file list before the head that counts it.
-
-Source: spec/distributed.md 5.8, rules 2 to 7; M1 to M6 are the faults of 5.3 that these rules correct.
+A leader may end between two changes. Therefore the changes have an order that leaves a consistent state in the store
+after each of them: a task changes before the pass that it ends, the tasks of a lost member before the member, and the
+file list before the head that counts its files.
 """
 
 from __future__ import annotations
@@ -54,14 +52,14 @@ from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 
 MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass, which bounds the size of the store
-MOST_REPORTED = 10_000  # the same bound for all tasks together, which late reports count against
+MOST_REPORTED = 10_000  # maximum counted repetitions of all tasks in a pass, including reports after its end
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     """Apply an event at a time, in seconds since the epoch."""
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
-    has_ended = dispatch.end_pass(turn)  # rule 6: after any change
+    has_ended = dispatch.end_pass(turn)  # any event may end the pass
     both = event.ticket if isinstance(event, TaskReported) and event.wanted is not None else None
     asks = both is not None or isinstance(event, (TimePasses, TaskWanted))
     if asks or has_ended or isinstance(event, SaveDone):
@@ -77,7 +75,7 @@ def step(state: MasterState, event: Event, now: float) -> StepOutcome:
     return turn.outcome
 
 
-# ----- Rule 2: the data set
+# ----- The data set
 
 
 def _take_dataset(turn: Turn, event: DatasetGiven) -> None:
@@ -125,7 +123,7 @@ def why_other_config(head: Head, config: str) -> str:
     return ""
 
 
-# ----- Rule 3: a task for the requesting member
+# ----- A task for the requesting member
 
 
 def _take_wanted(turn: Turn, event: TaskWanted) -> None:
@@ -137,7 +135,7 @@ def _take_wanted(turn: Turn, event: TaskWanted) -> None:
         turn.state.waiting[event.ticket] = event
 
 
-# ----- Rule 4: the end of a dispatch
+# ----- The end of a dispatch
 
 
 def _take_report(turn: Turn, event: TaskReported) -> None:
@@ -156,14 +154,14 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
     table = turn.state.table
     record = table.records.get(event.number)
     if record is not None and (event.pass_number, event.epoch) == record.before:
-        return ""  # repeated, after the task was assigned again
+        return ""  # a repeated report, whose pass has ended since
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
         turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
         _count_repeated(turn, event)
         return reason
-    if record.status is TaskStatus.DONE:  # repeated, because the answer was lost
+    if record.status is TaskStatus.DONE:  # a repeated report, whose answer was lost
         return ""
     if event.outcome != RETURNED:
         turn.state.presence.report(event.member, turn.now)
@@ -212,7 +210,7 @@ def _why_stale(state: MasterState, event: TaskReported) -> str:
     return "its time limit was over, or its trainer was lost; it will be assigned again"
 
 
-# ----- Rule 5: time limits of tasks, leases of members
+# ----- Time limits of tasks, leases of members
 
 
 def _take_time(turn: Turn, event: TimePasses) -> None:
@@ -226,7 +224,7 @@ def _take_time(turn: Turn, event: TimePasses) -> None:
         drop_member(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
 
 
-# ----- Rule 7: one member saves the model of a pass
+# ----- One member saves the model of a pass
 
 
 def _take_save(turn: Turn, event: SaveWanted) -> None:
@@ -252,7 +250,7 @@ def _take_save(turn: Turn, event: SaveWanted) -> None:
 
 def _take_saved(turn: Turn, event: SaveDone) -> None:
     head, slot = turn.state.head, turn.state.save
-    if head is not None and event.pass_number <= head.saved:  # repeated, because the answer was lost
+    if head is not None and event.pass_number <= head.saved:  # a repeated report, whose answer was lost
         turn.answer(event.ticket, {"accepted": True, "reason": ""})
         return
     if head is None or slot is None or (slot.member, slot.pass_number) != (event.member, event.pass_number):

@@ -1,4 +1,4 @@
-"""The whole state of a master in memory. Pure; only `apply` changes the stored part."""
+"""The whole state of a master in memory (pure); only `apply` changes the part that is also in the store."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ class TaskSettings:
 
 
 class MasterState:
-    """Tasks, members and the save slot; and the waiting members, which are not stored because they repeat their
-    requests.
+    """The tasks, the members, and the member that saves the model; also the requests that wait for a task.
+
+    The waiting requests are not stored, because the members repeat them.
 
     Args: leader: the token of the leader with this state.
     """
@@ -69,7 +70,7 @@ class MasterState:
         self.numbers: dict[str, MemberNumber] = {}  # by UID, for the newest incarnation; kept when the member leaves
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
-        self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # not stored here
+        self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # see `recording`
         self.accounts: dict[int, PassAccount] = {}  # by pass
         self.estimate = DurationEstimate(settings.time_least, settings.time_most)
         self.waiting: dict[Ticket, TaskWanted] = {}  # requests that wait for a task, in the order of their arrival
@@ -82,7 +83,7 @@ class MasterState:
 
     @property
     def gives_tasks(self) -> bool:
-        """Whether there are tasks, or will be in this or the next pass."""
+        """Whether there are tasks to assign, or may be later in this pass or in the next pass."""
         return self.head is not None and self.head.phase is Phase.RUNNING
 
     @property
@@ -112,8 +113,8 @@ class MasterState:
     def wants_saver(self, now: float) -> bool:
         """Return whether the model of the last ended pass must be saved, and no member is saving it.
 
-        Before the end of the job this is so only if members request saves: a member that saves asks when it learns that
-        a pass has ended.
+        Before all passes have ended, the result is False if no member has ever asked to save a model, because trainers
+        that save models ask as soon as a pass has ended.
         """
         head = self.head
         if head is None or head.phase not in (Phase.RUNNING, Phase.SAVING) or head.saved >= head.ended:

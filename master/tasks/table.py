@@ -1,6 +1,7 @@
-"""The tasks of the present pass, and the orders in which they are assigned. Pure.
+"""The tasks of the present pass, and the orders in which they are assigned (pure).
 
-A pass begins without changing a task: a record of an earlier pass means TODO. This makes a million tasks fast.
+No record changes when a pass begins, because a record of an earlier pass means TODO. Therefore a pass begins fast, even
+with a million tasks.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class TaskTable:
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
         self._fresh = 0  # all tasks with a smaller number were assigned in this pass
-        # assigned in this pass and returned; an OrderedDict finds its first key fast, also after many deletions
+        # tasks that were assigned in this pass and returned; an OrderedDict finds its first key fast even after many
+        # deletions
         self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
         # a heap of (deadline, task, epoch); some entries are outdated
         self._deadlines: list[tuple[float, int, int]] = []
@@ -151,7 +153,7 @@ class TaskTable:
         return f"{number} ({_shorten(self.files[number])})"
 
     def _enter(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Add a task to its order, unless it stays there."""
+        """Store a task's record; add the task to the tasks of its status, unless it stays among them."""
         self.records[number] = record
         self.sums.count(number, record, 1)
         if stays:
@@ -172,7 +174,7 @@ class TaskTable:
             self._again[number] = None
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Remove a task from its order, unless it stays there."""
+        """Subtract a task's record; remove the task from the tasks of its status, unless it stays among them."""
         self.sums.count(number, record, -1)
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
@@ -186,7 +188,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
         elif not stays:
-            self._again.pop(number, None)  # a task that is assigned by rank may not be the first in the order
+            self._again.pop(number, None)  # by key, because a task that is assigned by rank may not be the first
 
 
 def _shorten(files: Sequence[str]) -> str:

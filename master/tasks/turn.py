@@ -1,4 +1,4 @@
-"""One step in progress. Pure: each change of the state is also a change to store."""
+"""One step of the rules in progress (pure): each change of the state is also recorded as a change to store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Turn:
         if len(places) < 2:  # the report itself was refused
             return
         wanted, report = effects.pop(places[1]), effects[places[0]]
-        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # a refused request is repeated
+        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # else the member repeats the request
             effects[places[0]] = TicketAnswer(ticket, {**report.body, "next": wanted.body})
 
     def note(self, text: str, *, is_warning: bool = False) -> None:

@@ -1,6 +1,7 @@
-"""Results of checks that a later command of the same user finds. Names are those of `horovod.runner.util.cache`.
+"""Keeps results of checks in a file for later commands of the same user.
 
-The file is base64 of JSON and arrays (`elastic.process.objects`); a file that is damaged, or pickle, is replaced.
+Names are those of `horovod.runner.util.cache`. The file is base64 of JSON and arrays (`elastic.process.objects`); a
+file that is damaged, or that pickle has written, is replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from runtime.errors import DataError
 class Cache:
     """Values by key, in a file.
 
-    Args: parameters_hash: the values of a file count only for equal parameters.
+    Args: parameters_hash: hash of the parameters of the checks; the values of a file with another hash are ignored.
 
     Thread safety: every method may be called from any thread.
     """
@@ -68,9 +69,9 @@ def _name(key: Any) -> str:
 
 
 def use_cache() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator of a function that gets a further argument `fn_cache`: a `Cache`, or None.
+    """Return a decorator; the decorated function takes a further argument `fn_cache`, which is a `Cache` or None.
 
-    With a cache, a result other than None is stored and returned by later calls with equal arguments.
+    With a cache, the first result other than None is stored, and later calls with equal arguments return this result.
     """
 
     def wrap(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from elastic.runner.util.threads import execute_function_multithreaded
 from runtime.interfaces import list_nics
 
-ATTEMPTS = 100  # ports that `find_port` tries
+ATTEMPTS = 100  # maximum number of ports that `find_port` tries
 _Server = TypeVar("_Server")
 
 

@@ -38,7 +38,7 @@ class Pipe:
             return taken
 
     def flush(self) -> None:
-        """Do nothing: a reader gets a text at once."""
+        """Do nothing, because a reader gets a text at once."""
 
     def close(self) -> None:
         """Close the pipe; a reader still gets the last text."""

@@ -1,4 +1,4 @@
-"""Functions in threads. Names are those of `horovod.runner.util.threads`."""
+"""Calls functions in threads. Names are those of `horovod.runner.util.threads`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-JOIN_S = 0.1  # seconds: Python handles a signal that arrives just before a wait for a lock only after that wait
+JOIN_S = 0.1  # seconds of a single wait: Python handles a signal that arrives just before a wait only after the wait
 
 
 def execute_function_multithreaded(
