@@ -52,15 +52,15 @@ class AsynchronousSteps:
 
     @property
     def is_open(self) -> bool:
-        """Whether trainers wait for another trainer's gradient: never."""
+        """Whether a round is open; always True, because no push to an asynchronous service begins a round."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent everything that other trainers wait for: False until it ends the pass."""
+        """Return False: without rounds, a trainer has more gradients to send until it ends the pass."""
         return False
 
     def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece, or a length that no piece has if the piece does not exist."""
+        """Return the length of a piece in bytes; -1 if the piece does not exist."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
@@ -76,7 +76,8 @@ class AsynchronousSteps:
     def apply(self, trainer: int) -> memoryview | None:
         """Take the step of a complete gradient, or discard it; return the trainer's copy of the values, or None.
 
-        The schedule uses the number of samples before this step. The copy is valid until the trainer's next gradient.
+        The learning-rate schedule counts the samples of earlier steps, without those of this gradient. The copy is
+        valid until the trainer's next gradient.
         """
         sent = self._sent[trainer]
         if len(sent) < self.pieces:

@@ -31,18 +31,18 @@ class SparseSteps(SparseInbox):
 
     @property
     def is_open(self) -> bool:
-        """Whether trainers wait for another trainer's gradients: never."""
+        """Whether a round is open; always True, because no push to an asynchronous service begins a round."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return whether a trainer has sent everything that other trainers wait for: False until it ends the pass."""
+        """Return False: without rounds, a trainer has more gradients to send until it ends the pass."""
         return False
 
     def apply(self, trainer: int) -> memoryview | None:
         """Take the step of a trainer's complete gradients, or discard them; return the answer's payload, which is
         empty.
 
-        The schedule uses the number of samples before this step.
+        The learning-rate schedule counts the samples of earlier steps, without those of these gradients.
         """
         gradients = self._gradients.pop(trainer, None)
         if gradients is None:

@@ -1,8 +1,9 @@
-"""Synchronous rounds in two phases, for trainers that join and leave: see `round_agreement`. Pure.
+"""Synchronous rounds in two phases, for trainers that join and leave; `round_agreement` describes the phases.
 
-The gradients of a round are stored until COMMIT. At COMMIT they are added in the order of the trainers' numbers, by the
-code that also serves jobs with fixed trainers, so that the results of both are bit-equal. A dropped round has changed
-no value.
+A view is an epoch number and the set of trainers that take part in the rounds of this epoch. A round is prepared on a
+service when the service has the gradients of all members of the view. The service stores them until COMMIT. At COMMIT
+it adds them in the order of the trainers' numbers, by the code that also serves jobs with fixed trainers, so that the
+results of both are bit-equal. A dropped round has changed no value. The module does no input or output.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from pserver.wire.protocol import Buffer
 from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
 from runtime.errors import BugError
 
-MAX_OWN = 1 << 16  # maximum trainers whose last round is stored; beyond that the oldest entries are deleted
+MAX_OWN = 1 << 16  # maximum number of trainers whose last round is stored; beyond it the oldest entries are deleted
 
 
 class GradientPiece(NamedTuple):
     """A piece of a trainer's gradient, or of its gradients of rows.
 
-    `length`: for rows, the bytes of all pieces together.
+    `length`: for rows, the number of bytes of all pieces together.
     """
 
     piece: int
@@ -38,9 +39,9 @@ class TwoPhaseRounds:
     Args: rounds: adds gradients and takes steps. done, own: values of these attributes in the snapshot that the service
         resumes from, if any.
 
-    Attributes: epoch: epoch of the view that was entered last; 0: none. members: the members of that view; None:
-    unknown since the snapshot. done: the last completed round. prepared: the round with complete gradients of all
-    members. own: by trainer, the last completed round that contains its gradient.
+    Attributes: epoch: epoch of the view that was entered last; 0: none. members: the members of that view; None: the
+    service has resumed from a snapshot, and no trainer has entered since. done: the last completed round. prepared: the
+    round with complete gradients of all members. own: by trainer, the last completed round that contains its gradient.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class TwoPhaseRounds:
     # ----- Views -----
 
     def enter(self, view: MembershipView) -> bool:
-        """Enter a view: rounds of earlier views end. Return whether the view is new on this service.
+        """Enter a view; return whether the view is new on this service.
 
-        The gradients of an unprepared round are dropped if the view is new.
+        If the view is new, the service drops the gradients of a round that is not prepared.
 
         Raises: EpochChangedError: a later view was entered before.  BugError: this service knows other members of the
-            view.
+            same epoch.
         """
         if view.epoch < self.epoch:
             raise EpochChangedError(f"epoch {view.epoch} is over: epoch {self.epoch} was entered before", self.epoch)
@@ -93,7 +94,7 @@ class TwoPhaseRounds:
         return False
 
     def describe(self, trainer: int) -> EnterAnswer:
-        """Return the state of the rounds for a trainer that has entered."""
+        """Return the answer to a trainer's ENTER, which describes the rounds of this service."""
         return EnterAnswer(self.done, self.prepared, self.own.get(trainer))
 
     # ----- Rounds -----
@@ -133,8 +134,8 @@ class TwoPhaseRounds:
         """Drop the open round if a member pushes for a later round of the epoch; return whether it was dropped.
 
         A push for a later round shows that the gradients of the open round have counted on another service. This
-        service does not know it, because it was restarted since. The other members must enter the view again to learn
-        it.
+        service does not know this, because it has been restarted in the meantime. The other members must enter the view
+        again to learn this.
         """
         is_member = trainer in (self.members or ())
         if self._open is None or not is_member or key.epoch != self.epoch or key <= self._open:
@@ -189,8 +190,8 @@ class TwoPhaseRounds:
 def advance_pass(shard: Shard, number: int) -> None:
     """Finish all passes of a shard before the pass with this number.
 
-    A service may finish several passes at once, because it may receive no gradient in a pass. Several passes then count
-    as one end of a pass.
+    A service may finish several passes at once, because it may receive no gradient in a pass. The shard then counts
+    them as a single end of a pass.
     """
     if number > shard.passes:
         shard.finish_pass()

@@ -1,11 +1,13 @@
-"""Decide what a trainer does before its first push of an epoch, from the rounds that all services report. Pure.
+"""Decide what a trainer does before its first push of an epoch, from the rounds that all services report.
 
-A round counts on all services or on none. Every service stores the gradients of a round until COMMIT, which a trainer
-sends after all services have all gradients. A trainer that is lost may leave a round that only some services have
-completed. Every trainer of a new view therefore sends ENTER to all services; afterwards no service completes a round of
-an earlier view. From the answers every trainer makes the same decision:
+The module does no input or output. A round counts on all services or on none. A service that has the gradients of all
+trainers has prepared the round. It stores these gradients until COMMIT, which a trainer sends after all services have
+prepared the round; a service completes the round at COMMIT. A trainer that is lost may leave a round that only some
+services have completed. Every trainer of a new view (the set of trainers of an epoch) therefore sends ENTER to all
+services; afterwards no service accepts a COMMIT of an earlier view. From the answers every trainer makes the same
+decision:
 
-- A round that any service has completed was prepared on all: services that have it prepared complete it too.
+- If any service has completed a round, all services had prepared it. The services that have not completed it do so.
 - A round that is prepared on all services and completed on none is completed on all.
 - Any other round is dropped, and its gradients are pushed again in the new view.
 
@@ -23,10 +25,11 @@ from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
 class RoundAgreement(NamedTuple):
     """The decision.
 
-    services: numbers of the services that receive COMMIT of `key`.  is_own_done: whether this trainer's last gradient,
-    pushed with the key `own`, has counted; otherwise it is pushed again.  next_round: number of the next round in this
-    epoch.  values: by service, its last completed round after all COMMITs are answered; a trainer whose values come
-    from another round fetches them.
+    key: the newest round that counts.  services: numbers of the services that must still complete this round, and
+    therefore receive COMMIT.  is_own_done: whether this trainer's last gradient, pushed with the key `own`, has
+    counted; otherwise the trainer pushes it again.  next_round: number of the next round in this epoch.  values: for
+    each service, its last completed round after all COMMITs are answered; a trainer whose values come from another
+    round fetches the values of this round.
     """
 
     key: RoundKey

@@ -1,7 +1,8 @@
-"""Decide which gradients of slow trainers are discarded in asynchronous training, by their age. Pure.
+"""Decide which gradients of slow trainers are discarded in asynchronous training, by their age.
 
-The age of a gradient is the number of gradients since the previous gradient of its trainer, itself included. The age is
-the maximum number of steps that have changed the values since the gradient was computed from them.
+The age of a gradient is the number of gradients of all trainers that have arrived after the previous gradient of its
+trainer; the gradient itself is included. At most this number of steps have changed the values since the trainer
+received the values that it computed the gradient from. The module does no input or output.
 
 Source: ParameterServer2.cpp of v0.10 (asyncGradientCommitCheckAndStat).
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_KNOWN = 1 << 16  # maximum trainers with stored counts; beyond that, trainers that have left are deleted
+MAX_KNOWN = 1 << 16  # maximum number of trainers with stored counts; beyond it, trainers that have left are deleted
 LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and therefore discarded every gradient
 
 
@@ -91,9 +92,10 @@ class Staleness:
 class ElasticStaleness(Staleness):
     """`Staleness` for trainers that join and leave: the threshold depends on the number of present trainers.
 
-    A trainer that has left still counts until as many steps as the threshold have passed. Until then its steps are
-    included in the ages of other trainers' gradients, which would otherwise be discarded. A trainer that returns keeps
-    its previous position, because its gradient was computed from the values of that time.
+    A trainer that has left still counts as present for as many steps as the threshold. During this time its earlier
+    steps are included in the ages of other trainers' gradients, and a lower threshold would discard these gradients. If
+    a trainer returns, the age of its next gradient counts from its last gradient before it left, because the trainer
+    computes the next gradient from the values of that time.
 
     Args: limits, ratio: see `StalenessLimits.threshold`.
     """

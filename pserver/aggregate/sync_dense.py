@@ -3,7 +3,7 @@
 A round waits for the gradient of every trainer and discards none. Gradients arrive in pieces. A piece takes its step
 after every trainer of the round has sent it, and its values are sent back while later pieces still arrive. The result
 is bit-equal for any order of arrival and for any division of the vector into pieces.
-`pserver.store.updates.steps.sum_gradients` adds; `sync_sparse` does the same for rows of tables.
+`pserver.store.updates.steps.sum_gradients` adds the gradients. `sync_sparse` makes such rounds for rows of tables.
 
 Source: ParameterServer2.cpp of v0.10.
 """
@@ -24,8 +24,9 @@ from runtime.errors import BugError
 class SynchronousRounds:
     """The open round of one dense service: the pieces that each trainer has sent.
 
-    Class attributes of all four modes: `answers_with_values`: whether the answer to a push contains values.
-    `is_asynchronous`.  `counts_passes`: whether the shard is informed of the end of a pass.
+    The classes for dense and sparse services and for synchronous and asynchronous training all have these class
+    attributes: `answers_with_values`: whether the answer to a push contains values. `is_asynchronous`: whether every
+    gradient is a separate step. `counts_passes`: whether the shard is informed of the end of a pass.
     """
 
     answers_with_values = True
@@ -51,7 +52,7 @@ class SynchronousRounds:
         return all(self._stepped == self.pieces or trainer in sent for sent in self._sent)
 
     def add(self, trainer: int, piece: int, gradient: Buffer, samples: int, flags: int, length: int = 0) -> None:
-        """Store a piece of a trainer's gradient without copying it. `length` is the length of the values.
+        """Store a piece of a trainer's gradient without copying it; `length` is not used for dense gradients.
 
         Raises: BugError: the piece has the wrong length, or is sent twice.
         """
@@ -62,7 +63,7 @@ class SynchronousRounds:
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def piece_bytes(self, piece: int) -> int:
-        """Return the length of a piece, or a length that no piece has if the piece does not exist."""
+        """Return the length of a piece in bytes; -1 if the piece does not exist."""
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
@@ -101,7 +102,7 @@ class SynchronousRounds:
         raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
     def finish(self) -> int | None:
-        """End the round if all its pieces have taken their step; return the trainers' flags, else None."""
+        """If all pieces of the round have taken their step, end it and return its trainers' flags, else None."""
         if self._stepped < self.pieces:
             return None
         self.shard.finish_step()

@@ -6,7 +6,7 @@ the gradients of every trainer and discards none.
 An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
     u32 x T    the number of rows of each table
-    u32 ...    their local row numbers, table by table, ascending in each table
+    u32 ...    the numbers of these rows on the service, table by table, ascending in each table
     f32 ...    the rows, in the same order; absent in a request for rows
 
 An answer contains only the rows. The answer to gradients is empty: it reports that the step is taken. An array arrives
@@ -108,7 +108,7 @@ class SparseInbox:
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
         """Return the rows of each table, and the floats that follow them.
 
-        The row numbers are copied before they are checked: the trainer can change an array in shared memory.
+        The row numbers are copied before they are checked, because a trainer can change an array in shared memory.
         Raises: BugError: the array does not name rows of these tables.
         """
         numbers = whole.view(np.uint32)
@@ -161,7 +161,7 @@ class SparseRounds(SparseInbox):
         return [0]
 
     def finish(self) -> int | None:
-        """End the round if its step was taken; return the trainers' flags, else None."""
+        """If the step of the round was taken, end the round and return its trainers' flags, else None."""
         if not self._is_stepped:
             return None
         asked, self._asked, self._is_stepped = self._asked, MessageFlag.NONE, False
@@ -197,7 +197,7 @@ def _join(
 ) -> Array | None:
     """Return the whole array when its last piece arrives; an array of a single piece is not copied.
 
-    Args: arriving: the incomplete arrays, by trainer.  length, most: bytes of this array, and its limit.
+    Args: arriving: the incomplete arrays, by trainer.  length: bytes of this array.  most: the limit of `length`.
     Raises: BugError: the array would be longer than `most`, or has no such piece.
     """
     if not 0 <= length <= most or length % 4:
