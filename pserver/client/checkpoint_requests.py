@@ -1,4 +1,4 @@
-"""The checkpoint requests of a client: the state of every service, and binary data that trainers store there."""
+"""The checkpoint requests of a client transfer the services' states, and the trainers' data stored on services."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class GatherCheckpoint(ServiceRequest):
         self._first = first
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the trainer's part for the first service."""
+        """Return the trainer's part for the first service, and an empty note for any other service."""
         return self.note if channel is self._first else {}
 
 
 class LeaveBlob(SendArrays):
-    """Store a trainer's binary data for the next checkpoint on one service; all others receive an empty array."""
+    """Store a trainer's binary data for the next checkpoint on one service; other services receive an empty array."""
 
     def __init__(self, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__(Op.CHECKPOINT_BLOB, "leave its state", arrays)

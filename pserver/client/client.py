@@ -1,4 +1,4 @@
-"""The trainer's side of dense services: it pushes gradients and receives values in place.
+"""The trainer's side of dense services: the client pushes gradients and receives the new values.
 
     client = Client([("10.0.0.1", 7164), ("10.0.0.2", 7164)], trainer_id=1, num_trainers=2)
     client.join(parameters, optimization)
@@ -10,7 +10,8 @@
     client.goodbye()
 
 Each call is one request to every service and returns when all have answered. Gradients and values are flat float32
-arrays of all non-static parameters in order; each service gets its elements in pieces.
+arrays of all non-static parameters in order; each service gets its elements in pieces. Values are received in place:
+they are written into the array that the caller passes.
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ class Client(JobMember):
         self._require_fan_out().begin(PushVector(self._describe_push(), gradient, values, samples))
 
     def push_from(self, start: int) -> None:
-        """Push the complete elements of the gradient, which begin at the given element; never blocks.
+        """Push the pieces whose elements all have a position of at least `start` in the gradient; never blocks.
 
-        Some new values may already have been received when this returns.
+        The caller has computed the gradient from this position to the end. Some new values may already have been
+        received when this method returns.
         """
         self._require_fan_out().send_early(lambda channel, piece: channel.layout.lowest(piece) >= start)
 
@@ -109,7 +111,7 @@ class Client(JobMember):
         self._fetch(Fetch.CURRENT, "fetch the values", values)
 
     def fetch_averages(self, averages: Array) -> None:
-        """Receive the averages of recent values, as configured, in place."""
+        """Receive in place the averages of the values after recent steps; the config sets the number of steps."""
         self._check_vector(averages)
         self._fetch(Fetch.AVERAGES, "fetch the averages", averages)
 

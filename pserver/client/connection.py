@@ -18,7 +18,7 @@ from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place,
 from pserver.wire.protocol import Buffer, Message
 
 RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
-# seconds from a connection's first packet to the end of its handshake; after them a new connection is made
+# seconds from a connection's first packet to the end of its handshake; after this time a new connection is made
 HANDSHAKE_TIMEOUT = 10.0
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
 
@@ -58,8 +58,8 @@ class ServerConnection:
 
     Args: name: name of the connection, chosen by this side; the service repeats it in answers. secret: the secret of
         the job, or empty. place: see `Connection`.  max_payload: maximum length of a received payload.  source: the
-        local address, which the service sees and names in its messages; empty: the system's choice, 127.0.0.1 for all
-        of 127.0.0.0/8.
+        local address, which the service sees and names in its messages; empty: the system chooses it, and chooses
+        127.0.0.1 for all services in 127.0.0.0/8.
 
     Attributes: closed: time of the break; None: the connection exists, or is being made for the first time.
         breaks: number of breaks.  fault: why the last handshake failed.  key: signs the messages of the connection.
@@ -145,14 +145,14 @@ class ServerConnection:
             self._attempt.stream = socket.socket(family, kind, number)
             self._attempt.stream.setblocking(False)
             if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
-                # the address does not exist on this machine any more; let the system choose one
+                # if the address does not exist on this machine any more, the system chooses another one
                 with contextlib.suppress(OSError):
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
             if code not in (0, *_UNDER_WAY):
                 raise OSError(code, os.strerror(code))
             self._unknown = ""
-        except (OSError, UnicodeError) as exc:  # UnicodeError: a text that can be no name, e.g. a..b
+        except (OSError, UnicodeError) as exc:  # UnicodeError: the text cannot be a host name, e.g. a..b
             self._unknown = str(exc.strerror) if isinstance(exc, socket.gaierror) else ""
             if isinstance(exc, UnicodeError):
                 self._unknown = "a part of the name between two dots is empty or too long"
@@ -241,7 +241,8 @@ def _is_loopback(address: str) -> bool:
 class Poller:
     """Wait for several connections, and reconnect them when necessary.
 
-    The set of awaited events is updated only when it changes: an update takes as long as a small round.
+    The set of awaited events is updated only when it changes, because an update takes as long as a round with a small
+    gradient.
 
     Args: wake: a file descriptor that ends the wait when it becomes readable.
     """

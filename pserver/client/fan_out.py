@@ -22,9 +22,11 @@ from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachable
 from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds that one read waits for answers
-ASK_INTERVAL = 1.0  # seconds between two PINGs to a server without an answer
+ASK_INTERVAL = 1.0  # seconds between two PINGs to a server that has not answered
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
-FIRST_REPORT = 2.0  # seconds to the first log line before training begins, when a server or trainer may not be running
+# seconds to the first log line about a wait before the first push; it is short, because a server or trainer may not be
+# running then
+FIRST_REPORT = 2.0
 
 
 class FanOut:
@@ -76,7 +78,7 @@ class FanOut:
             channel.begin(request.count_pieces(channel), request.count_answers(channel))
 
     def send_early(self, is_ready: Callable[[ServerChannel, int], bool]) -> None:
-        """Send the pieces that are ready, except the first of each service, which marks the request as complete."""
+        """Send the pieces that are ready, except piece 0 of each service, whose flags are known only in `send_rest`."""
         for channel in self._channels:
             for piece in [one for one in sorted(channel.unsent, reverse=True) if one and is_ready(channel, one)]:
                 self.send(channel, piece)
@@ -157,7 +159,11 @@ class FanOut:
                 self._receive(self._of_connection[connection], frames)
 
     def _place(self, channel: ServerChannel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
-        """Return the memory for the payload of an answer: its final place, if known, and if the answer is signed."""
+        """Return the memory for the payload of an answer.
+
+        If the answer is signed and the final place of its payload is known, this is the place; otherwise it is a buffer
+        of the pool.
+        """
         op, flags, sequence, piece = protocol.peek(frames[0])
         request = self._request
         if (op, flags & MessageFlag.ANSWER, sequence) == (request.op, MessageFlag.ANSWER, channel.sequence):
@@ -171,7 +177,7 @@ class FanOut:
     def _receive(self, channel: ServerChannel, frames: Sequence[Buffer]) -> None:
         """Handle a message of a server.
 
-        Raises: PaddleError: the message reports it, or is not a valid answer.
+        Raises: PaddleError: the message reports this error, or is not a valid answer.
         """
         try:
             answer = protocol.decode(frames)
@@ -205,11 +211,11 @@ class FanOut:
                 channel.last = f"answered '{self._request.doing}'"
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
-        """Send a PING on the data connection, after the request, to learn how far a server is.
+        """Send a PING on the data connection, after the request, to learn what a server has received and waits for.
 
-        While some servers have not answered the hello, the servers that have answered are asked: heartbeats begin
-        later. A hello that was lost with its connection is sent again: a server does not answer pings of peers that
-        have not joined.
+        While some servers have not answered the hello, the PINGs go to the servers that have answered, because
+        heartbeats begin only after the hello. A hello that was lost with its connection is sent again, because a server
+        answers no PING of a peer that has not joined.
         """
         if self._request.op == Op.HELLO:
             for channel in pending:
@@ -219,14 +225,14 @@ class FanOut:
         others = [channel for channel in self._channels if channel not in pending]
         for channel in others if self._request.op == Op.HELLO else pending:
             ping = Message(Op.PING, channel.session, self._trainer, channel.sequence)
-            if not channel.connection.waiting:  # a server that is not connected is asked after it has connected
+            if not channel.connection.waiting:  # without a connection, a PING would only wait behind other messages
                 channel.connection.send(ping)
 
     def _repeat_if_lost(self, channel: ServerChannel, pong: Message) -> None:
         """Send pieces again that the server never received, or whose answer was lost with a connection.
 
-        On one connection the PING was sent after the request, and its answer arrives after the answers to the request:
-        pieces without an answer at that time were lost. The server counts a repeated piece once.
+        The PING was sent after the request on the same connection, so its answer arrives after the answers to the
+        request. A piece that has no answer by then was lost. The server counts a repeated piece once.
         """
         note, request = pong.note, self._request
         channel.waits_for = glog.clean(note.get("waits_for", ""))
@@ -243,7 +249,7 @@ class FanOut:
     # ----- Errors -----
 
     def _raise_refusal(self, pending: Collection[ServerChannel]) -> None:
-        """Raise an error of a server that makes joining impossible."""
+        """Raise an error if a server's handshake has failed, because this trainer then cannot join."""
         for channel in pending if self._request.op == Op.HELLO else ():
             if channel.connection.fault:
                 raise PeerUnreachableError(

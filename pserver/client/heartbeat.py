@@ -24,7 +24,7 @@ _MAX_WAITING = 10  # maximum unanswered pings of one connection
 
 @dataclass
 class ServerLiveness:
-    """The thread's knowledge of one server. `session`: signs the messages to the server."""
+    """The thread's knowledge of one server. `session`: identifies the job and attempt in messages to the server."""
 
     connection: ServerConnection
     session: bytes
@@ -42,7 +42,7 @@ class Heartbeat(threading.Thread):
 
     Args: servers: one for each service.  describe: returns the note of a ping.
 
-    It has its own connections, so that a ping never waits behind a gradient or for the main thread.
+    The thread has its own connections, so that a ping never waits behind a gradient or for the main thread.
     `failure` is set once, when the job cannot continue; the client raises it.
     """
 
@@ -135,7 +135,7 @@ class Heartbeat(threading.Thread):
 
 
 def error_of(answer: Message, name: str) -> PaddleError:
-    """Return the error that a server sent: of the class with its exit code, or an `EpochChangedError`."""
+    """Return the error that a server sent, which is an `EpochChangedError` or of the class with the sent exit code."""
     text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
     epoch = views.read_epoch(answer.note)
     if epoch is not None:

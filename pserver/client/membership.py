@@ -39,7 +39,7 @@ MOST_SHARED_ROWS = 16 << 20  # bytes of the rows of a batch that pass through sh
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """The settings of a client; times in seconds.
+    """The settings of a client; times are in seconds.
 
     job, attempt, secret: must equal those of the servers. own_addresses: addresses of this trainer; it shares memory
     with services on the same host. source: the local address of connections; empty: the system chooses it.
@@ -64,7 +64,7 @@ class ClientOptions:
         return self.attempt
 
     def introduce(self) -> dict[str, Any]:
-        """Return further fields of a hello that identify this trainer, besides its number."""
+        """Return the fields of a hello that describe this trainer, without its number."""
         return {"num_trainers": self.num_trainers}
 
     def describe_view(self) -> Mapping[str, Any]:
@@ -95,7 +95,7 @@ class ModelSetup:
     def shared_bytes(self, elements: int) -> int:
         """Return the length of the memory, for each direction, that a trainer shares with a service.
 
-        Args: elements: number of elements on the service. A batch uses few rows of them.
+        Args: elements: number of elements on the service. A batch uses only few rows of a table.
         """
         return min(4 * elements, MOST_SHARED_ROWS) if "by_rows" in self.note else 4 * elements
 
@@ -193,7 +193,7 @@ class JobMember:
     def _join(self, model: ModelSetup, optimization: Optimization, layouts: Sequence[Sequence[StridedRun]]) -> None:
         """Connect to every service and register as this trainer.
 
-        Args: layouts: for each service, the elements of the flat vector that it has.
+        Args: layouts: for each service, the elements of the flat vector that the service stores.
         """
         one = self._options
         self._model, self._optimization, self._elements = model, optimization, model.elements
@@ -251,7 +251,9 @@ class JobMember:
     # ----- Training -----
 
     def check(self) -> None:
-        """Raise an error if the job is known to have failed; for a caller that computes or waits elsewhere for long.
+        """Raise an error if the heartbeats have found that the job has failed.
+
+        A caller that computes or waits elsewhere for a long time calls this method now and then.
 
         Raises: LostPeerError: the job cannot continue.
         """

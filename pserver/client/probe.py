@@ -1,6 +1,6 @@
 """`paddle pserver --probe`: wait until every service of the job answers as a member of this job and attempt.
 
-It imports neither numpy nor the server's modules, because a launcher waits for it.
+The probe imports neither numpy nor the server's modules, because a launcher waits for the probe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.environment import JobEnvironment
 from runtime.errors import PeerUnreachableError
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
-CONNECT_TIMEOUT = 1.0  # seconds for a plain connection that determines why a server does not answer
+CONNECT_TIMEOUT = 1.0  # seconds for a TCP connection that only tests why a server does not answer
 _NEVER = float("inf")
 
 

@@ -1,7 +1,8 @@
 """The requests to services: their notes and payloads, and the memory that the answers are stored in.
 
 A request goes to every service. Its array is sent in pieces, each of which is a message, and the answer arrives in
-pieces. `FanOut` reads the notes and payloads of the pieces from a request, and passes it the pieces of the answers.
+pieces. A message has a note (a JSON object) and a payload (bytes of the array). `FanOut` reads the notes and payloads
+of the pieces from a request, and passes the pieces of the answers to the request.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from runtime.errors import PaddleError
 class ServiceRequest:
     """A request without an array, whose answers have no array either.
 
-    Args: doing: description of the request, for log messages. argument, samples, flags: these fields of its messages.
-        note: the note of its first pieces.
+    Args: doing: description of the request, for log messages. argument, samples, flags: these fields of the request's
+        messages. note: the note of the first piece for each service.
 
     Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers, combined.
     """
@@ -61,7 +62,7 @@ class ServiceRequest:
         return 1
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
-        """Return the memory that a piece of the answer is received into; None: `take` copies it."""
+        """Return the memory that a piece of the answer is received into; None: `take` copies the piece."""
         return None
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:

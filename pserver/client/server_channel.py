@@ -13,16 +13,16 @@ from pserver.wire.shared_memory import SharedMemory
 
 
 class ServerChannel:
-    """The data connection to one service, and its elements of the flat vector.
+    """The data connection to one service, and the service's elements of the flat vector.
 
-    Args: session: signs the messages to the service.
+    Args: session: identifies the job and attempt in messages to the service.
 
-    Attributes: sequence: number of the current request; if a request is not sent, the next request has its number,
-        because a service accepts only consecutive numbers. memory: the memory shared with the service, if service and
-        trainer run on one host and the service has accepted the memory. last: the service's last action, for messages.
-        waits_for: what the service waits for, as it reported. breaks: number of breaks of the connection that the
-        client has handled. unsent: pieces of the current request that have not been sent. pending: pieces of its answer
-        that have not arrived. placed: pieces of the answer that were received in place.
+    Attributes: sequence: number of the current request; if a request was begun but not sent, the next request gets the
+        same number, because a service accepts only consecutive numbers. memory: the memory shared with the service, if
+        service and trainer run on one host and the service has accepted the memory. last: the service's last action,
+        for messages. waits_for: what the service waits for, as it reported. breaks: number of breaks of the connection
+        that the client has handled. unsent: pieces of the current request that have not been sent. pending: pieces of
+        the answer that have not arrived. placed: pieces of the answer that were received in place.
     """
 
     def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
@@ -72,9 +72,9 @@ class ServerChannel:
         self.connection.send(message)
 
     def gather(self, flat: Array, piece: int) -> Sequence[Buffer]:
-        """Return a piece of this service's elements as bytes, in shared memory if its size suffices.
+        """Return a piece of this service's elements as bytes.
 
-        Otherwise see `VectorLayout.gather`.
+        The bytes are in the shared memory if all elements fit into it; otherwise see `VectorLayout.gather`.
         """
         if self.memory is None or len(self.memory.outbox) < 4 * self.layout.size:
             return self.layout.gather(flat, piece)
@@ -83,7 +83,7 @@ class ServerChannel:
         return (target,)
 
     def measure_local(self, payload: Sequence[Buffer]) -> int:
-        """Return the length in bytes of a payload in shared memory; 0: it is in no shared memory, or is empty."""
+        """Return the length in bytes of a payload in shared memory; 0 if it is elsewhere, or is empty."""
         if self.memory is None or len(payload) != 1 or not self.memory.holds(payload[0]):
             return 0
         return len(payload[0])

@@ -66,7 +66,7 @@ class SparseClient(JobMember):
         return next((note["own"] for note in request.notes.values() if "own" in note), None)
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array], *, in_place: bool = True) -> None:
-        """Fetch rows after the last step.
+        """Fetch the values that rows have after the last step.
 
         Args: rows: the row numbers of each table, ascending. tables: the target arrays. If `in_place`, row r of table k
             is stored in tables[k][r]; otherwise row rows[k][i] is stored in tables[k][i].

@@ -37,7 +37,7 @@ class SparseRows:
         self._outboxes: dict[int, Array] = {}
 
     def lay_out(self) -> list[list[StridedRun]]:
-        """Return for each service the elements that it has of the tables, one table after the other."""
+        """Return the elements of the tables that each service stores, one table after the other."""
         found = []
         for service in range(self._services):
             runs, start, local = [], 0, 0
@@ -98,8 +98,8 @@ class SparseRows:
     ) -> memoryview:
         """Return the array of a service's row numbers and their gradients, in reused memory.
 
-        Args: see `SparseClient.begin_push_rows`.  shared: memory that the service reads, too; the array is in it if it
-            is long enough.
+        Args: see `SparseClient.begin_push_rows`.  shared: memory that is shared with the service; if the memory is long
+            enough, it contains the result.
         """
         counts = _count_rows(service, dealt)
         start = len(counts) + sum(counts)

@@ -10,8 +10,9 @@ from pserver.optim.settings import Array
 from pserver.store.partition import StridedRun, cut_runs
 from pserver.wire import protocol
 
-MAX_ARRAYS = 8  # maximum arrays with stored views; a trainer uses few arrays, the same in every batch
-MAX_PARTS = 48  # maximum separate memory areas of a piece that is sent or received without a copy
+# maximum number of arrays whose views are stored; a trainer uses few arrays, and uses the same arrays in every batch
+MAX_ARRAYS = 8
+MAX_PARTS = 48  # maximum number of separate memory areas of a piece that is sent or received without a copy
 # minimum average number of elements of a memory area; copying shorter areas is faster than listing them
 MIN_PART_ELEMENTS = 4096
 
@@ -30,13 +31,13 @@ class VectorLayout:
         self._lowest: list[int] = []
         # views of recently used arrays, by id of the array
         self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}
-        # views of recently used arrays, by id of the array
+        # the memory areas of each piece of recently used arrays, by id of the array
         self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
         """Return the vector's memory areas that form a piece of this service's elements; None if they are too many.
 
-        Shapes: each item of the list: bytes; together the items are the piece.
+        Shapes: each item of the list contains bytes, and the concatenation of the items is the piece.
         """
         known = self._parts.get(id(flat))
         if known is None or known[0] is not flat:

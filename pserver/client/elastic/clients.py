@@ -1,6 +1,7 @@
-"""The connections of a trainer to all dense, and to all sparse, services of an elastic job, until one of them is lost.
+"""The connections of a trainer to the dense services and to the sparse services of an elastic job.
 
-Each call begins a request, and `collect` waits for the answers, so that a trainer can wait for both at the same time.
+They can be used until a service is lost. The methods `begin_...` send a request, and `collect` waits for its answers,
+so that a trainer can wait for dense and sparse services at the same time.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ElasticMember(JobMember):
         self._request(Goodbye(self._channels), timeout)
 
     def collect(self) -> int:
-        """Wait for the answers to the begun request; return their flags."""
+        """Wait for the answers to the request that was begun; return their flags."""
         return self._require_fan_out().collect()
 
     def _begin(self, request: ServiceRequest) -> None:

@@ -17,7 +17,7 @@ Check = Callable[[], bool]
 
 
 class Goodbye(ServiceRequest):
-    """The goodbye of a trainer. It waits only for connected services, because a server that has ended does not matter.
+    """The goodbye of a trainer. It waits only for connected services, because an ended server needs no goodbye.
 
     Args: channels: the channels of all services.
     """
@@ -64,11 +64,11 @@ class CommitRound(ServiceRequest):
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return the number of pieces for a service: 1 for these services, 0 for others."""
+        """Return the number of pieces for a service: 1 if the service is to commit, otherwise 0."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of a service's answer: 1 for these services, 0 for others."""
+        """Return the number of pieces of a service's answer: 1 if the service is to commit, otherwise 0."""
         return self.count_pieces(channel)
 
 
@@ -80,7 +80,7 @@ class CommitValues(FetchVector):
         self._asked = frozenset(channels)
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return the number of pieces for a service: 1 for these services, 0 for others."""
+        """Return the number of pieces for a service: 1 if the service is to commit, otherwise 0."""
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
@@ -119,7 +119,7 @@ class CountedRows(SendRows):
 
 
 class RoundPush(SendVector):
-    """A gradient of a round. The service answers a piece, without values, when it has the pieces of all members.
+    """A gradient of a round. When a service has a piece from all members, it answers the piece without values.
 
     Args: is_current: whether the round's view is still the newest one that this trainer knows.
     """

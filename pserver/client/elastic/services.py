@@ -1,6 +1,6 @@
 """All services of an elastic job, dense and sparse, that one trainer has joined.
 
-The trainer can use them until one is lost.
+The trainer can use them until a service is lost; then it must join all services again.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class JoinedServices:
     # ----- Pushes -----
 
     def push_from(self, start: int) -> None:
-        """Push the complete elements of the dense gradient, which begin at the given element."""
+        """Push the pieces whose elements are all computed; see `Client.push_from`."""
         self.dense.push_from(start)
 
     def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
-        """Push the rest of the begun gradient, and the rows; wait for all answers."""
+        """Push the rest of the dense gradient and the gradients of rows, and wait for all answers."""
         if self.sparse is not None:
             begin_rows(self.sparse)
         self.dense.finish_push()
