@@ -4,7 +4,7 @@
 - `lease` renews the claim of an index in a thread, and detects the end of the job.
 - `snapshots` takes snapshots, and registers each as the current snapshot.
 - `recovery` resumes a server from a snapshot.
-- `server_life` controls the server's loop by the claim, snapshots and the end of the job.
+- `server_life` decides when the server's loop answers, takes snapshots and ends.
 - `health` contains the health pages.
 - `elastic_server` is the whole life cycle, from the claim to the exit status.
 """

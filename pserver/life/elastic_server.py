@@ -2,8 +2,9 @@
 
     paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379
 
-The server releases the claim at its end, so that another server can claim the index at once. After it has lost the
-claim, it changes nothing in the registry.
+A claim is an entry of the registry that only one process can have, and that expires unless the process renews it. The
+server releases the claim at its end, so that another server can claim the index at once. A server that has lost its
+claim changes nothing in the registry.
 """
 
 from __future__ import annotations

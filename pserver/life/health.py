@@ -25,7 +25,8 @@ METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
 class ElasticHealth:
     """The content of the pages.
 
-    `waits_for`: what a server waits for before it serves. Other attributes are set later.
+    `waits_for`: what a server waits for before it serves. The other attributes are set later, when the index, the
+    server, the keeper of its claim and the snapshots exist.
     """
 
     def __init__(self, job: JobEnvironment, name: str, liveness: Liveness = LIVENESS) -> None:
@@ -37,12 +38,12 @@ class ElasticHealth:
         self._job, self._name, self._liveness = job, name, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the server is not stuck: its loop has turned recently, or it waits for an index."""
+        """Return why the server is stuck; "" if its loop has run recently, or if it waits for an index."""
         server = self.server
         return ServerMetrics(server, self._job.stuck_timeout, self._liveness).why_stuck() if server else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if trainers can join, whether or not any has joined and whether or not the server has values.
+        """Return why trainers cannot join; "" if they can.
 
         A server without values must be ready, because the trainer that sends the values waits for all servers.
         """

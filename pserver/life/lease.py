@@ -12,7 +12,7 @@ from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
 
 RENEWALS = 3  # renewals in one time to live
-# seconds for which a server waits for an unreachable registry; it keeps its state and answers no request meanwhile
+# seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing
 SUSPENDED_S = 600.0
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 
@@ -20,10 +20,10 @@ NOTE_S = 30.0  # seconds between two log lines about the same problem
 class LeaseKeeper:
     """The renewal of a claim inside a `with` block.
 
-    Attributes: error: why the claim is lost, or must be considered lost.  end: how the job has ended, if it has. The
-        thread sets both, and any thread may read them.
+    Attributes: error: why the claim is lost, or must be considered lost.  end: how the job has ended; None: it has not
+        ended. The thread sets both attributes, and any thread may read them.
 
-    Args: ttl: seconds.
+    Args: ttl: seconds after which a claim expires that was not renewed.
     """
 
     def __init__(self, registry: Registry, claim: Claim, ttl: float) -> None:

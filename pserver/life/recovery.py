@@ -30,7 +30,7 @@ def recover(
 ) -> tuple[CheckpointRecord, Path] | None:
     """Restore the state that the last server with this index has stored; return the snapshot's record and path.
 
-    It returns None if there is no snapshot.
+    The result is None if there is no snapshot.
 
     Raises: DamagedError: the snapshot is damaged, or is missing although the job has begun. LostFileError, VolumeError:
         the snapshot's file cannot be read. ConfigError: the snapshot belongs to a server with other numbers of ports.

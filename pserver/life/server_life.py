@@ -1,4 +1,7 @@
-"""The control of a server's loop by its claim, its snapshots and the end of the job."""
+"""The part of the server's loop that is special to elastic jobs.
+
+A server answers only while its claim is valid. It takes snapshots, and its loop ends after the job.
+"""
 
 from __future__ import annotations
 
