@@ -1,6 +1,7 @@
 """AdaGrad and related methods: every element has its own rate r.
 
-All these methods end in one step: m = mu*m - rate*r*(g + decay*w); w = w + m. Without momentum there is no m, and
+All these methods end in the same step: m = mu*m - rate*r*(g + decay*w); w = w + m. Here w is the value, g the gradient,
+m the velocity, mu the momentum, `rate` the learning rate and `decay` the L2 rate. Without momentum there is no m, and
 w = w - rate*r*(g + decay*w).
 
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
@@ -39,7 +40,10 @@ class _Adaptive(Method):
 
 
 def adagrad(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
-    """Take one step in place: s = s + g^2; r = 1 / sqrt(S + s + epsilon)."""
+    """Take one step in place: s = s + g^2; r = 1 / sqrt(S + s + epsilon).
+
+    s is the sum of recent squares and S the sum of older squares.
+    """
     total, recent, m = state
     rate, mu, decay, epsilon = numbers
     r = scratch[0]
@@ -65,13 +69,13 @@ class AdaGrad(_Adaptive):
     allows_lazy_rows = True
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Periodically move the recent sums into the old sums: adding to a large sum would lose precision."""
+        """Periodically add the recent sums to the old sums, because adding a square to a large sum loses precision."""
         if self.number % FOLD_PERIOD == 0:
             state["squares_before"][...] += state["squares"]
             state["squares"][...] = 0
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the elements' rates of their last step."""
+        """Write each element's own rate in its last step to `out`."""
         adagrad_rates(state["squares_before"], state["squares"], self.epsilon, out)
 
 
@@ -103,7 +107,10 @@ class DecayingAverages(_Adaptive):
 
 
 def decayed_adagrad(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
-    """Take one step in place: q = kappa*q + weight*g^2; r = 1 / sqrt(q + epsilon)."""
+    """Take one step in place: q = kappa*q + weight*g^2; r = 1 / sqrt(q + epsilon).
+
+    q is the decaying mean of squared gradients; `DecayingAverages.factors` returns kappa and weight.
+    """
     q, m = state
     rate, mu, decay, epsilon, kappa, weight = numbers
     r = scratch[0]
@@ -130,14 +137,14 @@ class DecayedAdaGrad(DecayingAverages):
         return *super().numbers(last), *self.factors(last)
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the elements' rates of their last step."""
+        """Write each element's own rate in its last step to `out`."""
         decayed_adagrad_rates(state["mean_square"], self.epsilon, out)
 
 
 def rmsprop(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: q = kappa*q + weight*g^2; f = kappa*f + rest*g; r = 1 / sqrt(q - f^2 + epsilon).
 
-    `rest` is 1 - rho.
+    q is the decaying mean of squared gradients and f that of gradients; `rest` is 1 - rho.
     """
     q, f, m = state
     rate, mu, decay, epsilon, rest, kappa, weight = numbers
@@ -169,7 +176,7 @@ class RMSProp(DecayingAverages):
         return *super().numbers(last), np.float32(1) - self.rho, *self.factors(last)
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the elements' rates of their last step."""
+        """Write each element's own rate in its last step to `out`."""
         rmsprop_rates(state["mean_square"], state["mean_gradient"], self.epsilon, out)
 
 
@@ -178,7 +185,10 @@ class RMSProp(DecayingAverages):
 
 def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: a = rho*a + (1-rho)*g^2; r = sqrt((d + epsilon) / (a + epsilon)) with the old d;
-    d = rho*d + (1-rho)*(g*r)^2, where g is without L2. The rates r are part of the state.
+    d = rho*d + (1-rho)*(g*r)^2.
+
+    a is the decaying mean of squared gradients and d that of squared steps; g does not include L2. The rates r are part
+    of the state.
     """
     a, d, r, m = state
     rate, mu, decay, epsilon, rho = numbers
@@ -198,7 +208,7 @@ def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequen
 
 
 class AdaDelta(_Adaptive):
-    """AdaDelta: steps of the size of a decaying mean of earlier steps."""
+    """AdaDelta: the size of a step is proportional to a decaying mean of the sizes of earlier steps."""
 
     rule = staticmethod(adadelta)
     arrays = ("mean_square", "mean_square_step", "rates")  # the rates cannot be computed from the other arrays
@@ -209,7 +219,7 @@ class AdaDelta(_Adaptive):
         return *super().numbers(last), self.rho
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write the elements' rates of their last step."""
+        """Write each element's own rate in its last step to `out`."""
         np.copyto(out, state["rates"])
 
 

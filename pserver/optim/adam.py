@@ -19,7 +19,8 @@ from pserver.optim.settings import Array, Optimization, Steps
 def adam(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2; w = w - rate*m / (sqrt(v) + epsilon).
 
-    `rate` has the bias corrections (`adam_rate`). Epsilon is added after the root.
+    m and v are the first and second moment. `rate` includes the bias corrections (`adam_rate`). Epsilon is added after
+    the root.
     """
     m, v = state
     rate, beta1, beta2, epsilon = numbers
@@ -41,8 +42,8 @@ def adam(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[A
 def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
     """Return Adam's step size with both bias corrections; `step` is 1 for the first batch.
 
-    The powers are computed in double and rounded before the subtraction; the rest is float32. If everything were
-    computed in double, the step would differ by a factor of 1e-5.
+    The powers are computed in double precision and rounded before the subtraction; all else is float32. If everything
+    were computed in double precision, the relative difference of the step would be 1e-5.
     """
     one = np.float32(1)
     power1 = np.float32(math.pow(np.float32(optimization.adam_beta1), step))
@@ -51,7 +52,7 @@ def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
 
 
 class Adam(Method):
-    """Adam, without L2 and momentum as in v0.10."""
+    """Adam; as in v0.10, it ignores L2 and momentum."""
 
     rule = staticmethod(adam)
     kernel = "adam"
@@ -76,7 +77,8 @@ class Adam(Method):
 def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: m = b1*m + (1-b1)*g; u = max(b2*u, |g|); w = w - rate*m/u.
 
-    `rate` includes the bias correction (`adamax_rate`). An element with u = 0 does not change.
+    m is the first moment and u the decaying maximum of |g|. `rate` includes the bias correction (`adamax_rate`). An
+    element with u = 0 does not change.
     """
     m, u = state
     rate, beta1, beta2 = numbers
@@ -100,7 +102,7 @@ def adamax_rate(rate: float, optimization: Optimization, step: int) -> np.float3
 
 
 class Adamax(Method):
-    """Adam with the infinity norm, without L2 and momentum as in v0.10."""
+    """Adam with the infinity norm; as in v0.10, it ignores L2 and momentum."""
 
     rule = staticmethod(adamax)
     kernel = "adamax"

@@ -1,4 +1,4 @@
-"""Model averaging: the number of recent steps whose values the average covers (only counters).
+"""Model averaging: counters that determine how many recent steps an average of the values covers.
 
 The shard stores sums of values (`pserver.store.updates.average_sums`): `recent` of the latest steps, `older` of earlier
 steps of the current window, and `previous` of the window before. The counters decide when one sum is added to the next.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pserver.optim.settings import Optimization
 
 FOLD_PERIOD = 16384  # steps after which the recent sum is added to the older sum; source: v0.10
-LEAST_WINDOW = 10000  # steps, unless max_average_window is smaller; source: v0.10
+LEAST_WINDOW = 10000  # minimum window in steps, unless max_average_window is smaller; source: v0.10
 NO_LIMIT = (1 << 63) - 1  # steps: no limit of the window
 
 SUMS = ("sum_recent", "sum_older", "sum_previous")
@@ -48,7 +48,7 @@ class Averaging:
 
     @property
     def is_fold_due(self) -> bool:
-        """Whether the recent sum must be added to the older sum, for precision."""
+        """Whether the recent sum must be added to the older sum now, so that sums stay small and precise."""
         return self.updates % FOLD_PERIOD == 0
 
     @property

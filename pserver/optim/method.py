@@ -55,7 +55,7 @@ class Method:
     Class attributes of the rule (sparse_momentum sets them in each instance):
         rule: the update rule.  kernel: name of the rule in `kernels/rules.c`; "" if there is no compiled rule.
         arrays: the names of the state's arrays, in the rule's order.
-        takes_velocity: whether the velocity follows them.
+        takes_velocity: whether the velocity follows these arrays.
     Class attributes of the settings:
         uses_schedule, uses_momentum, uses_decay: whether the method uses these settings.
         separates_decay: whether L2 is never part of the step.
@@ -125,7 +125,7 @@ class Method:
     ) -> None:
         """Take one step in place.
 
-        Args: last: see `numbers`; a column.
+        Args: last: see `numbers`; its shape is (rows, 1).
         Shapes: w, g and every array of state and scratch: equal shapes, flat or (rows, width).
         """
         arrays, numbers = self._arrange(state), self.numbers(last)

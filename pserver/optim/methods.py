@@ -2,7 +2,8 @@
 
 To add an optimiser, copy `adam.py` in this directory. Write the rule (a function with the signature of
 `pserver.optim.method`, in numpy) and the class with the rule's state and numbers, and add one line to `METHODS` here.
-Servers, local training, checkpoints, the check of configs and the parametrized tests then find it through the registry.
+Servers, local training, checkpoints, the check of configs and the parametrized tests then find the optimiser in
+`METHODS`.
 A compiled form in `kernels/rules.c` is optional; the class names it in `kernel`. Configs choose a method by
 `settings(learning_method=...)`, with an object of a class in `trainer/config/language/optimizers.py`.
 """

@@ -121,7 +121,7 @@ class Schedule:
 
     @property
     def reported(self) -> tuple[int, bool]:
-        """What is logged already: the segment of a manual schedule, and whether caffe_poly has ended."""
+        """What this schedule has already logged: the segment of a manual schedule, and the end of caffe_poly."""
         return self._segment, self._warned_of_zero
 
     @reported.setter

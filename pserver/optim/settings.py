@@ -48,8 +48,8 @@ class Optimization:
 class ParameterSpec:
     """The properties of one parameter that a server needs; field names are those of the ParameterConfig message.
 
-    `sparse_update` is also set for sparse_remote_update. `row_width` is the number of elements in a row of the
-    gradient's matrix.
+    `sparse_update` is also True if the config sets sparse_remote_update. `row_width` is the number of elements in a row
+    of the gradient's matrix.
     """
 
     name: str

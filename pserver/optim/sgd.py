@@ -62,7 +62,7 @@ def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch:
     """Take one step of rows in place: u -= a*g; v += t*a*g; w = u*p + v*q.
 
     A row that takes its first step begins with v = w. The factor a is alpha*rate, t is tau, p is tau/beta + 1/alpha and
-    q is 1/beta.
+    q is 1/beta; `SparseMomentum.start_step` updates alpha, beta and tau in every batch.
     """
     u, v = state
     is_first, step, tau_step, of_u, of_v = numbers
