@@ -1,4 +1,4 @@
-"""The checks of callers that join a server; a refusal names the identity of both sides. Pure."""
+"""Check the callers that join a server; a refusal names the identity of both sides."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def make_rounds(shard: DenseShard | SparseShard, trainers: int, limits: Stalenes
 def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], list[tuple[str, str, memoryview]]]:
     """Return the state of a shard for the wire: its counters, and name, dtype and bytes of each array.
 
-    Args: copies: copy the arrays, because the shard changes before they are read.
+    Args: copies: whether the arrays are copied, which is necessary if the shard changes before they are read.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
@@ -60,7 +60,7 @@ def list_state(shard: Shard, *, copies: bool = False) -> tuple[dict[str, Any], l
 def values_to_save(rounds: Mode, *, copies: bool) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return the averages of recent values if the settings request them, otherwise the values.
 
-    Args: copies: copy the values, because the shard changes before they are written.
+    Args: copies: whether the values are copied, which is necessary if the shard changes before they are written.
     """
     if rounds.shard.is_averaged:
         return rounds.shard.averages()

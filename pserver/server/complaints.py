@@ -1,4 +1,4 @@
-"""Counters of invalid messages, and log lines about them at a bounded rate. No clock."""
+"""Counters of invalid messages, and log lines about them at a bounded rate. The callers pass the time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Complaints:
         self._logged: dict[str, float] = {}  # time of the last log line of each kind
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a problem, unless its kind or too many kinds were logged recently: a bad peer may cause it very often."""
+        """Log a problem, unless its kind or too many kinds were logged recently; a bad peer may cause it very often."""
         logged = {one: when for one, when in self._logged.items() if now - when < QUIET_PERIOD}
         if kind not in logged and len(logged) < MAX_KINDS:
             logged[kind] = now

@@ -27,7 +27,7 @@ from runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError,
 from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds between two checks for work that is due without a message
-BUSY_LOOKS = 20  # polls with messages to read, after which silent trainers are checked anyway
+BUSY_LOOKS = 20  # number of successive polls with messages to read, after which silent trainers are checked anyway
 SUSPENDED_S = 0.05  # seconds between two checks whether a server may answer again
 LINGER = 1.0  # seconds for the last messages to be sent
 
@@ -47,10 +47,7 @@ class Options:
 
 
 class ServerLife(Protocol):
-    """The decision how long a server of an elastic job serves, in addition to that of its trainers.
-
-    The loop's thread calls it.
-    """
+    """Decides when a server of an elastic job may answer and when it ends. Only the loop's thread calls the methods."""
 
     def begin_turn(self) -> bool:
         """Return whether messages may be read and answered in this turn.
@@ -196,7 +193,7 @@ class Server:
                     busy, is_due = 0, False
                     for listener in self.listeners:
                         listener.send(listener.service.check(now))
-                    self._raise_failure()  # the last lost trainer is not connected, and has not said goodbye
+                    self._raise_failure()  # if the last trainer is lost, no further message would raise the failure
         except StoppedError as exc:
             if self._kind.is_elastic:  # the trainers wait for the next server with this server's index
                 raise

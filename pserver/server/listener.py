@@ -1,7 +1,7 @@
 """One listening port of a server: its connections, their peers, and the limits of each connection.
 
-A connection has three stages with different limits. First its peer is unauthenticated. Then it is unjoined: it has
-proven that it knows the secret. Finally it is one of the two connections of a joined trainer.
+A connection has three stages with different limits. First its peer is unauthenticated. Then the peer is unjoined: it
+has proven that it knows the secret. Finally the connection is one of the two connections of a joined trainer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits,
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
 
-ADMISSION_TIMEOUT = 10.0  # seconds for the handshake; joining has as many again; a probe is answered much sooner
+ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and the same time again from the handshake until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
 MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; a further connection closes the oldest
-UNJOINED_NOTE_BYTES = 8 << 10  # a hello has less than 1 KiB; a longer note could need more than SCRATCH_BYTES
+# maximum bytes of a note of an unjoined peer; a hello has less than 1 KiB, and a longer note could exceed SCRATCH_BYTES
+UNJOINED_NOTE_BYTES = 8 << 10
 MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above that the server stops reading from it
 ACCEPTS_PER_TURN = 64  # connections that are accepted in one turn
-_DUMPS = 4  # reads that are discarded, so that the peer can read the last message before the connection closes
+# number of reads before a connection closes, whose data are discarded; unread data would reset the connection, and the
+# peer could not read the last message
+_DUMPS = 4
 
 
 @dataclass(eq=False)
@@ -48,7 +51,7 @@ class Peer:
 
     @property
     def name(self) -> bytes:
-        """Its authenticated name."""
+        """The authenticated name of the connection."""
         return self.handshake.name
 
     @property
@@ -170,7 +173,8 @@ class Listener:
                 if not data:
                     raise EOFError("closed by the other side")
                 self.traffic.received += len(data)
-                self.traffic.sent += peer.stream.send(handshake.feed(data))  # a new stream has room for these bytes
+                # `send` takes all bytes, because the send buffer of a new stream has room for them
+                self.traffic.sent += peer.stream.send(handshake.feed(data))
         if handshake.fault:
             self.service.sessions.complaints.count_malformed(peer.address, handshake.fault, now)
             peer.since = now
@@ -307,7 +311,7 @@ def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with _bind_errors(made, f"{host}:{port}"):
-        if port:  # without this, the system might choose for port 0 a port that another socket of `bind_port` owns
+        if port:  # with SO_REUSEADDR, the system might choose for port 0 a port that another unlistening socket owns
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if value:

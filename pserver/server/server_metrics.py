@@ -94,12 +94,15 @@ class ServerMetrics:
         self._server, self._stuck_timeout, self._liveness = server, stuck_timeout, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has turned recently."""
+        """Return why the process is stuck; "" if the loop has turned recently."""
         age = self._liveness.age
         return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
 
     def why_not_ready(self) -> str:
-        """Return "" if all ports are bound, and ports with trainers have values; sparse ports may have no trainers."""
+        """Return why the server is not ready; "" if all ports are bound and the ports with trainers have values.
+
+        A port for sparse parameters may have no trainers, and then needs no values.
+        """
         server = self._server
         if len(server.listeners) < len(server.services):
             return "the ports are not bound"

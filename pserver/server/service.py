@@ -1,8 +1,9 @@
-"""One independent parameter server: messages arrive with the time, and the messages to send are returned. No sockets.
+"""One independent parameter server: it receives messages and the time, and returns the messages to send.
 
-`SessionTable` decides which connection belongs to which trainer. The handlers of requests are in
-`pserver.server.handlers` and share a `ServiceState`. This module contains the sequence of checks for every message.
-`failure` is the error that ends the job; every trainer is informed of it. No decision depends on a metric.
+The server uses no sockets; the listener calls it. `SessionTable` decides which connection belongs to which trainer. The
+handlers of requests are in `pserver.server.handlers` and share a `ServiceState`. This module contains the sequence of
+checks for every message. `failure` is the error that ends the job; every trainer is informed of it. No decision depends
+on a metric.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class Service:
     def check(self, now: float) -> list[Outgoing]:
         """Perform the due work without a message; call it only when no message is left to read.
 
-        It answers for files that are written or read, logs the trainers that a long round waits for, and fails the job
-        if a trainer is lost or has not joined in time.
+        The method answers the requests whose files are now written or read, logs the trainers that a long round waits
+        for, and fails the job if a trainer is lost or has not joined in time.
         """
         if self.failure or not self.sessions.is_used:
             return []

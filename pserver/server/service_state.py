@@ -1,6 +1,6 @@
 """The shared state of one service's handlers: its options, values and the progress of its pass.
 
-No sockets, no clock.
+The module uses no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class ServiceCounters:
 class ServiceState:
     """The values of a service and the state of its pass.
 
-    Attributes: rounds: receives the gradients; set when all initial values are here. batch: number of rounds in this
-        pass; in asynchronous training, number of trainer 0's batches. active: the trainers that have not finished the
-        pass, by number. stall_due: time of the next log line about the trainers that a round waits for, in seconds of
-        the caller's clock.
+    Attributes: rounds: the object that receives the gradients; None until all initial values have arrived. batch:
+        number of rounds in this pass; in asynchronous training, number of trainer 0's batches. active: the trainers
+        that have not finished the pass, sorted by number. stall_due: time of the next log line about the trainers that
+        a round waits for, in seconds of the caller's clock.
     """
 
     def __init__(self, identity: Identity) -> None:

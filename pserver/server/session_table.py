@@ -1,4 +1,4 @@
-"""The trainers that have joined one service, the lost trainers, and the reason why a job ends. No sockets, no clock."""
+"""The trainers that have joined one service, the lost trainers, and the reason why a job ends."""
 
 from __future__ import annotations
 

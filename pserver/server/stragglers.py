@@ -1,4 +1,4 @@
-"""Find the trainers that delay the rounds, for log lines about a period and about a pass, and for the metrics. Pure."""
+"""Find the trainers that delay the rounds, for log lines about a period and about a pass, and for the metrics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class BarrierLog:
 
     is_on: bool = True
     most_trainers: int = 5  # maximum number of trainers in the line
-    is_always: bool = False  # log the line even if no trainer is the last more often than random order explains
+    is_always: bool = False  # log the line even if no trainer is the last more often than a random order would explain
 
     def warning_rate(self, trainers: int) -> float:
-        """Return the fraction of rounds above which a trainer is logged that is the last in these rounds.
+        """Return a bound: a trainer is logged if it is the last in more than this fraction of the rounds.
 
-        Source: BarrierStat.cpp of v0.10, 1 / n + (n / 8) / (n + 1) for n trainers.
+        Source: BarrierStat.cpp of v0.10: the bound is 1 / n + (n / 8) / (n + 1) for n trainers.
         """
         return 0.0 if self.is_always else 1 / trainers + trainers / 8 / (trainers + 1)
 
@@ -82,9 +82,10 @@ class Stragglers:
         )
 
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
-        """Describe which trainers were the last more often than random order explains, the most frequent trainer first.
+        """Describe the trainers that were the last in most rounds, the most frequent trainer first.
 
-        Return "" if no trainer was, or if the job has two trainers or fewer, as v0.10 did.
+        The result is "" if no trainer was the last more often than a random order would explain, or if the job has two
+        trainers or fewer, as in v0.10.
         """
         order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
         if not log.is_on or trainers <= 2 or not order:

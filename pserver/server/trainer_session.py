@@ -1,4 +1,4 @@
-"""A trainer that has joined a service: its connections, its current request and its answers. No sockets, no clock."""
+"""A trainer that has joined a service: its connections, its current request and the answers to this request."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainerSession:
 
     @property
     def token(self) -> bytes:
-        """The first part of the names of its connections."""
+        """The first part of the names of the trainer's connections."""
         return self.names[0][:TOKEN_BYTES]
 
     # ----- Requests -----
@@ -121,8 +121,8 @@ class TrainerSession:
     ) -> Outgoing:
         """Answer the current request, and store the answer.
 
-        The payload is not copied: the next step comes only after every trainer has received these values and has
-        pushed.
+        The payload is not copied, because the next step changes the values only after every trainer has received them
+        and has pushed.
         """
         flags |= MessageFlag.ANSWER
         parts: tuple[memoryview, ...] = () if payload is None else (payload,)

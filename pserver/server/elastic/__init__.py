@@ -1,4 +1,6 @@
-"""A service of an elastic job, whose trainers join and leave: the differences from a static service (docs/pserver.md).
+"""A service of an elastic job, whose trainers join and leave, as far as it differs from other services.
+
+docs/pserver.md describes the differences.
 
 - `sessions` contains the present trainers; it removes lost trainers, and replaces the session of a restarted trainer.
 - `roster` contains what the service knows of each trainer, present or not.

@@ -36,7 +36,7 @@ class AsyncPushes:
             self.follow(number, is_there=True)
 
     def follow(self, number: int, *, is_there: bool) -> None:
-        """Record that a trainer has joined or left: the age limit of gradients depends on the number of trainers."""
+        """Record that a trainer has joined or left, because the age limit depends on the number of trainers."""
         staleness = self._steps.staleness
         if isinstance(staleness, ElasticStaleness):
             (staleness.admit if is_there else staleness.dismiss)(number)

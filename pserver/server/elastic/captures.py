@@ -1,6 +1,6 @@
 """The content of a snapshot of a service of an elastic job, and the functions that restore a service from a snapshot.
 
-No files.
+The module reads and writes no files.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ServiceCapture:
 class ElasticRecord:
     """The state of a service besides its shard.
 
-    model: fields MODEL_KEYS of the hello of the trainer that sent the initial values. setup: the note of its
-    INITIALISE. roster: the roster of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
+    model: the fields MODEL_KEYS in the hello of the trainer that sent the initial values. setup: the note of this
+    trainer's INITIALISE. roster: the roster of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
     """
 
     model: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What a service knows of each trainer of an elastic job, by number, whether the trainer is present or not. Pure."""
+"""The data that a service stores for each trainer of an elastic job, even for a trainer that has left."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pserver.wire import notes, views
 from pserver.wire.notes import show
 from runtime.errors import BugError
 
-MAX_KNOWN = 1 << 16  # maximum trainers; beyond that, absent trainers that joined first are removed
+MAX_KNOWN = 1 << 16  # maximum number of trainers; beyond it, the absent trainers that joined first are removed
 MAX_UID = 256  # characters
 MAX_PUSH = (1 << 63) - 1
 
 
 @dataclass
 class KnownTrainer:
-    """The process with a number. `push`: number of its last applied asynchronous push, from 1."""
+    """The process that has joined with a trainer's number. `push`: number of its last applied asynchronous push."""
 
     uid: str
     incarnation: int

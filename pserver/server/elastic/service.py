@@ -1,4 +1,4 @@
-"""One independent parameter server of an elastic job. It continues while trainers join and leave. No sockets."""
+"""One independent parameter server of an elastic job. It continues while trainers join and leave."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class ElasticService(Service):
     def check(self, now: float) -> list[Outgoing]:
         """Perform the due work without a message; call it only when no message is left to read.
 
-        It answers requests that waited for the first snapshot, logs the trainers that a long round waits for, and
-        removes lost trainers.
+        The method answers requests that waited for the first snapshot, logs the trainers that a long round waits for,
+        and removes lost trainers.
         """
         if self.failure:
             return []
@@ -144,7 +144,7 @@ class ElasticService(Service):
             return []
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow the last request; the service may have missed some in between."""
+        """Return whether a request may follow the last request; the service may have missed requests in between."""
         return number >= last
 
     def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:

@@ -1,6 +1,6 @@
 """The trainers of a service of an elastic job: any number of trainers may join and leave at any time.
 
-No sockets, no clock.
+The module uses no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ElasticSessions(SessionTable):
 
     @property
     def is_done(self) -> bool:
-        """Whether the service ends for lack of trainers: never."""
+        """Whether the service ends because all trainers have left; always False in an elastic job."""
         return False
 
     # ----- Joining -----
@@ -111,7 +111,7 @@ class ElasticSessions(SessionTable):
     def make_error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
         """Return the message for an error. The end of this server is always reported to trainers as a lost peer.
 
-        They then wait for the server that replaces it.
+        The trainers then wait for the server that replaces this server.
         """
         if error is not self.failure:
             return super().make_error(trainer, sequence, error)

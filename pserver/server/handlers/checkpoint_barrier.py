@@ -1,8 +1,8 @@
-"""Which trainers have sent their parts of a checkpoint. Pure.
+"""Record which trainers have sent their parts of a checkpoint.
 
 In synchronous rounds the answer to a round announces a checkpoint to all trainers, and all send their parts after the
-same batch. In asynchronous training each trainer is informed once, with its next answer. Requests arrive at each
-service in another order, so a trainer may send its part before this service knows of the checkpoint.
+same batch. In asynchronous training each trainer is informed once, with its next answer. Requests arrive in a different
+order at each service, so a trainer may send its part before this service knows of the checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class CheckpointBarrier:
     """The checkpoint in progress, if any. Trainer 0 writes the checkpoint, so no checkpoint is made without trainer 0.
 
     Attributes: given: the trainers that have sent their parts.  due: the trainers that are not informed yet.
-        is_last: a trainer leaves after this checkpoint, so the attempt ends with it.
+        is_last: whether a trainer leaves after this checkpoint, so that the attempt ends with this checkpoint.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class CheckpointBarrier:
             self.due |= set(in_pass) - self.given
 
     def finish(self, awaited: Collection[int]) -> bool:
-        """Return whether trainer 0 and all awaited trainers have sent their parts: the next checkpoint may begin."""
+        """Return whether trainer 0 and all awaited trainers have sent their parts of the checkpoint."""
         if 0 not in self.given or not self.given.issuperset(awaited):
             return False
         is_asked_again = self._is_asked_again

@@ -24,14 +24,14 @@ class Checkpoints:
         self._sessions, self._state = sessions, state
         self._arrays: Sequence[memoryview] = ()  # the arrays of the last listed state
         self._held: list[TrainerSession] = []  # trainers of asynchronous training whose parts are not answered yet
-        self._is_last = False  # a trainer leaves when trainer 0 has written the checkpoint whose state it fetches
+        self._is_last = False  # whether a trainer waits to leave until trainer 0 has written the checkpoint
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Store a trainer's part of a checkpoint; trainer 0 receives all parts, and a list of the state's arrays.
 
-        In asynchronous training the service that has the parts answers the others when trainer 0 has given its own. If
-        a trainer leaves after the checkpoint, the service answers when trainer 0 has written it (`let_leave`), and no
-        trainer trains batches that would be lost.
+        In asynchronous training the first service, which receives the parts, answers the other trainers only after
+        trainer 0 has given its part. If a trainer leaves after the checkpoint, this service answers even later, when
+        trainer 0 has written the checkpoint (`let_leave`), so that no trainer trains batches that would be lost.
         """
         rounds, in_pass = self._state.require_rounds(), self._sessions.list_in_pass()
         own = message.note.get("own")
@@ -51,9 +51,9 @@ class Checkpoints:
         return [trainer.reply(Op.CHECKPOINT) for trainer in held]
 
     def let_leave(self) -> list[Outgoing]:
-        """Answer those that leave after the checkpoint, which trainer 0 has written; [] if no trainer leaves.
+        """Answer the trainers that leave, because trainer 0 has written the checkpoint; [] if no trainer leaves.
 
-        The others wait until the attempt ends.
+        The other trainers wait until the attempt ends.
         """
         if not self._is_last:
             return []
@@ -84,7 +84,7 @@ class Checkpoints:
         if not self.barrier.finish(awaited):
             return []
         self._is_last = is_last and bool(self._held)
-        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
+        # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import list_state
 
         rounds = self._state.require_rounds()
@@ -117,6 +117,6 @@ class Checkpoints:
 
 
 def leaves(trainer: TrainerSession) -> bool:
-    """Return whether a trainer leaves after the checkpoint that it has given its part of."""
+    """Return whether a trainer's part of the checkpoint announces that the trainer leaves afterwards."""
     part = trainer.checkpoint_part
     return isinstance(part, dict) and part.get(LEAVES) is True

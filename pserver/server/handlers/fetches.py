@@ -43,7 +43,7 @@ class Fetches:
         return [] if rows is None else trainer.reply_array(Op.FETCH, rows)
 
     def _fetch_averages(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
-        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
+        # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import average
 
         # a copy: the averages are computed in place of the values, which may still have to be sent to other trainers

@@ -54,7 +54,8 @@ class Gradients:
         if message.flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
         answers = self._step_alone(trainer, rounds, now)
-        # the first push of trainer 0 after it has written a checkpoint; it waits for the end of the attempt, too
+        # the first push of trainer 0 shows that it has written the checkpoint; if other trainers leave, trainer 0 gets
+        # no answer and waits until the attempt ends
         leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
         return leaving or answers
 

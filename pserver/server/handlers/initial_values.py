@@ -28,7 +28,7 @@ class InitialValues:
 
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Receive a piece of the initial values; the first piece contains the setup of the model."""
-        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
+        # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import ShardLoader
 
         if trainer.number != 0 or self._state.rounds is not None:
@@ -59,7 +59,7 @@ class InitialValues:
 
     def _finish_loading(self) -> list[Outgoing]:
         """When all pieces have arrived, start to receive gradients, and answer the waiting trainers."""
-        # imported late, see `initialise`
+        # imported here for the reason given in `initialise`
         from pserver.server.arithmetic import make_rounds
 
         loader = self._loader

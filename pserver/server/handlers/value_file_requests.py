@@ -28,7 +28,7 @@ class ValueFileRequests:
         Trainer 0 sends the request between two rounds, and waits for the answer, so that no step comes meanwhile. In
         asynchronous training a copy is written.
         """
-        # imported late: this module imports numpy, which would delay the first hello (0.15 s in bench/launch.py)
+        # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import values_to_save
         from pserver.store import value_files
 
