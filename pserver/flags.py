@@ -1,4 +1,4 @@
-"""The command line of `paddle pserver`: the table of its flags; runtime/gflags.py reads them.
+"""The flags of `paddle pserver`, which `runtime/gflags.py` parses.
 
 Every flag of the legacy's pserver is accepted; one warning lists the given flags that have no effect. The flags of an
 elastic job, which need a store, have the names of the Go pserver of 2017, except that '-' may also be written as '_'.
