@@ -1,4 +1,4 @@
-"""The note of INITIALISE: a description of the model, written by the client and read by the server. Pure."""
+"""The note of INITIALISE: a description of the model, written by the client and read by the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pserver.optim.settings import Optimization, ParameterSpec
 from pserver.wire.notes import show
 
-# errors while reading an invalid note
+# the errors that reading an invalid note may raise
 SETUP_ERRORS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 _TYPES: dict[str, tuple[type, ...]] = {

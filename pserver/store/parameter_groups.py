@@ -14,7 +14,7 @@ from runtime.errors import BugError, ConfigError
 
 ROW_COST = 32  # number of elements that can be updated in the time that finding a row takes
 SCATTER_COST = 2  # ratio of the times for an element of a scattered row and of a contiguous range
-MIN_LAZY_ELEMENTS = 1 << 14  # minimum elements of a parameter with lazy rows; smaller parameters are updated as a whole
+MIN_LAZY_ELEMENTS = 1 << 14  # minimum size of a parameter with lazy rows; smaller parameters are updated as a whole
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class GroupSettings:
 class ParameterGroup:
     """The elements [start, stop) of the flat vector, with one method for them.
 
-    `parameter` is the number of its (first) parameter. `first_row` is the position of its rows in the shard's row
-    clocks. `decayed` is the batch of the pass up to which the whole group has decayed. `settled` is the step up to
-    which every row is up to date.
+    `parameter` is the number of the group's first parameter. `first_row` is the position of the group's rows in the
+    shard's row clocks (arrays with the number of the last step of each row). `decayed` is the batch of the pass up to
+    which the whole group has decayed. `settled` is the step up to which every row is up to date.
     """
 
     start: int

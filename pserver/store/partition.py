@@ -1,8 +1,9 @@
-"""The partition of the parameters: which service has which elements, placed as the legacy did. Pure.
+"""The partition of the parameters: which service stores which elements. It is that of the legacy program.
 
 The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of equal
-size, and block b of a parameter belongs to service |(b + hash(name)) rem S|. Ranges are half-open.
-Every client must compute the same partition, so a hello contains a digest of its inputs.
+size. Of S services, service |(b + hash(name)) rem S| stores block b of a parameter, where `rem` is the remainder with
+the sign of the dividend. Ranges are half-open. Every client must compute the same partition, so a hello contains a
+digest of the names and sizes of the parameters.
 """
 
 from __future__ import annotations
@@ -73,18 +74,20 @@ def _shift(value: int) -> int:
 
 
 def block_size(total: int, services: int) -> int:
-    """Return the elements of one block when `total` elements lie on `services` services."""
+    """Return the number of elements of one block if `total` elements are divided among `services` services."""
     return 1 << max((total // services).bit_length() - 7, 10)
 
 
 def place_block(block: int, name_hash: int, services: int) -> int:
-    """Return the service of a block: the remainder with the sign of the dividend, then its absolute value."""
+    """Return the service of a block: the absolute value of the remainder that has the sign of the dividend."""
     place = (block + name_hash) & _MASK
     return (place if place < 1 << 63 else (1 << 64) - place) % services
 
 
 def layout(parameters: Sequence[Sized], services: int) -> list[list[Range]]:
-    """Return each service's ranges by parameter and start, without static parameters; adjacent ranges are joined.
+    """Return each service's ranges, sorted by parameter and start; adjacent ranges of a parameter are joined.
+
+    Static parameters belong to no service.
 
     Raises: BugError: the number of services is 0.
     """
@@ -117,7 +120,7 @@ def count_elements(parameters: Sequence[Sized]) -> int:
 
 
 def count_slots(ranges: Sequence[Range], block: int) -> int:
-    """Return the length of the legacy's vector, in which each block takes a full slot."""
+    """Return the length of the legacy's vector, in which a short block takes as much space as a full block."""
     return sum(-(-(stop - start) // block) * block for _, start, stop in ranges)
 
 

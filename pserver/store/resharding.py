@@ -1,8 +1,8 @@
-"""Divide the state of a job's services among a different number of services. Pure, without files.
+"""Divide the state of a job's services among a different number of services, in memory.
 
 The partition of the parameters depends on the number of services. The state of each old service is restored into a
-shard like that of the old service, which checks the whole state. Then all lazy rows are brought up to date, because the
-set of lazy rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
+shard of the old layout; this checks the whole state. Then all lazy rows are brought up to date, because the set of lazy
+rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def reshard(
         parts: the state of each old service. Their arrays are released during the work, so that memory holds the state
             twice and not three times.
         parameters, optimization: in the form that the services receive. by_rows: whether the services are sparse.
-        origins: by trainer id, the trainer whose binary data (`checkpoint_blobs`) it resumes with.
+        origins: for each trainer id, the old id of the trainer whose binary data (`checkpoint_blobs`) are used.
         begins_pass: whether the pass of the checkpoint restarts, so that none of its batches counts as done.
     Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: the state is invalid.
     """
@@ -68,9 +68,10 @@ def reshard(
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one parameter on one service: `rows` of the elements [start, stop) are `local` on the service.
+    """Rows of one parameter on one service.
 
-    For dense pieces a row has one element.
+    The elements [start, stop) of the flat vector of all services form rows. `rows` selects the service's rows among
+    them, and `local` is the range of these rows in the service's arrays. For dense pieces a row has one element.
     """
 
     parameter: int
@@ -120,7 +121,7 @@ class _Layout:
         return found
 
     def clock_pieces(self, service: int) -> list[_Piece]:
-        """Return the row clocks of a service; dense services have none after `catch_up`."""
+        """Return the row clocks of a service; dense services need no row clocks after `catch_up`."""
         return self._list_rows(self._tables or (), service, is_clock=True)
 
     @staticmethod

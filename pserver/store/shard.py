@@ -1,8 +1,8 @@
-"""The values of some ranges of the parameters with the optimiser's state, and a step on them. No sockets.
+"""The values of some ranges of the parameters, the optimiser's state for them, and the steps that change both.
 
-A trainer without servers has one `DenseShard` of everything. Each service of a server has its own shard: a `DenseShard`
-of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`, `decay_steps`
-and `average_sums`; the data is in `shard_state`.
+A trainer without servers has one `DenseShard` of all parameters. Each service of a server has its own shard: a
+`DenseShard` of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`,
+`decay_steps` and `average_sums`; the data is in `shard_state`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ALL_ROWS: Mapping[int, Rows] = {}
 
 
 class Shard:
-    """The common part of dense and sparse shards: steps, passes, and averages in place of the values.
+    """The common part of dense and sparse shards: steps, passes, and averages that replace the values.
 
     Attributes:
-        data: the arrays and counters.  values: the parameters, flat; the array of `data`.
+        data: the arrays and counters.  values: the parameters in one flat array, which is `data.values`.
         samples: samples of all trainers since the start of the run. passes: number of finished passes.
     Raises: ConfigError: the optimization is not supported, or does not fit a parameter. Thread safety: none; one thread
-        calls.
+        calls all methods.
     """
 
     def __init__(
@@ -150,23 +150,24 @@ class Shard:
             self._unaveraged = None
 
     def averages(self) -> Array:
-        """Return a new array: the average of recent values, or the values without averaging.
+        """Return a new array: the average of recent values, or a copy of the values if nothing is averaged.
 
-        Every element is brought up to date first, so decay after every k-th batch may be applied early.
+        Every element is brought up to date first, so decay that is due only after every k-th batch may be applied
+        early.
         """
         self.catch_up()
         return self._sums.average()
 
 
 class DenseShard(Shard):
-    """A shard of ranges of the parameters, in which every element takes every step.
+    """A shard of ranges of the parameters, in which every element takes every step, with two exceptions.
 
-    Rows may skip a step in local training, if a parameter has sparse_update. Rows without gradient skip a step, and
+    In local training, rows of a parameter with sparse_update may skip a step. Rows without gradient skip a step and
     catch up later, if that saves time and changes no value (`ParameterGroup.rows`).
 
-    Args: parameters: all parameters, in order.  ranges: the part of them in this shard.
+    Args: parameters: all parameters, in order.  ranges: the ranges of the parameters in this shard.
         per_parameter: whether every parameter has its own optimiser, as on a server and in local training with sparse
-        parameters; clipping, L1, num_batches_regularization and sparse rows exist only there.
+        parameters; only then do clipping, L1, num_batches_regularization and sparse rows exist.
         log_clipping: whether to log which gradients are clipped.
         pool: the threads that take a step together; the result does not depend on their number.
     Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
@@ -262,7 +263,7 @@ class DenseShard(Shard):
                 self._sums.add_all_rows(group)
 
     def rates(self, start: int, stop: int) -> Array | None:
-        """Return the rates of the elements [start, stop) in their last step, without the common rate.
+        """Return the own rate of each of the elements [start, stop) in its last step, without the common rate.
 
         Return None if the method has no separate rates for elements. The rate of rows that took no step is 0.
         """

@@ -30,8 +30,8 @@ class Part:
     """The state of one shard.
 
     `counters` are JSON-compatible. `arrays` are the values, the optimiser's arrays (`state.<name>`) and the row clocks
-    (`clock.<purpose>`); a state from `take` has the shard's own arrays, and must be written before the shard's next
-    step.
+    (`clock.<purpose>`). The arrays of a state from `take` are the shard's own arrays, which must be written before the
+    shard's next step.
     """
 
     counters: Counters
@@ -86,8 +86,8 @@ def take(shard: Shard) -> Part:
 def put_back(shard: Shard, part: Part) -> None:
     """Restore the state of a shard of the same layout and method into a shard.
 
-    The shard keeps its own settings, with a warning for each difference except the method.
-    Raises: ConfigError: the text describes what does not fit, on both sides.
+    The shard keeps its own settings, and a warning names those that differ; only the method must be equal.
+    Raises: ConfigError: the state does not fit the shard; the text describes the difference.
     """
     counters, arrays = part.counters, _arrays_of(shard)
     _check(shard, part, arrays)

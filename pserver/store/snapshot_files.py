@@ -5,7 +5,8 @@ for each service: u32 bytes of a note, the note (JSON: the service's record, and
     array), the arrays
 u32 CRC-32 of all previous bytes
 
-Integers are little-endian, arrays are as in memory on x86-64 and arm64. A file gets its name when it is complete.
+Integers are little-endian, and arrays have the form that they have in the memory of x86-64 and arm64. A file gets its
+final name only when it is complete.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def _check_count(value: object, most: int) -> int:
 
 
 class SnapshotReader:
-    """A reader of a file that allocates no more than the file's size.
+    """A reader that allocates at most as much memory as the size of its file.
 
     `left`: unread bytes.  `crc`: the CRC-32 of the bytes read so far.
     """

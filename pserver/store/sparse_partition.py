@@ -1,8 +1,8 @@
-"""The partition of the rows of a table among sparse services, as the legacy placed them. Pure.
+"""The partition of the rows of a table among sparse services. It is that of the legacy program.
 
-Row r of a parameter belongs to service |(r + hash(name)) rem S|. The numbers of a service's rows are therefore S apart,
-and row r is row r // S of its service, whatever the service's first row is: no list of rows is needed. A service stores
-its rows one after the other.
+Of S services, service |(r + hash(name)) rem S| stores row r of a parameter. The numbers of a service's rows are
+therefore S apart, and row r of the table is row r // S of its service, whatever the service's first row is. No list of
+rows is needed. A service stores its rows one after the other.
 
 Source: spec/distributed.md 3.2.
 """
@@ -27,9 +27,10 @@ _HALF = 1 << 63
 
 @dataclasses.dataclass(frozen=True)
 class Dealt:
-    """Rows by service: service k has [starts[k], starts[k + 1]) of `local`, which are its own row numbers.
+    """Some rows, divided among the services.
 
-    `order` is the position of each of these rows in the divided array.
+    The elements [starts[k], starts[k + 1]) of `local` are the numbers of the rows of service k, as service k counts
+    them. The same elements of `order` are the positions of these rows in the array that was divided.
     """
 
     order: RowIds
@@ -67,10 +68,11 @@ class SparseTable:
 
     @cached_property
     def places(self) -> npt.NDArray[np.int64]:
-        """The service of the rows with each remainder by the number of services."""
+        """For each remainder of a row number by the number of services, the service of the rows with this remainder."""
         start = hash_name(self.name)
-        # near a hash of 2^63 or 2^64 the sum changes its sign, and the order of the services with it; no name is known
-        # that has such a hash, so this code does not follow the legacy there
+        # if the hash is just below 2^63 or 2^64, the sum of row and hash changes its sign inside the table, and the
+        # order of the services changes with the sign; no name with such a hash is known, so this code does not follow
+        # the legacy in this case
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)
@@ -94,7 +96,7 @@ class SparseTable:
 
 
 def local_specs(specs: Sequence[ParameterSpec], services: int, service: int) -> list[ParameterSpec]:
-    """Return the parameters as a service has them: all parameters, each with only the rows of this service."""
+    """Return the parameters that a service stores: all parameters, each with only the rows of this service."""
     tables = [SparseTable.of(spec, services) for spec in specs]
     return [
         dataclasses.replace(spec, size=table.count(service) * table.width)

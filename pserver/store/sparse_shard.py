@@ -1,4 +1,4 @@
-"""The rows of tables on one sparse service, and a step with the gradients of some rows. No sockets.
+"""The rows of tables on one sparse service, and steps with the gradients of some rows.
 
 As in the legacy, on synchronous servers every row takes every step, so that a table trains like a dense parameter. If
 rows are lazy (`pserver.store.updates.lazy_rows`), only rows that a batch touches cost time. The other rows catch up
@@ -39,7 +39,7 @@ class SparseShard(Shard):
     Args: tables: the parameters with the rows of this service (`pserver.store.sparse_partition.local_specs`).
         is_asynchronous: whether rows without a received gradient skip the step.
     Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
-    Thread safety: none; one thread calls.
+    Thread safety: none; one thread calls all methods.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class SparseShard(Shard):
     def _last(self, group: ParameterGroup, rows: RowIds) -> Steps:
         """Return the number of each row's last step, as a column."""
         clock = self.data.row_clocks["step"].take(rows + np.uint32(group.first_row))[:, None]
-        if self._is_asynchronous:  # gradients of other trainers do not touch the rows of this gradient
+        if self._is_asynchronous:  # the steps of other trainers' gradients are not missed steps of these rows
             return np.where(clock > 0, self.data.steps - 1, 0)
         return np.maximum(clock, group.settled)
 
@@ -159,7 +159,7 @@ class SparseShard(Shard):
         return sum(len(one) * table.width for one, table in zip(rows, self._tables, strict=True))
 
     def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
-        """Return rows after the last step, table by table, in `out` if it is given.
+        """Return the values of rows after the last step, table by table, in `out` if it is given.
 
         Shapes: result, out: (elements of all these rows,).
         """
@@ -190,7 +190,7 @@ class SparseShard(Shard):
         self._decay.decay_group(table.group)
 
     def _bring_up(self, table: _Table, rows: RowIds) -> None:
-        """Bring some rows up to date without a step, which only rows that change in every step need."""
+        """Bring some rows up to date without a step; only rows whose values change in every step need this."""
         lazy = table.lazy
         if lazy is None or not lazy.moves:
             return
@@ -232,8 +232,8 @@ class SparseShard(Shard):
 class _Table:
     """One table, and the way in which its rows take steps.
 
-    `lazy` computes skipped steps; None: every row takes every step, for which `gradient` is the gradient of the whole
-    table, zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one operation.
+    `lazy` computes skipped steps. If it is None, every row takes every step; `gradient` is then the gradient of the
+    whole table, and is zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one operation.
 
     Shapes: values, each of arrays, gradient: (rows, width).
     """
@@ -247,7 +247,7 @@ class _Table:
 
     @property
     def width(self) -> int:
-        """The elements of a row."""
+        """The number of elements of a row."""
         return self.group.settings.row_width
 
     def take(self, rows: RowIds) -> tuple[Array, dict[str, Array]]:

@@ -1,7 +1,8 @@
 """The sums of recent values, and their average (`average_window` of the config).
 
 `pserver.optim.averaging` has the counters; this module has the sums. For an element that takes every step, the step
-itself adds it to the recent sum. A row with separate steps is added when it changes, once for every step since then.
+itself adds the element to the recent sum. A row with separate steps is added when it takes a step, multiplied by the
+number of steps that the sum does not contain yet.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class AverageSums:
             self.add_rows(group, np.arange(begin, end, dtype=np.uint32), self._data.steps)
 
     def finish_step(self) -> None:
-        """Add the recent sum to the older sum if due; at the end of a window, move both to the previous window."""
+        """Add the recent sum to the older sum if due; at the end of a window, move both sums to the previous window."""
         averaging = self._data.averaging
         if averaging is None:
             return
@@ -56,7 +57,7 @@ class AverageSums:
             averaging.start_window()
 
     def average(self) -> Array:
-        """Return a new array: the average of recent values, or the values without averaging."""
+        """Return a new array: the average of recent values, or a copy of the values if nothing is averaged."""
         data = self._data
         if data.averaging is None or not data.averaging.count:
             return data.values.copy()

@@ -49,7 +49,7 @@ class LazyRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether all rows must catch up now, followed by `restart`."""
+        """Whether all rows must catch up now; the caller then calls `restart`."""
         return False
 
     def restart(self) -> None:
@@ -57,13 +57,16 @@ class LazyRows:
 
 
 class LazyState(LazyRows):
-    """Rows whose values stay but whose averages decay; the rule computes the decay from the last step's number."""
+    """Rows whose values do not change, but whose decaying averages do; the rule needs the number of the last step."""
 
     counts = True
 
 
 class LazyMomentum(LazyRows):
-    """Rows moved by their velocity m: after k steps the value is w + m (mu + ... + mu^k), the velocity m mu^k."""
+    """Rows that their velocity m moves.
+
+    With momentum mu, after k steps without gradient the value w is w + m (mu + ... + mu^k), and m is m mu^k.
+    """
 
     moves = counts = True
 
@@ -83,8 +86,9 @@ class LazyMomentum(LazyRows):
 class LazyDecay(LazyRows):
     """Rows that decay at a common rate: w <- sign(w) max(|w| - a_t, 0) / f_t in step t.
 
-    Let C_t be the sum of log f up to t, and B_t the sum of a_t exp(C_(t-1)). From step s to step t, |w| becomes
-    |w| exp(C_s - C_t) - (B_t - B_s) exp(-C_t), and stays zero once it is zero.
+    Here a_t is rate * l1, and f_t is 1 + rate * l2. Let C_t be the sum of log f up to t, and B_t the sum of
+    a_t exp(C_(t-1)). From step s to step t, |w| becomes |w| exp(C_s - C_t) - (B_t - B_s) exp(-C_t), and stays zero once
+    it is zero.
 
     Args: sums: C and B after the last step, and after each row's last step; the caller stores them.
     Shapes: sums: (1 + rows, 2).

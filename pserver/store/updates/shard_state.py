@@ -38,7 +38,7 @@ class ShardState:
     """The arrays and counters of one shard.
 
     Attributes:
-        groups: the parts of the flat vector that take their steps as one.
+        groups: the parts of the flat vector whose elements take their steps together.
         size: number of elements of all groups.  values: the parameters.
         arrays: the optimiser's arrays by name. An array exists if some group needs it; its memory is used only at
             that group's elements.
@@ -106,7 +106,7 @@ class ShardState:
         return self.values[group.start : group.stop].reshape(shape), arrays
 
     def clock_of(self, purpose: str, group: ParameterGroup) -> Steps:
-        """Return a view of the clocks of a group's rows; a service may have no row of a small table, and no clock."""
+        """Return a view of the clocks of a group's rows; it is empty if the service has no row of a small table."""
         clocks = self.row_clocks.get(purpose, NO_CLOCKS)
         return clocks[group.first_row : group.first_row + group.rows]
 
