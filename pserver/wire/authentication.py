@@ -1,9 +1,9 @@
-"""The handshake of every connection: four records of 64 bytes with fixed fields. Pure.
+"""The handshake of every connection: four records of 64 bytes with fixed fields.
 
 client    greeting     its nonce
 server    challenge    its nonce
-client    proof        the name of the connection, and the proof that it knows the secret
-server    proof        the proof that it knows the secret
+client    proof        the name of the connection, and the proof that the client knows the secret
+server    proof        the proof that the server knows the secret
 
 Each record has its fields at fixed offsets, little-endian, and zeros in the rest:
 
@@ -13,7 +13,8 @@ offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  ki
 The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key of
 the HMAC is empty; the format of the records does not change. The client proves first; a server reveals nothing to a
 peer without a valid proof. Instead of an answer a side may send a refusal, which has its reason at offset 8 and ends
-the handshake. The key that signs the messages of the connection is derived from secret, nonces and name, too.
+the handshake. The key that signs the messages of the connection is also derived from the secret, the nonces and the
+name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Binary data ("blobs") that trainers store on a server for the next checkpoint, as arrays of bytes.
 
-Trainer t stores its blob on dense service t rem S. The blob becomes an additional array of that service's state,
-`own.<t>`, and is restored with the state in the attempt that resumes from the checkpoint.
+Of S dense services, trainer t stores its blob on service t rem S. The blob becomes an additional array `own.<t>` of
+that service's state, and is restored with the state in the attempt that resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class CheckpointBlobs:
 
 
 def restore(sizes: object, elements: int) -> dict[str, bytearray]:
-    """Return empty arrays for the blobs of a checkpoint.
+    """Return an array of zeros for each blob of a checkpoint.
 
+    Args: sizes: the bytes of each blob, by name.
     Raises: BugError: the sizes are invalid.
     """
     if sizes is None:

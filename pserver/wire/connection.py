@@ -3,9 +3,9 @@
 After its handshake, a connection carries messages: the header, the note and the payload of each, without gaps. Lengths
 are checked against the connection's limits before memory is allocated, and payloads are received in place.
 
-It does not use zmq, which passes every message between two threads in both processes and receives it into new memory.
-Passing messages between threads would take most of the time of a small round, and new memory a third of the time of a
-large round (bench/RESULTS-training.md).
+The module does not use zmq, because zmq passes every message between two threads in both processes and receives it into
+new memory. Passing messages between threads would take most of the time of a small round, and new memory a third of the
+time of a large round (bench/RESULTS-training.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Pool:
         for _ in range(min(len(slots), 4)):  # arrays that have been in use for the longest time come first
             slot = slots[0]
             slots.rotate(-1)
-            if sys.getrefcount(slot) == 3:  # an unused array has three references: `slot`, the row's and getrefcount's
+            if sys.getrefcount(slot) == 3:  # the references of `slot`, the deque and getrefcount; there is no view
                 return memoryview(slot)[:size]
         slots.append(bytearray(max(-(-size // _SLOT_BYTES), 1) * _SLOT_BYTES))
         return memoryview(slots[-1])[:size]
@@ -84,7 +84,7 @@ class Connection:
 
     Args: stream: a non-blocking socket. place: receives the previous frames and the length of a payload, and returns
         its memory: one or several buffers. limits: may be changed; nothing more is read after a larger message.
-        traffic: an additional counter of this connection's bytes.
+        traffic: the counter of bytes, which several connections may share.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
@@ -138,7 +138,7 @@ class Connection:
                 return
 
     def _send_some(self, parts: list[memoryview]) -> list[memoryview]:
-        """Return the unsent parts of messages."""
+        """Send as many bytes as the socket accepts; return the unsent parts of messages."""
         try:
             sent = self.stream.sendmsg(parts)
         except BlockingIOError:
@@ -272,7 +272,8 @@ class Connection:
 def linger(connections: Sequence[Connection], seconds: float) -> None:
     """Close connections when all messages are sent and received, or after `seconds` at the latest.
 
-    If a socket is closed with unread input, the system discards output that the peer has not read.
+    If a socket were closed with unread input, the system would discard output that the peer has not read. The input is
+    therefore read first.
     """
     deadline = time.monotonic() + seconds
     poller = select.poll()

@@ -1,4 +1,4 @@
-"""Notes: the JSON objects of messages, written and read within limits (pure).
+"""Notes: the JSON objects of messages, written and read within limits.
 
 A note comes from another program, so its size, its depth and the number of its values are checked before it is parsed
 (`runtime.bounded_json`).
@@ -16,7 +16,8 @@ from runtime.errors import BugError
 __all__ = ["MAX_INTEGER", "is_integer", "show"]  # modules that read notes import these names from here
 
 MAX_DEPTH = 32  # nested objects and lists; a trainer's part of a checkpoint has 8 levels
-# values in lists and objects; 10,000 parameters have 110,000. An empty list takes 64 bytes of memory.
+# maximum number of values in lists and objects; the description of 10,000 parameters has 110,000 values. A value takes
+# at least 64 bytes of memory if it is a list.
 MAX_VALUES = 1 << 20
 MAX_TEXT = 4096  # maximum characters of a name
 

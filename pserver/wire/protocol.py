@@ -1,7 +1,7 @@
-"""The wire format: the layout of messages, and the checks of received ones. Pure; no numpy, no sockets.
+"""The wire format: the layout of messages, and the checks of received messages. It needs no numpy and no sockets.
 
 A TCP connection begins with a handshake (`pserver.wire.authentication`), in which both sides prove that they know the
-secret. Then it carries messages without gaps; each consists of
+secret. Then the connection carries messages without gaps. Each message consists of
 
     header    64 bytes, little-endian, below
     note      a JSON object, or nothing
@@ -15,8 +15,8 @@ secret. Then it carries messages without gaps; each consists of
 `session` is a digest of job and attempt, which assigns every message to its attempt. `sequence` counts the requests of
 one trainer, so that a repeated or late request is recognized; an answer has the op and sequence of its request.
 An array longer than PIECE_BYTES is sent in several messages of one sequence, its pieces, which `piece` counts from 0.
-`tag` authenticates the sender on this connection: it is computed from the header before it and the note with the key
-from the handshake. Without a secret it is zero.
+`tag` authenticates the sender on this connection: it is computed from the other bytes of the header and from the note,
+with the key from the handshake. Without a secret it is zero.
 In memory a message is a list of frames: header, note, and the payload in any number of buffers.
 The first 8 bytes have the same meaning in every version, so that different versions recognize each other.
 """
@@ -77,7 +77,8 @@ class Op(enum.IntEnum):
 
 
 LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CHECKPOINT})
-_TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CHECKPOINT})  # a trainer's part of a checkpoint
+# the notes of these requests contain a trainer's part of a checkpoint, which a later note contains, too
+_TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CHECKPOINT})
 
 
 class Fetch(enum.IntEnum):
@@ -94,7 +95,7 @@ class Fetch(enum.IntEnum):
 class MessageFlag:
     """Further properties of a message, as bits.
 
-    They are plain integers, because combining members of an enum takes longer than parsing the message.
+    The flags are plain integers, because combining members of an enum takes longer than parsing the message.
     """
 
     NONE = 0
@@ -167,7 +168,7 @@ def session_of(job: str, attempt: str) -> bytes:
 
 
 def encode(message: Message, key: bytes = b"") -> list[Buffer]:
-    """Return the frames of a message; payload arrays are passed on as they are.
+    """Return the frames of a message; payload arrays are not copied.
 
     Raises: ProtocolError: the message exceeds the limits of the other side.
     """

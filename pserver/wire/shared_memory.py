@@ -1,8 +1,9 @@
 """Memory that a trainer shares with the server on its host, so that their payloads do not pass through a socket.
 
-The trainer creates it without a name (memfd), sealed against shrinking: if another process could truncate the file, a
-read beyond its end would kill the reader. The hello, which follows the handshake, offers it. The server opens it
-through /proc, and declines a file with unexpected properties. After a refusal all arrays are sent over the connection.
+The trainer creates a file in memory without a name (memfd), and seals the file against shrinking: if another process
+could truncate the file, a read beyond its end would kill the reader. The trainer offers the file in its hello. The
+server opens the file through /proc, and declines a file with unexpected properties. If it declines, all arrays are sent
+over the connection.
 
 Layout: a token of 16 bytes; from OUTBOX on, `length` bytes to the server; from the next page on, `length` bytes from
 the server.

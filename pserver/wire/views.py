@@ -1,4 +1,4 @@
-"""The members of synchronous rounds of an elastic job, and the keys of these rounds, in the form of notes. Pure.
+"""The members of synchronous rounds of an elastic job, and the keys of these rounds, in the form of notes.
 
 ENTER   {"epoch": E, "members": [0, 2]}         PING of a heartbeat: the same
         answered by {"done": [E, r], "prepared": [E, r] or null, "own": [E, r] or null}
@@ -18,7 +18,7 @@ from pserver.wire import notes
 from pserver.wire.notes import show
 from runtime.errors import BugError, PaddleError
 
-MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines its leader's token and a counter
+MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines the token of its leadership and a counter into an epoch
 MAX_NUMBER = (1 << 31) - 1  # maximum number of a trainer: an i32 of the header
 MAX_MEMBERS = 4096  # maximum number of members: their numbers fit into a note of SMALL_NOTE_BYTES
 MAX_PASS = 1 << 30
@@ -26,11 +26,11 @@ EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
 
 
 class EpochChangedError(PaddleError):
-    """A request belongs to another membership epoch than the service's; the trainer enters the newest view and repeats
-    it.
+    """A request belongs to another membership epoch than the service's.
 
-    Attributes: epoch: epoch of the service; 0: the service has entered no view, or its message does not contain the
-    epoch.
+    The trainer then enters the newest view and repeats the request.
+
+    Attributes: epoch: epoch of the service; 0: the service has entered no view, or the error contains no epoch.
     """
 
     exit_code = 75
@@ -43,7 +43,7 @@ class EpochChangedError(PaddleError):
 class MembershipView(NamedTuple):
     """The trainers that take part in rounds.
 
-    `epoch`: from 1; a later view has a larger epoch.  `members`: numbers, ascending.
+    `epoch`: from 1; a later view has a larger epoch.  `members`: the numbers of these trainers, ascending.
     """
 
     epoch: int
