@@ -54,7 +54,8 @@ class SparseClient(JobMember):
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
         """Send trainer 0's rows to the servers; the other trainers wait until they are sent, and receive no rows.
 
-        Rows are fetched when they are used: fetching all of them now would update them twice.
+        Rows are fetched when they are used. Fetching all rows now would bring lazy rows up to date once more than
+        necessary.
         Args, Returns, Raises: see `Client.initialise`.
         """
         if self._options.trainer_id == 0:

@@ -46,7 +46,7 @@ class Fetches:
         # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import average
 
-        # a copy: the averages are computed in place of the values, which may still have to be sent to other trainers
+        # `average` returns a new array, because the values may not have been sent to all trainers yet
         averages = average(self._state.require_rounds().shard)
         trainer.take(message, "asked for the averages")
         return trainer.reply_array(Op.FETCH, averages)
