@@ -1,6 +1,7 @@
 """Hot loops over arrays: compiled if a C compiler existed when the project was installed, otherwise in numpy.
 
-Both give the same results: update rules and random draws bit for bit, sums and exponentials within float32 rounding.
+Both forms give the same results: update rules and random draws bit for bit, sums and exponentials within float32
+rounding.
 The compiled module accepts only contiguous float32; numpy handles everything else, such as the float64 of gradient
 checks.
 

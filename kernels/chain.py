@@ -18,8 +18,9 @@ Ids = npt.NDArray[np.integer[Any]]
 class LabelChain:
     """A conditional random field over the labels of sequences.
 
-    Shapes: x: (frames, classes); labels: (frames,) in [0, classes); starts: (sequences + 1,) from 0; scores: (classes +
-        2, classes) float64: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows
+    Shapes: x: (frames, classes), the score of each class in each frame; labels: (frames,) in [0, classes); starts:
+        (sequences + 1,) from 0, where sequence s has the frames [starts[s], starts[s + 1]); scores: (classes + 2,
+        classes) float64: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows
         label k.
     """
 

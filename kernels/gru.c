@@ -1,5 +1,6 @@
-/* All steps of a GRU in one pass. A row of gates is (u, r, c), each of `size` numbers. Step t has the rows begins[t] to
- * begins[t + 1] of every packed array; no step has more rows than the previous one. */
+/* All steps of a GRU in one pass. A row of gates is (u, r, c): update gate, reset gate and candidate, each of `size`
+ * numbers. Step t has the rows begins[t] to begins[t + 1] of every packed array; no step has more rows than the
+ * previous step. */
 #include "activations.h"
 #include "products.h"
 
@@ -99,7 +100,8 @@ FAST static void reset_backward(float *gates, const float *before, const float *
     }
 }
 
-/* write the rows of the gradient of h to d_h; the first `following` rows are added to d_h, which the next step has left */
+/* write the rows of the gradient of h to d_h; the first `following` rows of d_h contain the gradient from the next step,
+ * to which they are added */
 FAST static void start_gradient(float *d_h, const float *gradient, const int64_t *rows, Py_ssize_t n, Py_ssize_t following,
                                 Py_ssize_t size) {
     for (Py_ssize_t row = 0; row < n; row++, d_h += size) {

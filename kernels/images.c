@@ -185,7 +185,8 @@ static PyObject *largest_gradient(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* Add a row in lanes, which the compiler can keep in one register; the sum is precise enough for long rows. */
+/* Add the terms of a row in several partial sums (lanes), which the compiler can keep in one register; the result is
+ * precise enough for long rows. */
 #define IN_LANES(total, length, term) \
     do { \
         float lanes[LANES] = {0}; \

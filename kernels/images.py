@@ -17,7 +17,8 @@ Array = npt.NDArray[np.floating[Any]]
 Axis = tuple[int, int, int, int, int, int]
 
 
-# below this number of pixels a channel is read in pieces, which is fast only if all channels fit into the cache
+# a channel of fewer than NARROW pixels is read in short pieces; this is fast only if the whole array fits into the
+# cache, which means at most SMALL numbers
 NARROW, SMALL = 16, 1 << 18
 
 
@@ -26,7 +27,7 @@ def _suits_channels(x: Array) -> bool:
 
 
 def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
-    """Write to `out` for every pixel the sum of its elements in all windows.
+    """Write to each pixel of `out` the sum of the elements of `columns` that windows have at this pixel.
 
     Shapes: out: (n, channels, y length, x length); columns: (channels, y size, x size, n, y windows, x windows).
     """

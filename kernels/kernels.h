@@ -1,4 +1,4 @@
-/* What all hot loops use: the checks of their arguments, and the choice of machine code.
+/* The parts that all hot loops use: the checks of their arguments, and the choice of machine code.
  *
  * A function takes contiguous arrays by the buffer protocol: `Arrays` holds them until `release`, and its getters check
  * type, contiguity and, where they say so, length. NULL (or -1) means that an exception is set.

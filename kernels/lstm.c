@@ -1,4 +1,5 @@
-/* LSTM steps: a single step, or a sequence of steps. A row of gates is (a, i, f, o), each of `size` numbers. */
+/* LSTM steps: a single step, or a sequence of steps. A row of gates is (a, i, f, o): candidate, input gate, forget gate
+ * and output gate, each of `size` numbers. */
 #include "activations.h"
 #include "products.h"
 

@@ -11,7 +11,9 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-FEW = 4  # up to FEW ragged rows per row of the longest ragged row are reduced one by one, more ragged rows step by step
+# ragged rows are reduced step by step if their number is more than FEW times the length of the longest ragged row;
+# otherwise they are reduced one by one
+FEW = 4
 NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
 
@@ -90,7 +92,7 @@ def _find_inside(starts: Ids, shift: int) -> Ids:
 
 
 def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
-    """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on."""
+    """For each k, exchange pool[head + k] with the sample draws[k] mod n places on; n samples remain from there."""
     heads = np.arange(head, head + len(draws))
     picks = heads + draws % (len(pool) - heads)
     for place, picked in enumerate(picks.tolist(), head):
@@ -113,12 +115,12 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
 
 
 def sum_stretches(rows: Array, starts: Ids) -> Array:
-    """Return the sum of the rows of each ragged row, zero for an empty one."""
+    """Return the sum of the rows of each ragged row, zero for an empty ragged row."""
     return _reduce(np.add, rows, starts)
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each ragged row, and its first row; 0 and -1 for an empty ragged row."""
+    """Return each column's maximum in each ragged row, and the first row with it; 0 and -1 for an empty ragged row."""
     largest = _reduce(np.maximum, rows, starts)
     return largest, _find_first_maxima(rows, largest, starts)
 
@@ -139,7 +141,10 @@ def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
 
 
 def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids) -> Array:
-    """Reduce the first rows of all ragged rows, then the second rows of those that have one, and so on."""
+    """Begin with the first row of each ragged row, then add the second row of each that has two rows, and so on.
+
+    All ragged rows take a step together; `operation` adds or takes the maximum.
+    """
     result: Array = np.zeros((len(lengths), rows.shape[1]), rows.dtype)
     order = np.argsort(-lengths, kind="stable")
     firsts = starts[:-1][order]
@@ -152,7 +157,7 @@ def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids
 
 
 def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
-    """Return the row of the first maximum of each column in each ragged row; -1 for an empty one.
+    """Return the row of the first maximum of each column in each ragged row; -1 for an empty ragged row.
 
     Shapes: rows: (n, width), largest: (m, width), of `max_stretches` -> (m, width).
     """
@@ -168,7 +173,7 @@ def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j, or nowhere if that is -1."""
+    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j; a place of -1 is ignored."""
     width = gradient.shape[1]
     result: Array = np.zeros((rows, width), gradient.dtype)
     flat = places * width + np.arange(width)
@@ -226,7 +231,7 @@ def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
 def merge_rows(
     ids: npt.NDArray[np.uint32], rows: Array, more_ids: npt.NDArray[np.uint32], more_rows: Array
 ) -> tuple[npt.NDArray[np.uint32], Array]:
-    """Return the union of the row numbers, ascending, and the rows; two rows of the same number are added."""
+    """Return the union of the row numbers, ascending, and the rows; two rows with the same number are added."""
     merged = np.union1d(ids, more_ids)
     out = np.zeros((len(merged), rows.shape[1]), rows.dtype)
     out[np.searchsorted(merged, ids)] = rows

@@ -3,14 +3,14 @@
 
 enum { SPARE = 16 }; /* numbers before the first panel, so that it begins at a cache line and no vector spans two lines */
 
-/* How a kind of processor computes: `wide` columns of b are a panel. */
+/* The code for one kind of processor; a panel has `wide` columns of b. */
 struct Kind {
     Py_ssize_t wide;
     void (*add_panels)(float *out, Py_ssize_t out_stride, const float *a, Py_ssize_t a_stride, const Factor *b, Py_ssize_t n);
 };
 
-/* A block has as many sums as the registers hold beside the vectors of b. A block that is too large for them costs a factor of five:
- * the sums then go to memory and back at every step. */
+/* A block has as many sums as the registers can hold beside the vectors of b. A larger block would take five times as
+ * long, because its sums would be written to memory and read back at every step. */
 #ifdef GENERATIONS
 #define KIND(name) name##_v4
 #define TARGET __attribute__((target("arch=x86-64-v4"), optimize("fp-contract=fast")))
@@ -45,7 +45,7 @@ static const Kind *this_kind(void) {
 
 Py_ssize_t panels_room(Py_ssize_t depth, Py_ssize_t width) { return depth * width + SPARE; }
 
-/* Panels of columns, each panel row after row. */
+/* Copy b into panels of columns; each panel is stored row after row. */
 Factor pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width) {
     const Kind *kind = this_kind();
     Py_ssize_t wide = kind->wide;
@@ -66,8 +66,9 @@ FUSING static void add_rest(float *out, Py_ssize_t out_stride, const float *a, P
     }
 }
 
-/* Every sum begins with zero and goes through a row of a in order, fused: so do BLAS libraries, and where a maximum over time is
- * near a tie the last bit decides. */
+/* Every sum begins with zero and adds the products along a row of a in order, with fused multiply-add, as BLAS libraries
+ * do. The results must be equal in the last bit, because it may decide which of two nearly equal numbers is the maximum
+ * over time. */
 void add_product(float *out, Py_ssize_t out_stride, const float *a, Py_ssize_t a_stride, const Factor *b, Py_ssize_t n) {
     b->kind->add_panels(out, out_stride, a, a_stride, b, n);
     add_rest(out, out_stride, a, a_stride, b, n);

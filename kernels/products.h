@@ -6,8 +6,8 @@
 
 typedef struct Kind Kind;
 
-/* b: (depth, width) in panels of columns, as wide as the kind of processor has them; the last columns that fill no panel are read
- * from b. */
+/* The matrix b of shape (depth, width), copied into panels of columns whose width depends on the kind of processor. The
+ * last columns of b, which fill no panel, are read from b. */
 typedef struct {
     const float *b, *panels;
     Py_ssize_t depth, width;

@@ -1,4 +1,4 @@
-"""Products of matrices, rounded as the legacy's were."""
+"""Products of matrices, rounded as in the legacy program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Array = npt.NDArray[np.floating[Any]]
 def multiply(a: Array, b: Array) -> Array:
     """Return a b. Shapes: a: (n, k), b: (k, m) -> (n, m).
 
-    A single column of b counts as one of two, since BLAS adds up the terms of a matrix times a vector in another order.
+    A single column of b is multiplied as two equal columns, because BLAS adds the terms of the product of a matrix and
+    a vector in a different order.
     """
     if b.shape[1] == 1:
         return np.ascontiguousarray((a @ np.repeat(b, 2, axis=1))[:, :1])

@@ -6,7 +6,7 @@
 typedef float KIND(Lanes) __attribute__((vector_size(BYTES), aligned(4), may_alias));
 enum { KIND(LANES) = BYTES / 4, KIND(WIDE) = PARTS * BYTES / 4 };
 
-/* `rows` is a constant wherever this function is called: the compiler then keeps all sums in registers. */
+/* Every caller passes a constant as `rows`, so that the compiler keeps all sums in registers. */
 TARGET static inline __attribute__((always_inline)) void KIND(add_block)(float *out, Py_ssize_t out_stride, const float *a,
                                                                         Py_ssize_t a_stride, const float *panel, Py_ssize_t depth,
                                                                         const int rows) {

@@ -1,7 +1,8 @@
 """Compiled steps of recurrent layers: one step of an LSTM, all steps of an LSTM, and all steps of a GRU.
 
-A row of gates is (a, i, f, o) for an LSTM and (u, r, c) for a GRU; each letter stands for `size` numbers. If a function
-returns False, the caller must use numpy.
+A row of gates is (a, i, f, o) for an LSTM: candidate, input gate, forget gate and output gate. It is (u, r, c) for a
+GRU: update gate, reset gate and candidate. Each letter stands for `size` numbers. If a function returns False, the
+caller must use numpy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def lstm_forward(
 ) -> bool:
     """Replace the inputs in `gates` by (a, i, f, o), and write the state c and the output h.
 
-    Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the state), c, h: (n, size).
+    Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the previous state), c, h: (n, size).
     """
     kinds = candidate, gate, state
     if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, h):

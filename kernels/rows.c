@@ -26,13 +26,13 @@ static PyObject *add_rows(PyObject *self, PyObject *const *args, Py_ssize_t coun
     DONE;
 }
 
-/* For narrow rows the number of columns is known at compile time. */
+/* Add one item of a narrow row; every caller passes a constant as `width`. */
 static inline __attribute__((always_inline)) void add_item(float *sum, const float *table, const int64_t *ids, int64_t k, int width,
                                                            const float *values) {
     for (int j = 0; j < width; j++) sum[j] += values ? table[ids[k] * width + j] * values[k] : table[ids[k] * width + j];
 }
 
-/* Two rows at once: while an addition of one row completes, the processor executes one of the other row. */
+/* Sum two rows at once: while an addition for one row completes, the processor executes an addition for the other row. */
 static inline __attribute__((always_inline)) void sum_narrow(float *out, const float *table, const int64_t *ids, const int64_t *starts,
                                                              Py_ssize_t rows, int width, const float *values) {
     for (Py_ssize_t r = 0; r < rows; r += 2) {
@@ -296,8 +296,8 @@ static PyObject *put_columns(PyObject *self, PyObject *const *args, Py_ssize_t c
     DONE;
 }
 
-/* A block of columns is searched only if its maximum is larger than those before; its maximum is taken in lanes, which the compiler
- * turns into vectors. */
+/* A block of columns is searched only if its maximum is larger than the maxima of all earlier blocks. The maximum of a
+ * block is computed from several partial maxima (lanes), which the compiler turns into vectors. */
 enum { BLOCK = 256, LANES = 32 };
 
 /* The column of the row's first largest number, or of its first NaN. */

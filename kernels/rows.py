@@ -1,6 +1,6 @@
 """Kernels for rows of matrices: rows of tables, sparse inputs, ragged rows, and columns that labels select.
 
-Ragged row i of an array has the rows [starts[i], starts[i + 1]).
+A ragged row is a group of successive rows: ragged row i of an array has the rows [starts[i], starts[i + 1]).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -> Array:
-    """Return for each ragged row i the sum of values[k] * table[ids[k]] over its k; zeros for an empty ragged row.
+    """Return for each i the sum of values[k] * table[ids[k]] over the k in [starts[i], starts[i + 1]), or zeros.
 
     Shapes: table: (any, width), starts: (ragged rows + 1,), ids: (n,), values: (n,) or None for ones; result: (ragged
         rows, width).
@@ -49,7 +49,7 @@ def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -
 def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array | None = None) -> None:
     """Add values[k] * rows[i] to target[ids[k]] in place for every k in [starts[i], starts[i + 1]).
 
-    It computes the gradient of `sum_rows`. Shapes: rows: (ragged rows, width); the rest: see `sum_rows`.
+    This is the gradient of `sum_rows`. Shapes: rows: (ragged rows, width); the other arrays: see `sum_rows`.
     """
     rows = np.ascontiguousarray(rows)
     if compiled is not None and fits(target, rows, values) and rows.shape[1]:
@@ -102,7 +102,7 @@ def sum_columns(rows: Array) -> Array:
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return the maximum of each column in each ragged row, and its first row; 0 and -1 for an empty ragged row.
+    """Return each column's maximum in each ragged row, and the first row with it; 0 and -1 for an empty ragged row.
 
     Shapes: rows: (n, width), starts: (ragged rows + 1,), from 0 to n; results: (ragged rows, width).
     """
@@ -116,7 +116,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j, or nowhere if that is -1."""
+    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j; a place of -1 is ignored."""
     gradient = np.ascontiguousarray(gradient)
     if compiled is not None and fits(gradient) and gradient.shape[1]:
         result = np.empty((rows, gradient.shape[1]), np.float32)

@@ -1,4 +1,4 @@
-"""The compiled update rules, by name: each makes one pass and gives bit for bit what `pserver.optim` computes.
+"""The compiled update rules, by name. Each makes one pass over the arrays; its result is that of `pserver.optim`.
 
 A rule takes its arguments in this order: the values, the gradient, the arrays of the state (the velocity last), the
 numbers. The order is the same in this module, in `pserver.optim.method` and in `rules.c`.
@@ -27,8 +27,9 @@ def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> np
     """Return zeros that begin at the `number`-th kilobyte of a page; a page takes no memory before it is written.
 
     An update rule reads several arrays in parallel. The allocator would place all large arrays at the same offset in a
-    page. A processor at first compares only the last twelve bits of addresses, so it would take a read from one array
-    for a read of a recent write to another array. A step of Adam would then take up to three times as long.
+    page. A processor at first compares only the last twelve bits of addresses, so it would treat a read from one array
+    as a read of data that were just written to another array, and wait for them. A step of Adam would then take up to
+    three times as long.
     """
     item = np.dtype(dtype).itemsize
     memory = np.zeros(size * item + PAGE, np.uint8)
@@ -39,7 +40,7 @@ def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> np
 def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows: Rows | None = None) -> bool:
     """Take one step by a rule in place if the rule is compiled and the arrays fit; return whether the step was taken.
 
-    Args: name: of the rule; "" is none.  arrays: w, g and the state; None if the rule has no velocity.
+    Args: name: name of the rule; "": no rule.  arrays: w, g and the state, whose last array, the velocity, may be None.
         numbers: float32, in the rule's order.
         rows: the rows that take the step, int64 and contiguous; None: all rows.
     Shapes: arrays: all have one shape, (rows, width) if `rows` is given.

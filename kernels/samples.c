@@ -1,5 +1,5 @@
-/* Select the samples of a batch, and find where their items lie. No function here lets other threads run: each function
- * ends sooner than a thread that reads data would give the lock back. */
+/* Select the samples of a batch, and find where their items lie. No function here releases the interpreter's lock,
+ * because each function ends sooner than a thread that reads data would give the lock back. */
 #include "kernels.h"
 
 /* pick_samples(pool, head, draws) */
@@ -59,7 +59,7 @@ static void fetch_spans(const int32_t *ids, Py_ssize_t all, const int64_t *start
     for (int64_t i = 0; i < length; i += LINE) __builtin_prefetch(ids + starts[row] + i);
 }
 
-/* Whether all spans are in the store; if so, they are joined. */
+/* Join the spans; return 0 if a span is not in the store. */
 FAST static int join_rows(int64_t *restrict out, const int32_t *restrict ids, Py_ssize_t all, const int64_t *starts,
                           const int64_t *offsets, Py_ssize_t rows) {
     for (Py_ssize_t row = 0; row < rows; row++) {

@@ -32,9 +32,9 @@ def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floa
 
 
 def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
-    """Exchange pool[head + k] with the sample at distance draws[k] mod n, where n samples remain from head + k on.
+    """For each k, exchange pool[head + k] with the sample draws[k] mod n places on; n samples remain from there.
 
-    Args: pool: of type code "q".  draws: at most one for each sample from the head on.
+    Args: pool: an array of type code "q".  draws: at most one draw for each sample from the head on.
     """
     if compiled is not None:
         compiled.pick_samples(pool, head, draws)

@@ -41,7 +41,7 @@ def differentiate(kind: str, out: Array, g: Array, y: Array) -> bool:
 
 
 def softmax(y: Array, floor: float) -> bool:
-    """Replace each row by its softmax; numbers more than `-floor` below the row's maximum are raised to that limit.
+    """Replace each row by its softmax; before this, numbers below the row's maximum + `floor` are raised to this sum.
 
     Shapes: y: (rows, width), not empty.
     """

@@ -39,7 +39,7 @@ def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
 
 
 def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
-    """Return the union of the row numbers, ascending, and the rows; two rows of the same number are added.
+    """Return the union of the row numbers, ascending, and the rows; two rows with the same number are added.
 
     Shapes: ids: (n,), more_ids: (m,), both ascending; rows: (n, width), more_rows: (m, width).
     """
@@ -57,8 +57,8 @@ WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
     """Subtract the rate times the sum of the rows of all lists from the rows of the table.
 
-    Rows of one number are added as `merge_rows` adds them. Return False, without a change, if this is not compiled or
-    the arrays do not fit. Shapes: see `merge_rows`.
+    Rows with the same number are added as in `merge_rows`. If the function is not compiled or the arrays do not fit, it
+    returns False and changes nothing. Shapes: see `merge_rows`.
     """
     width = table.shape[1]
     if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:

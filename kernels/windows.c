@@ -25,8 +25,8 @@ FAST static void sum_windows_loop(float *out, const float *tables, Windows w) {
             sum_window(out + row * w.width, tables, &w, row, w.starts[s], w.starts[s + 1]);
 }
 
-/* room: two rows. A row is counted from the start of its sequence, with 32 bits, which processors compare faster than
- * 64. */
+/* room: memory of two rows. Row numbers count from the start of the sequence and have 32 bits, because processors
+ * compare 32-bit numbers faster than 64-bit numbers. */
 FAST static void max_windows_loop(float *out, int64_t *places, const float *tables, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, out += w.width, places += w.width) {
@@ -74,7 +74,7 @@ FAST static void add_maxima_loop(float *tables, const float *gradient, const int
     }
 }
 
-enum { BLOCK = 32 }; /* columns whose weights and gradients fit the nearest cache */
+enum { BLOCK = 32 }; /* number of columns whose weights and gradients fit into the nearest cache */
 
 /* The gradient of max_windows for few maxima, without tables: add to the gradients of the weight and of x. weight,
  * d_weight: (width, length * depth), transposed; x, d_x: (distinct, depth) */

@@ -17,7 +17,7 @@ Ids = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class SequenceWindows:
-    """Windows over the rows of sequences, as positions in tables of the distinct rows.
+    """Windows over the rows of sequences. Equal rows are stored once, in tables of the distinct rows.
 
     The window of row r has the rows r + first, ..., r + first + length - 1; rows outside r's own sequence are ignored.
 
@@ -56,7 +56,7 @@ def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
 
 
 def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
-    """Return the maximum of each column of `sum_windows` in each sequence, and its first row; 0, -1 without rows.
+    """Return each column's maximum of `sum_windows` in each sequence, and the first row with it; 0, -1 without rows.
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
@@ -69,7 +69,7 @@ def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
 
 
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
-    """Add the gradient of each maximum to the elements of `tables` in the maximum: the gradient of `max_windows`.
+    """Add the gradient of each maximum to the elements of `tables` whose sum it is: the gradient of `max_windows`.
 
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
@@ -83,9 +83,10 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWin
 def descend_maxima(
     weight: Array, x: Array, gradient: Array, places: Ids, windows: SequenceWindows
 ) -> tuple[Array, Array] | None:
-    """Return the gradients of weight and x; tables[:, k] of `max_windows` is x times weight[k].
+    """Return the gradients of weight and x, if the tables of `max_windows` are tables[:, k] = x times weight[k].
 
-    For few maxima this is faster than computing tables. Return None if it is not compiled or the arrays do not fit.
+    If there are few maxima, this is faster than computing the gradient of the tables first. The result is None if the
+    function is not compiled or the arrays do not fit.
     Shapes: the results have the shapes of weight and x.
     """
     gradient = np.ascontiguousarray(gradient)

@@ -1,4 +1,4 @@
-"""Winograd's convolution F(4 x 4, 3 x 3): a quarter of the multiplications of windows of nine elements.
+"""Winograd's convolution F(4 x 4, 3 x 3), which needs a quarter of the multiplications of the direct convolution.
 
 A tile of 4 x 4 results needs a window of 6 x 6 pixels. One transform turns a window into values at 36 points, and
 another transform turns a filter into values at these points. At the points a convolution is a product. A third
@@ -31,7 +31,7 @@ _FILTER = np.array(
     + [[1 / 6, q / 6, 1 / 3] for q in (_Q, -_Q)]
     + [[0, 0, 1]]
 )
-FILTER = np.kron(_FILTER, _FILTER).astype(np.float32)  # (36, 9): from the elements of a filter to points
+FILTER = np.kron(_FILTER, _FILTER).astype(np.float32)  # (36, 9): turns a filter into its values at the points
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def filters_to_points(filters: Array, out: Array) -> None:
 
 
 def points_to_filters(points: Array, out: Array) -> None:
-    """Write the transpose of `filters_to_points` to `out`. Shapes: the same."""
+    """Apply the transpose of `filters_to_points` to the points. Shapes: see `filters_to_points`."""
     np.matmul(points.reshape(POINTS, -1).T, FILTER, out=out.reshape(-1, 9))
 
 
@@ -89,7 +89,7 @@ def images_to_points(images: Array, tiles: Tiles, out: Array) -> None:
 
 
 def points_to_images(points: Array, tiles: Tiles, out: Array) -> None:
-    """Write the transpose of `images_to_points` to `out`. Shapes: the same."""
+    """Apply the transpose of `images_to_points` to the points. Shapes: see `images_to_points`."""
     _run("tile_windows_gradient", (out, points), points.shape[1], tiles.image, tiles, tiles.padding)
 
 
@@ -102,7 +102,7 @@ def points_to_maps(points: Array, tiles: Tiles, bias: Array | None, out: Array) 
 
 
 def maps_to_points(maps: Array, tiles: Tiles, out: Array) -> None:
-    """Write the transpose of `points_to_maps` without bias to `out`. Shapes: the same."""
+    """Apply the transpose of `points_to_maps` without bias to the maps. Shapes: see `points_to_maps`."""
     _run("tile_maps_gradient", (out, maps), out.shape[1], tiles.grid, tiles, 0)
 
 
