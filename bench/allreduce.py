@@ -1,11 +1,12 @@
-"""All-reduce among processes of this machine: over shared memory, over connections, and by torch.distributed's gloo.
-
-"two hosts": half of the processes share memory, and so does the other half; connections join the two.
+"""Measure all-reduce among processes of this machine, by the collectives of this project and by gloo of torch.
 
     python bench/allreduce.py [--torch PYTHON] [--rounds N] [--many]
 
-Every rank has an array of float32, and gets the sum. The ways run in alternation, so that their ratios hold when the
-machine's speed drifts. Without torch its lines are left out; `--torch` names the Python of an environment that has it.
+The collectives of this project exchange data in three ways: "memory" is memory that all processes share; "connections"
+are TCP connections; in "two hosts" each half of the processes shares memory, and connections join the two halves. Every
+rank has an array of float32, and receives the sum of all arrays. The ways run in alternation, so that their ratios hold
+when the machine's speed drifts. Without torch, gloo is not measured; `--torch` names the Python of an environment with
+torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which are this script, too
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which also run this script
 
 from interleave import Contestant, run_interleaved, serve_rounds
 from machine import describe_machine, spread
@@ -29,7 +30,7 @@ LOOPBACK_BYTES = 1 << 30
 
 
 def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
-    """Be a rank of ours."""
+    """Run as a rank of this project's all-reduce."""
     import numpy as np
 
     from elastic.collectives.forming import form
@@ -56,7 +57,7 @@ def serve_ours(way: str, rank: int, ports: list[int], elements: int) -> None:
 
 
 def serve_gloo(rank: int, ports: list[int], elements: int) -> None:
-    """Be a rank of gloo."""
+    """Run as a rank of gloo's all-reduce."""
     import torch
     import torch.distributed as dist
 
@@ -67,7 +68,7 @@ def serve_gloo(rank: int, ports: list[int], elements: int) -> None:
 
 
 def contest(way: str, size: int, elements: int, python: str) -> Contestant:
-    """Return the ranks of a way."""
+    """Start the ranks that exchange data in one way, and return them."""
     ports = []
     holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(size)]
     for one in holders:
@@ -81,7 +82,7 @@ def contest(way: str, size: int, elements: int, python: str) -> Contestant:
 
 
 def measure_loopback() -> float:
-    """Return the bytes a second of one connection on this machine."""
+    """Return the speed of one connection on this machine, in bytes per second."""
     listener = socket.create_server(("127.0.0.1", 0))
     chunk = bytes(1 << 20)
 
@@ -105,7 +106,7 @@ def measure_loopback() -> float:
 
 
 def compare(ways: list[str], size: int, name: str, python: str | None, rounds: int, repeats: int) -> None:
-    """Measure one array among so many processes."""
+    """Measure and print the all-reduce of one array among `size` processes in each way."""
     ways = [*ways, *(["gloo"] if python else [])]
     contestants = [contest(way, size, SIZES[name], python or "") for way in ways]
     try:
@@ -124,10 +125,10 @@ def compare(ways: list[str], size: int, name: str, python: str | None, rounds: i
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--many", action="store_true", help="64 processes of 1 MB, too")
+    parser.add_argument("--many", action="store_true", help="also measure 64 processes with 1 MB each")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:

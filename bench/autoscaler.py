@@ -1,6 +1,6 @@
-"""Seconds of one decision of `paddle autoscaler` with 10,000 nodes and 1,000 jobs, the worst of some situations.
+"""Measure the seconds of one decision of `paddle autoscaler` with 10,000 nodes and 1,000 jobs in several situations.
 
-Usage: python bench/autoscaler.py. Limit: 1 s (the autoscaler looks at most once a second).
+Usage: python bench/autoscaler.py. The limit is 1 s, because the autoscaler decides at most once a second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the baselines of bench/train.py have in common: data, parameters to start from, and passes that are timed.
+"""The common part of the baselines of bench/train.py: data, initial parameters, and timed passes.
 
 usage of each: PYTHONPATH=bench python -m NAME WORKLOAD DIRECTORY MODEL [--passes N] [--keep P]
 
 NAME is numpy_baseline, torch_baseline or tensorflow_baseline. The program reads the data of DIRECTORY and the
 parameters of MODEL (a pass directory of `paddle train`), trains N passes, and prints the seconds and the mean cost of
-each. `--keep` is the share of values that dropout keeps. The environment decides on the number of threads.
+each. `--keep` is the fraction of the values that dropout keeps. Environment variables set the number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy_baseline.parameters import Parameters
 
 
 class Training(NamedTuple):
-    """What all baselines of a workload are told: its data, batch size and learning rate."""
+    """The settings that all baselines of a workload share: the reader of its data, batch size and learning rate."""
 
     read: type
     batch_size: int
@@ -40,7 +40,7 @@ MakeStep = Callable[[argparse.Namespace, Any, Parameters, float], Step]
 
 
 def make_parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Returns the parser of what all baselines take."""
+    """Returns a parser with the arguments that all baselines accept."""
     parser = argparse.ArgumentParser(
         prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""What the sums of a checkpoint's files cost: the same checkpoint is written with and without them, in alternation.
+"""Measure how long the checksums of a checkpoint's files take: a checkpoint is written with and without checksums.
 
     .venv/bin/python bench/checkpoint.py [--mib=64 --repeats=15 --directory=/where/the/volume/is]
 
-Prints the machine, the ratio of both times and its spread over the repeats. The state is that of Adam: values, and two
-arrays of their size. With OPENSSL_ia32cap=:~0x20000000 in the environment OpenSSL computes SHA-256 as on a processor
-that has no instructions for it.
+The ways to write run in alternation. The program prints the machine, the ratio of each time to the time without
+checksums, and the spread over the repeats. The state is that of Adam: values, and two arrays of the same size. With
+OPENSSL_ia32cap=:~0x20000000 in the environment, OpenSSL computes SHA-256 as on a processor without SHA instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this directory has a pserver, too
+sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
 
 import argparse
 import contextlib
@@ -38,7 +38,7 @@ LEAST_REPEATS = 3
 
 
 class NoSums:
-    """What takes the place of `trainer.storage.sums.Summing` where nothing is summed."""
+    """Replaces `trainer.storage.sums.Summing`, and computes no checksum."""
 
     def __enter__(self) -> NoSums:
         return self
@@ -47,38 +47,38 @@ class NoSums:
         pass
 
     def add(self, name: str, content: Content) -> Content:
-        """Pass the content on."""
+        """Return the content unchanged."""
         return content
 
     def result(self) -> dict[str, str]:
-        """No sums."""
+        """Return no checksums."""
         return {}
 
 
 class SumsInLine(NoSums):
-    """Every file is summed before it is written, without a thread."""
+    """Computes the checksum of every file before the file is written, without a thread."""
 
     def add(self, name: str, content: Content) -> Content:
-        """Sum the content."""
+        """Compute the checksum of the content."""
         parts = list(content)
         sum_of(parts)
         return parts
 
 
 class Others(checkpoint.Summing):
-    """Another sum, in a thread."""
+    """Computes another kind of checksum in a thread."""
 
     function: Callable[[list[bytes | memoryview]], str]
 
     def add(self, name: str, content: Content) -> Content:
-        """Begin to sum the content."""
+        """Begin to compute the checksum of the content."""
         parts = list(content)
         self._sums[name] = self._pool.submit(type(self).function, parts)
         return parts
 
 
 class Digests(Others):
-    """SHA-256."""
+    """Computes SHA-256 in a thread."""
 
     @staticmethod
     def function(parts: list[bytes | memoryview]) -> str:
@@ -90,7 +90,7 @@ class Digests(Others):
 
 
 class Checks(Others):
-    """CRC-32."""
+    """Computes CRC-32 in a thread."""
 
     @staticmethod
     def function(parts: list[bytes | memoryview]) -> str:
@@ -113,9 +113,9 @@ CONTESTANTS = {
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=64, help="of the values; a checkpoint has three times as much")
+    parser.add_argument("--mib", type=int, default=64, help="MiB of the values; a checkpoint is three times as large")
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--directory", type=Path, help="where to write; by default where temporary files are")
+    parser.add_argument("--directory", type=Path, help="directory to write to; default: that of temporary files")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         times = measure(Path(folder), arguments.mib << 20, max(arguments.repeats, LEAST_REPEATS))
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def measure(folder: Path, size: int, repeats: int) -> dict[str, list[float]]:
-    """Return the seconds of every write, by contestant."""
+    """Return the seconds of every write, by the name in CONTESTANTS."""
     elements = size // 4 // PARAMETERS
     table = ParameterTable(
         [ParameterConfig(name=f"w{k}", size=elements, dims=[1, elements]) for k in range(PARAMETERS)]
@@ -140,7 +140,7 @@ def measure(folder: Path, size: int, repeats: int) -> dict[str, list[float]]:
     state = {name: dice.standard_normal(table.values.size, np.float32) for name in ("state.mom", "state.v")}
     gathered = CheckpointState([Part({}, {"values": table.values, **state})], [None])
     times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
-    for number in range(-1, repeats):  # the first one is for warming up
+    for number in range(-1, repeats):  # the first write only warms up
         for name, contestant in CONTESTANTS.items():
             target = folder / "state" / "pass-00000"
             with replaced(contestant):
@@ -155,7 +155,7 @@ def measure(folder: Path, size: int, repeats: int) -> dict[str, list[float]]:
 
 @contextlib.contextmanager
 def replaced(contestant: type) -> Iterator[None]:
-    """Let checkpoints be summed by this class."""
+    """Let this class compute the checksums of checkpoints inside the block."""
     before = checkpoint.Summing
     checkpoint.Summing = contestant  # type: ignore[misc, assignment]
     try:
@@ -165,7 +165,7 @@ def replaced(contestant: type) -> Iterator[None]:
 
 
 def speeds_of(function: Callable[[list[bytes | memoryview]], str], size: int) -> list[float]:
-    """Return the GB of five sums in a second of the processor's time, which other programs do not count in."""
+    """Return the speeds of five checksums in GB per second of processor time, which other programs do not change."""
     data = np.random.default_rng(2).bytes(size)
     speeds = []
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""A trainer of bench/pserver.py: the client of this project without a network to train.
+"""A trainer process of bench/pserver.py: it uses the client of this project, and trains no network.
 
 usage: bench/client_process.py dense|dense-shared NUMBER TRAINERS SERVERS PORT PARAMETERS
        bench/client_process.py rows|rows-shared NUMBER TRAINERS SERVERS PORT ROWS
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this directory has a pserver, too
+sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
 
 import itertools
 
@@ -21,18 +21,18 @@ from pserver.client.client import Client
 from pserver.client.sparse_client import SparseClient
 from pserver.optim.settings import Optimization, ParameterSpec
 
-WIDTH = 16  # of a row
+WIDTH = 16  # number of elements of a row
 ROWS_OF_A_BATCH = 20_000
 SGD = Optimization("momentum", 1e-6)
 
 
 def list_services(servers: int, port: int) -> list[tuple[str, int]]:
-    """Return the services: every server has an address of its own, as in a pod of its own."""
+    """Return the services; every server has a separate address, as servers in separate pods have."""
     return [(f"127.0.0.{server + 1}", port) for server in range(servers)]
 
 
 def train_dense(number: int, trainers: int, servers: int, port: int, parameters: int, *, is_shared: bool) -> None:
-    """Push a gradient and pull the values in every round; `is_shared`: with memory shared with the own server."""
+    """Push a gradient and receive the values in every round; `is_shared`: share memory with one of the servers."""
     services = list_services(servers, port)
     own = {services[number][0]} if is_shared and number < servers else set()
     client = Client(services, trainer_id=number, num_trainers=trainers, own_addresses=own)
@@ -78,7 +78,7 @@ def draw(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.uint
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Train dense parameters or rows, as the arguments say."""
     kind, *numbers = sys.argv[1:]
     what, _, shared = kind.partition("-")
     train = {"dense": train_dense, "rows": train_rows}[what]

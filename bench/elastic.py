@@ -1,10 +1,11 @@
-"""What an elastic job costs: python bench/elastic.py [--seconds 15] [--turns 3] [speed loss]
+"""Measure the speed of elastic jobs: python bench/elastic.py [--seconds 15] [--turns 3] [speed loss]
 
-speed  samples a second of three trainers that get their tasks from a master, and of the static asynchronous job of
-       three trainers, with two servers each, in alternation; and their ratio (goal 0.95)
-loss   samples a second of the other three trainers in the ten seconds after one of four is killed (SIGKILL), of those
-       in the ten seconds before (goal 0.9); each waits between its batches, so that nobody gains by the lost one's
-       share of the processor. In asynchronous and in synchronous training
+speed  the samples per second of an elastic job with three trainers, divided by those of a static asynchronous job with
+       three trainers (goal: 0.95); both jobs have two servers, and run in alternation
+loss   one of four trainers is killed (SIGKILL): the samples per second of the other three trainers in the ten seconds
+       after the kill, divided by those in the ten seconds before (goal: 0.9), in asynchronous and in synchronous
+       training; each trainer pauses between its batches, so that no trainer becomes faster because the killed trainer
+       leaves its processor time to others
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from processes import find_port
 from localcluster.deployment import Deployment, PodTemplate
 
 ROOT = Path(__file__).parents[1]
-BATCH, PERIOD = 64, 10  # samples of a batch, batches of a line in the log
-FILE_BATCHES, FILES = 40, 30  # a file is a task
+BATCH, PERIOD = 64, 10  # samples of a batch; batches between two lines of the log
+FILE_BATCHES, FILES = 40, 30  # batches of a file, each of which is a task; number of files
 TRAINERS, SERVERS = 3, 2
 BEFORE_S, AFTER_S = 10.0, 10.0
 DEADLINE_S = 180.0
@@ -60,7 +61,7 @@ def process(settings, file_name):
 
 
 def write_job(directory: Path) -> None:
-    """Writes config, provider and list; a file of the list holds nothing, its samples are made up."""
+    """Writes config, provider and list; the files of the list do not exist, because the provider makes up samples."""
     directory.mkdir()
     (directory / "config.py").write_text(CONFIG.replace("BATCH", str(BATCH)))
     (directory / "provider.py").write_text(
@@ -71,7 +72,7 @@ def write_job(directory: Path) -> None:
 
 @contextmanager
 def elastic(directory: Path, trainers: int, config_args: str) -> Iterator[Deployment]:
-    """An elastic job; yields its trainers."""
+    """Runs an elastic job inside the block; yields its trainers."""
     store, job = f"--store_dir={directory / 'store'}", ["--nics=lo", "--port=0"]
     config = ["--config=config.py", f"--config_args={config_args}", f"--log_period={PERIOD}"]
     commands = {
@@ -89,7 +90,7 @@ def elastic(directory: Path, trainers: int, config_args: str) -> Iterator[Deploy
 
 @contextmanager
 def static(directory: Path) -> Iterator[None]:
-    """The static asynchronous job; its trainers' logs are those of Deployments of one pod each."""
+    """Runs the static asynchronous job inside the block; each of its programs is a Deployment of one pod."""
     hosts = [f"127.0.0.{server + 1}" for server in range(SERVERS)]
     common = [f"--port={find_port(hosts)}", "--ports_num=1", f"--num_gradient_servers={TRAINERS}"]
     train = ["paddle", "train", "--local=0", f"--pservers={','.join(hosts)}", "--config=config.py", *common]
@@ -107,7 +108,7 @@ def static(directory: Path) -> Iterator[None]:
 
 
 def read_times(log: Path) -> list[float]:
-    """Returns when a trainer wrote each of its lines, in seconds since the epoch; each stands for PERIOD batches."""
+    """Returns the time of each line of a trainer's log, in seconds since 1970; a line stands for PERIOD batches."""
     if not log.exists():
         return []
     year = time.localtime().tm_year
@@ -116,7 +117,7 @@ def read_times(log: Path) -> list[float]:
 
 
 def count_samples(logs: Sequence[Path], begin: float, end: float) -> float:
-    """Returns the samples a second that trainers trained together in a stretch of time."""
+    """Returns the samples per second of all these trainers together between two times."""
     lines = sum(begin <= one < end for log in logs for one in read_times(log))
     return lines * PERIOD * BATCH / (end - begin)
 
@@ -132,7 +133,7 @@ def wait_for(what: str, condition: Callable[[], bool], logs: Path) -> None:
 
 
 def measure(directory: Path, seconds: float) -> float:
-    """Returns the samples a second of a job whose programs run, once all of its trainers train."""
+    """Returns the samples per second of a running job, measured after all of its trainers have begun to train."""
     folder = directory / "logs"
 
     def logs() -> list[Path]:
@@ -162,7 +163,7 @@ def run_speed(directory: Path, seconds: float, turns: int) -> None:
 
 
 def run_loss(directory: Path, turns: int, *, is_async: bool) -> None:
-    """Prints what is left of the others' speed after a trainer was killed."""
+    """Prints the speed of the other trainers after a trainer was killed, relative to their speed before."""
     kind = "asynchronous" if is_async else "synchronous"
     ratios = []
     for turn in range(turns):

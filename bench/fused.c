@@ -1,4 +1,4 @@
-/* Momentum in place by two threads: what bench/pserver.py compares the server's step with. */
+/* An in-place step of SGD with momentum by two threads. bench/pserver.py compares the server's step with it. */
 #include <pthread.h>
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 """Interleaving: the contestants of a benchmark run in alternation, each for some rounds while the others wait.
 
-All contestants then meet the same noise of the machine, so that their ratios hold when its speed drifts.
+The load and speed of the machine then affect all contestants equally, so that their ratios hold when its speed drifts.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-DEADLINE_S = 120.0  # for a process to end by itself
+DEADLINE_S = 120.0  # seconds for a process to end by itself
 
 
 def serve_rounds(one_round: Callable[[], object], begin: Callable[[], object] = lambda: None) -> None:
-    """Run, in a trainer, as many rounds as each line of stdin says; write the seconds that they took to stdout."""
+    """In a trainer process, run as many rounds as each line of stdin says; write the seconds they took to stdout."""
     for line in sys.stdin:
         begin()
         began = time.perf_counter()
@@ -40,7 +40,7 @@ class Contestant:
         ]
 
     def run(self, rounds: int) -> float:
-        """Run some rounds; return the rounds a second of the slowest trainer."""
+        """Run some rounds; return the rounds per second of the slowest trainer."""
         for one in self._trainers:
             print(rounds, file=one.stdin, flush=True)
         seconds = [one.stdout.readline() for one in self._trainers]
@@ -49,7 +49,7 @@ class Contestant:
         return rounds / max(map(float, seconds))
 
     def peaks(self) -> tuple[float, float]:
-        """Return the most memory that any server and any trainer has had so far, in MB."""
+        """Return the peak memory of the largest server and of the largest trainer so far, in MB."""
         return max(map(peak_mb, self._servers), default=0.0), max(map(peak_mb, self._trainers))
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Contestant:
 
 
 def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
-    """Return the most memory that a running process has had, in MB."""
+    """Return the peak memory of a running process, in MB."""
     for line in Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
@@ -75,9 +75,9 @@ def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
 
 
 def run_interleaved(contestants: Sequence[Contestant], rounds: int, repeats: int) -> None:
-    """Let the contestants run in alternation, `rounds` rounds each time, and keep their rates.
+    """Let the contestants run in alternation, `rounds` rounds each time, and store their rates.
 
-    Each runs `repeats` times, after one time to warm up, which does not count.
+    Each contestant runs `repeats` times. Before that it runs once to warm up, and this run does not count.
     """
     for number in range(repeats + 1):
         for contestant in contestants:

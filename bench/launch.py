@@ -1,14 +1,17 @@
-"""How fast a job starts, and how gently its launchers ask the API server.
+"""Measure how fast a job starts, and how often its waiting launchers send requests to the API server.
 
 usage: bench/launch.py [--runs N] [--launchers N ...] [--seconds S] [--kubernetes [--lists N]]
 
-1. From the last pod Running to the first batch of the three-pod digits job, by localcluster (goal 1.5 s), and the ratio
-   to what nine bare starts of `python -c 'import numpy'` (one per process of the job) cost on the same machine.
-2. N launchers wait for a pod that does not come (threads that run start_paddle.meet against localcluster's API
-   server): list calls a second, at the worst and on average (goal: never over 200), and how many were refused.
-3. With --kubernetes, instead: the same against the real API server that KUBECONFIG names, with Pod objects of a Job of
-   N pods; and from the last pod Running to the last launcher's start (goal: 5 s for 100; for 1000 within 3 times what
-   1000 lists of them take when fetched and parsed back to back).
+1. The digits job runs with three pods in localcluster. The program prints the seconds from the time when the last pod
+   is Running to the first batch (goal: 1.5 s), and their ratio to the seconds of nine starts of
+   `python -c 'import numpy'` on the same machine, because the job has nine processes.
+2. N launchers wait for a pod that never starts. They are threads that run start_paddle.meet against the API server of
+   localcluster. The program prints their list calls per second, the highest and the mean number (goal: at most 200),
+   and the number of refused calls.
+3. With --kubernetes, only this is measured: N launchers wait as in 2, but against the real API server that KUBECONFIG
+   names, with the Pod objects of a Job of N pods. The program also prints the seconds from the time when the last pod
+   is Running to the start of the last launcher (goal: 5 s for 100 launchers; for 1000 launchers at most 3 times the
+   seconds in which one program fetches and parses 1000 such lists one after the other).
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def time_first_batch(volume: Path) -> float:
 
 
 def time_bare_starts(processes: int) -> float:
-    """Returns the seconds that a number of Python processes take together to import what ours need."""
+    """Returns the seconds until a number of Python processes, started together, have all imported numpy."""
     began = time.monotonic()
     command = [sys.executable, "-c", "import numpy"]
     for process in [subprocess.Popen(command) for _ in range(processes)]:
@@ -90,7 +93,7 @@ def bench_start(runs: int) -> None:
 
 
 def make_pod(number: int, *, running: bool) -> dict:
-    """Returns a pod of a job of many."""
+    """Returns the Pod object of one of the job's pods."""
     name = f"{JOB}-{number}"
     labels = {
         "job-name": JOB,
@@ -103,12 +106,12 @@ def make_pod(number: int, *, running: bool) -> dict:
 
 
 def wait_in_vain(config: LauncherConfig, seconds: float) -> None:
-    """Waits as a launcher does, for pods that are not complete."""
+    """Waits like a launcher for all pods of a job, one of which never starts."""
     api = PodApi.for_role(config)
     waiting = WaitPolicy(seconds, say=lambda message: None)
     launcher = start_paddle.Launcher(config, {}, start_paddle.Stop(), api, waiting)
     launcher.control = VolumeControl(config)
-    with contextlib.suppress(PeerUnreachableError):  # the deadline, as meant
+    with contextlib.suppress(PeerUnreachableError):  # the wait is meant to end at its deadline
         start_paddle.meet(launcher)
 
 
@@ -126,7 +129,7 @@ def run_launchers(environ: dict[str, str], seconds: float, numbers: Sequence[int
 
 
 def bench_waiting(launchers: int, seconds: float) -> None:
-    """Prints the second figure for N launchers, which run in other processes so as not to slow down the server."""
+    """Prints the second figure for N launchers, which run in other processes so that they do not slow the server."""
     store = PodStore()
     for number in range(launchers):
         store.put(make_pod(number, running=number < launchers - 1))

@@ -1,8 +1,9 @@
-"""N launchers of a Job of N pods against the real API server that KUBECONFIG names: `bench/launch.py --kubernetes`.
+"""Run N launchers of a Job of N pods against the API server that KUBECONFIG names: `bench/launch.py --kubernetes`.
 
-The Job of k8s/job.yaml with N pods is created, so that its controller makes the Pod objects; where there is no node for
-them, their statuses are patched as a kubelet writes them. Each launcher is a thread with a token of its own, bound to
-its pod, and waits in start_paddle.meet for the last pod. Threads, API server and controllers share this machine.
+The program creates the Job of k8s/job.yaml with N pods, and the Job's controller creates the Pod objects. The program
+writes the status of each pod in the form that a kubelet writes, so that the cluster needs no node. Each launcher is a
+thread with a separate token that is bound to its pod, and waits in start_paddle.meet for the last pod. The threads, the
+API server and the controllers share this machine.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PROCESSES = 4
 
 
 class Owner:
-    """The API server with the rights of KUBECONFIG's user (a token)."""
+    """Calls the API server with the rights and the token of KUBECONFIG's user."""
 
     def __init__(self) -> None:
         if not shutil.which("kubectl"):
@@ -92,7 +93,7 @@ class Owner:
 
 
 def kubelets_status(pod: dict[str, Any], number: int) -> dict[str, Any]:
-    """Returns the status that a kubelet gives a pod whose container runs."""
+    """Returns the status that a kubelet writes for a pod whose container runs."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     ip = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -128,7 +129,7 @@ def kubelets_status(pod: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 class Pods:
-    """The Job's pods in a namespace of their own; a context manager."""
+    """The Job's pods in a new namespace, which exists inside a `with` block."""
 
     def __init__(self, owner: Owner, count: int) -> None:
         self.owner, self.count = owner, count
@@ -155,7 +156,7 @@ class Pods:
         job["spec"].update(parallelism=self.count, completions=self.count)
         self.owner.call("POST", f"/apis/batch/v1/namespaces/{self.namespace}/jobs", job)
         deadline, active = time.monotonic() + DEADLINE_S, 0
-        while active < self.count:  # the controller is slow on purpose
+        while active < self.count:  # the controller creates pods at a limited rate
             if time.monotonic() > deadline:
                 raise SystemExit(f"bench/launch.py: {active} of {self.count} pods after {DEADLINE_S:g} s")
             time.sleep(1.0)
@@ -165,7 +166,7 @@ class Pods:
         self.items.sort(key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 
     def run(self, numbers: Sequence[int]) -> None:
-        """Makes pods Running."""
+        """Sets the phase of these pods to Running."""
 
         def patch(number: int) -> None:
             pod = self.items[number]
@@ -202,7 +203,10 @@ class Pods:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One request of a launcher: when it was sent, how it was answered, how many bytes came."""
+    """One request of a launcher: the time of sending, the status of the answer, and the bytes of the answer.
+
+    `wire_bytes` counts the bytes as received, `body_bytes` the bytes after decompression.
+    """
 
     sent: float
     status: int
@@ -211,7 +215,7 @@ class Call:
 
 
 class CountingSession(requests.Session):
-    """A session that writes down its calls."""
+    """A session that records its calls."""
 
     def __init__(self, calls: list[Call]) -> None:
         super().__init__()
@@ -223,18 +227,19 @@ class CountingSession(requests.Session):
         response = super().send(request, **{**options, "stream": True})
         try:
             wire = response.raw.read(decode_content=False)
-        except urllib3.exceptions.HTTPError as error:  # which requests would translate when it reads the body itself
+        except urllib3.exceptions.HTTPError as error:  # requests translates this error only if it reads the body itself
             raise requests.ConnectionError(error) from error
         is_packed = response.headers.get("Content-Encoding") == "gzip"
         body = gzip.decompress(wire) if is_packed else wire
         self.calls.append(Call(sent, response.status_code, len(wire), len(body)))
-        response.raw = urllib3.HTTPResponse(io.BytesIO(wire), preload_content=False)  # which the launcher still reads
+        # the launcher reads the body from `response.raw`
+        response.raw = urllib3.HTTPResponse(io.BytesIO(wire), preload_content=False)
         return response
 
 
 @dataclasses.dataclass
 class LaunchResult:
-    """What a launcher did: its calls, and when it had its ids (time.monotonic, which all processes share)."""
+    """The calls of a launcher, and the time at which it knew the ids (time.monotonic, equal in all processes)."""
 
     began: float
     calls: list[Call] = dataclasses.field(default_factory=list)
@@ -243,7 +248,7 @@ class LaunchResult:
 
 
 def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
-    """Waits as a launcher does, from its start to its ids."""
+    """Waits like a launcher, from its start until it knows the ids of all pods."""
     config = LauncherConfig.from_env(environ)
     api = PodApi.for_role(config)
     api.session = CountingSession(result.calls)
@@ -297,7 +302,7 @@ def make_environ(pods: Pods, number: int, directory: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running_launchers(environs: list[dict[str, str]]) -> Iterator[Callable[[], list[LaunchResult]]]:
-    """Runs them in a few processes; gives a function that waits for their ends and returns what they did."""
+    """Runs launchers in a few processes; yields a function that waits for their ends and returns their results."""
     spawn = multiprocessing.get_context("spawn")
     started, results = spawn.Semaphore(0), spawn.Queue()
     shares = [share for share in (environs[first::PROCESSES] for first in range(PROCESSES)) if share]
@@ -330,7 +335,7 @@ def time_lists(pods: Pods, count: int) -> tuple[list[float], int]:
 
 
 def describe_calls(title: str, calls: Sequence[Call], seconds: float, launchers: int, processor: float) -> None:
-    """Prints how often, how much and with what success launchers asked."""
+    """Prints the number, the sizes and the results of the launchers' calls."""
     times = sorted(call.sent for call in calls)
     statuses = Counter(call.status for call in calls)
     refused = statuses.pop(429, 0)
@@ -345,7 +350,7 @@ def describe_calls(title: str, calls: Sequence[Call], seconds: float, launchers:
 
 
 def bench_kubernetes(launchers: int, seconds: float, lists: int) -> None:
-    """Prints what N launchers ask while they wait, and how long after the last Running the last of them starts."""
+    """Prints the calls of N waiting launchers, and the seconds from the last pod's Running to the last start."""
     owner = Owner()
     with Pods(owner, launchers) as pods, tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)

@@ -1,9 +1,9 @@
-"""How soon the ranks of an all-reduce notice that one of them is killed, frozen or gone: seconds until each raises.
+"""Measure how soon the ranks of an all-reduce raise an error after another rank is killed, frozen or stopped.
 
     python bench/lost_ranks.py [--turns N]
 
-Three processes of this machine add up an array again and again; one of them is harmed, and the others say when they
-raise. The bound of the project is 5 s.
+Three processes of this machine add an array again and again. One process is sent SIGKILL, SIGSTOP or SIGTERM, and the
+others print the time at which they raise an error. The limit is 5 s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which are this script, too
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which also run this script
 
 from machine import describe_machine, spread
 
@@ -27,7 +27,7 @@ HARMS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "stopped": signal.S
 
 
 def serve(rank: int, ports: list[int], with_memory: bool) -> None:
-    """Be a rank; print when it runs, and when it raises, in seconds of the clock that all processes share."""
+    """Run as a rank; print "runs" after some rounds, and the time of the error in seconds of `time.monotonic`."""
     import numpy as np
 
     from elastic.collectives.forming import form

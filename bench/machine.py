@@ -1,4 +1,4 @@
-"""What every benchmark prints beside its figures: the machine, and the spread of the runs."""
+"""Text that every benchmark prints beside its figures: the machine, and the spread of the runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def describe_machine() -> str:
-    """Returns processors, load, system and Python in a line."""
+    """Returns a line with the processors, the load, the system and the version of Python."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -20,5 +20,5 @@ def describe_machine() -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Returns median (lowest to highest)."""
+    """Returns the text 'median (lowest to highest)' for some values."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

@@ -1,13 +1,15 @@
-"""What a master can do: python bench/master.py [--tasks 1000000] [--seconds 5] [rules load pairs takeover waiting]
+"""Measure `paddle master`: python bench/master.py [--tasks 1000000] [--seconds 5] [rules load pairs takeover waiting]
 
-rules     pairs of "get a task" and "finished" per second that the rules alone decide, and their encoding
-load      seconds until a leader has read and decoded a store of --tasks tasks
-pairs     pairs per second through the whole program: two client processes, each a member with open questions; a report
-          and the question for the next task in one message, as trainers say it, and in two
-takeover  seconds from the leader's last sign of life (SIGSTOP) until the standby serves
-waiting   CPU seconds that a master spends per second on 1000 connected trainers that wait for a task
+rules     pairs of requests ("get a task", then "finished") per second that the rules decide and encode, without network
+          and store
+load      seconds in which a leader reads and decodes a store of --tasks tasks
+pairs     pairs of requests per second that the whole program answers to two client processes, each of which always has
+          32 open requests. A client sends a report and the request for the next task in one message, as trainers do, or
+          in two messages
+takeover  seconds from the time when the leader is frozen (SIGSTOP) until the standby serves
+waiting   CPU seconds per second that a master uses for 1000 connected trainers that wait for a task
 
-pairs, takeover and load run with the directory store and, where tests/etcd/build has compiled it, with etcd.
+pairs, takeover and load run with the directory store, and also with etcd if tests/etcd/build has compiled etcd.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Any
 
 import zmq
 
-# in place of bench/, where `master` would be this file
+# this replaces the directory bench/, in which the module `master` would be this file
 sys.path[0] = str(Path(__file__).resolve().parents[1] / "tests")
 
 from etcd_process import BINARY, EtcdProcess
@@ -52,16 +54,16 @@ from messages.errors import ClosedError
 from messages.gate.open_files import make_room
 
 MEMBER = MemberId("bench", 1)
-OPEN = 32  # questions of a member that have no answer yet
+OPEN = 32  # number of unanswered requests of a member at any time
 CLIENTS = 2
 MEMBERS = 1000
 JOIN_S = 120.0
-PART = 5000  # tasks in a key of files
+PART = 5000  # number of tasks whose files are stored under one key
 TTL_S = 10.0
 
 
 class Place:
-    """A store, by the flag of a master and for a client."""
+    """A store: the flag by which a master uses it, and a function by which a client opens it."""
 
     def __init__(self, name: str, directory: Path, endpoint: str = "") -> None:
         self.name, self.directory, self.endpoint = name, directory, endpoint
@@ -116,7 +118,7 @@ def run_load(place: Place, tasks: int) -> None:
     store = place.open()
     leadership = store.campaign(lambda: False, lambda _: None)
     assert leadership is not None
-    gc.disable()  # as the master does it
+    gc.disable()  # as in the master
     began, used = time.perf_counter(), time.process_time()
     state = decode_state(TaskSettings(), leadership.load(), time.time())
     took, used = time.perf_counter() - began, time.process_time() - used
@@ -130,7 +132,7 @@ def run_load(place: Place, tasks: int) -> None:
 
 
 def fill(place: Place, tasks: int) -> None:
-    """Store a job of which every task but one is done."""
+    """Store a job in which every task except one is done."""
     leadership = place.open().campaign(lambda: False, lambda _: None)
     assert leadership is not None
     stop = threading.Event()
@@ -157,9 +159,9 @@ def fill(place: Place, tasks: int) -> None:
 
 
 class Asking:
-    """A member that always has OPEN questions under way; it counts the pairs that are done.
+    """A member that always has OPEN unanswered requests; it counts the completed pairs.
 
-    Args: is_one: a report asks for the next task, too.
+    Args: is_one: whether a report also requests the next task.
     """
 
     def __init__(self, place: Place, number: int, *, is_one: bool) -> None:
@@ -172,7 +174,7 @@ class Asking:
         self._is_made.set()
 
     def welcomed(self, server: MemberId, welcome: Any) -> None:
-        self._is_made.wait()  # it may be welcome before __init__ goes on
+        self._is_made.wait()  # the welcome may arrive before __init__ has set `_client`
         for _ in range(OPEN):
             self._want(0)
 
@@ -219,7 +221,7 @@ def _hello() -> dict[str, str]:
 
 def ask(place: Place, number: int, seconds: float, answers: Any, is_one: bool) -> None:
     asking = Asking(place, number, is_one=is_one)
-    time.sleep(0.5)  # both are under way
+    time.sleep(0.5)  # both clients send requests after this time
     before, began = asking.pairs, time.perf_counter()
     time.sleep(seconds)
     answers.put((asking.pairs - before) / (time.perf_counter() - began))
@@ -303,7 +305,7 @@ def join(context: Any, address: str, number: int) -> Any:
 
 
 def beat(sockets: list[Any], seconds: float) -> None:
-    """Let every member say that it lives, once a second, spread over the second."""
+    """Send a heartbeat of every member once per second, evenly distributed over the second."""
     said = envelope.encode(Envelope(envelope.BEAT, {}, 0, 1))
     began = time.monotonic()
     for turn in itertools.count():
@@ -318,7 +320,7 @@ def beat(sockets: list[Any], seconds: float) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor time of a process so far."""
+    """Return the processor time that a process has used so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,19 +1,20 @@
-"""How fast `paddle train` trains networks of images and of sequences, against the same networks in torch.
+"""Measure how fast `paddle train` trains networks of images and of sequences, compared with the same networks in torch.
 
 usage: bench/networks.py [--only NAME ...] [--threads N ...] [--passes N] [--rounds N] [--batches N] [--torch PYTHON]
        [--processor]
 
-The networks are those of bench/network_configs, on synthetic data. Each is the command as users run it, in a process
-of its own, with the log at its defaults. A pass takes from one line of the log to the next; the first, in which the
-provider reads, does not count. Its peer, bench/torch_networks, has layers of the same sizes, the same optimiser and
-the same batches, and runs in alternation with it. `--torch` names the Python of an environment that has torch; without
-torch only ours is measured.
+The networks are those of bench/network_configs, on synthetic data. `paddle train` runs in a separate process with the
+default logging, as users run it. The time of a pass is the time between two lines of its log. The first pass, in which
+the provider reads the data, does not count. The networks in torch, bench/torch_networks, have layers of the same sizes,
+the same optimiser and the same batches, and run in alternation with `paddle train`. `--torch` names the Python of an
+environment with torch; without torch only `paddle train` is measured.
 
-The parameters of the two differ a little in number: torch's LSTM and GRU have two biases, and its LSTM no peepholes.
-Before anything is timed, both train a pass from first values of their own: the costs must be alike, not equal.
+The numbers of parameters differ a little, because torch's LSTM and GRU have two biases, and its LSTM has no peepholes.
+Before the measurement both programs train a pass from different initial values; their costs must be similar.
 
-With --processor, a rate is samples per second of processor time of all threads, over the passes after the first.
-Other programs on the machine change them less; with two threads it hides what the second one gains.
+With --processor, a rate is the number of samples per second of processor time of all threads, over the passes after the
+first. Other programs on the machine change these rates less. With two threads, these rates do not show the gain by the
+second thread.
 """
 
 from __future__ import annotations
@@ -37,16 +38,19 @@ from timing import HERE, TimedRun, count_parameters, describe_products, run_trai
 HEADER = """
 | network | threads | samples/s | torch | ratio | peak | its peak |
 |---|---|---|---|---|---|---|"""
-SHORTEST, LONGEST = 10, 30  # of the sequences
+SHORTEST, LONGEST = 10, 30  # minimum and maximum length of a sequence
 
 
 @dataclass(frozen=True)
 class Network:
-    """A timed training. Slots: kind, size, and the group of those whose sequences have the same lengths."""
+    """A timed training.
+
+    `slots`: for each slot its kind, its size, and its group; in a sample, all sequences of a group have equal lengths.
+    """
 
     name: str
     batch_size: int
-    batches: int  # of a pass
+    batches: int  # number of batches of a pass
     slots: Mapping[str, tuple[str, int, str]]
 
     @property
@@ -104,13 +108,13 @@ def run_torch(network: Network, directory: Path, threads: int, passes: int, pyth
 
 
 def count_samples(directory: Path) -> int:
-    """Returns how many samples were drawn."""
+    """Returns the number of samples that `draw_samples` has drawn."""
     with np.load(directory / "data/train.npz") as arrays:
         return int(arrays["samples"])
 
 
 def start(network: Network, directory: Path, python: str | None) -> Path:
-    """Trains a pass; prints the parameters and costs of both; returns the model to start from."""
+    """Trains a pass; prints the number of parameters and the cost in both programs; returns the trained model."""
     lines, _ = run_trainer(network, directory, "--num_passes=1", "--save_dir=start")
     model = directory / "start/pass-00000"
     line = f"{network.name}: {count_parameters(model):,} parameters, cost of the first pass {lines[0].cost}"
@@ -148,16 +152,16 @@ def bench(network: Network, threads: int, model: Path, python: str | None, optio
 
 
 def main() -> None:
-    """Prints what is compared, then a row for each network and number of threads."""
+    """Prints the compared models, then a row for each network and number of threads."""
     names = [network.name for network in NETWORKS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--passes", type=int, default=2, help="that count, in each of the rounds")
+    parser.add_argument("--passes", type=int, default=2, help="number of timed passes in each round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--batches", type=int, help="of a pass; default: so many that a pass takes some seconds")
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
-    parser.add_argument("--processor", action="store_true", help="rates by the processor's time")
+    parser.add_argument("--batches", type=int, help="number of batches of a pass; by default a pass takes some seconds")
+    parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
+    parser.add_argument("--processor", action="store_true", help="measure rates by processor time")
     options = parser.parse_args()
     print(describe_machine())
     for threads in options.threads:

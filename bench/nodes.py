@@ -1,20 +1,22 @@
-"""How fast recommendation trains on several nodes of this machine, against torch, in alternation in one run.
+"""Measure how fast recommendation trains on several nodes of this machine, compared with torch, in alternation.
 
 usage: bench/nodes.py [--torch PYTHON] [--nodes N] [--passes N] [--rounds N] [--batches N]
        [--only servers collective torch]
 
-    servers     `paddle pserver` and `paddle train --local=0` on each node, in step; each node has an address of its own
+    servers     `paddle pserver` and `paddle train --local=0` on each node, synchronously; each node has a separate
+                address
     collective  `paddle train --collective` under `paddle elastic run`: all-reduce, and an optimiser on each node
-    torch       DistributedDataParallel over gloo with the same network (bench/torch_baseline): all-reduce, too
+    torch       DistributedDataParallel over gloo with the same network (bench/torch_baseline): also all-reduce
 
-Every node reads all samples, in an order of its own, in batches of 1600, and computes with one thread; all begin with
-the same parameters. The figure is the samples of all nodes. The first pass, in which the provider reads, does not
-count. All nodes are on one machine: `paddle` uses shared memory there, gloo uses TCP. The ratios are to torch. The
-goals: servers at least 3 times torch, collective at least 1.5 times. `--torch` names the Python of an environment that
-has torch; without torch only ours is measured.
+Every node reads all samples in a separate order, in batches of 1600, and computes with one thread. All nodes begin with
+the same parameters. The figure is the number of samples per second of all nodes together. The first pass, in which the
+provider reads the data, does not count. All nodes are on one machine; `paddle` therefore uses shared memory, while gloo
+uses TCP. The ratios compare with torch. The goals are at least 3 for servers and at least 1.5 for collective. `--torch`
+names the Python of an environment with torch; without torch only `paddle` is measured.
 
-Before the table come the costs of the first pass, which must be alike, not equal: the orders of the samples and the
-roundings differ, and torch's RMSprop begins with longer steps. With `--only`, a ratio needs torch among the names.
+Before the table, the program prints the costs of the first pass, which must be similar. They are not equal, because the
+orders of the samples and the roundings differ, and torch's RMSprop begins with longer steps. If `--only` is given, it
+must contain torch, or there are no ratios.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from timing import (
 from workloads import WORKLOADS, Sizes, Workload, prepare
 
 GOALS = {"servers": 3.0, "collective": 1.5}
-ALIKE = 1.5  # times; between two costs of the first pass
+ALIKE = 1.5  # maximum ratio of two costs of the first pass
 HEADER = """
 | way | nodes | samples/s of all | x torch | goal | peak of a trainer | of a server |
 |---|---|---|---|---|---|---|"""
 
 
 class JobRun(NamedTuple):
-    """A training on all nodes: samples a second of each pass after the first, the cost of the first, and peaks."""
+    """A training on all nodes: samples per second of each pass after the first, the first cost, and peak memory."""
 
     rates: list[float]
     first_cost: float
@@ -63,7 +65,7 @@ class JobRun(NamedTuple):
 class Jobs:
     """Starts the training in each of the ways, with the data of a directory.
 
-    Args: model: the parameters to begin with.  python: one that has torch, or None.
+    Args: model: the initial parameters.  python: path of a Python that has torch, or None.
     """
 
     def __init__(self, workload: Workload, directory: Path, model: Path, nodes: int, python: str | None) -> None:
@@ -72,7 +74,7 @@ class Jobs:
         self._flags = [f"--config={workload.config}", f"--init_model_path={model}", *FLAGS]
 
     def ways(self) -> Mapping[str, Callable[[int], JobRun]]:
-        """Returns what runs so many passes after the first, for each way."""
+        """Returns for each way a function that trains the first pass and a given number of further passes."""
         of_torch = {"torch": self.run_torch} if self._python else {}
         return {"servers": self.run_servers, "collective": self.run_collective, **of_torch}
 
@@ -91,7 +93,7 @@ class Jobs:
     def run_collective(self, passes: int) -> JobRun:
         driver = [*PADDLE, "elastic", "run", "-np", str(self._nodes), "-H", f"localhost:{self._nodes}"]
         trainer = [*PADDLE, "train", "--collective", *self._flags, f"--num_passes={passes + 1}"]
-        ended = self._run([[*driver, *trainer]], HERE.parent)  # its peak is that of its largest child
+        ended = self._run([[*driver, *trainer]], HERE.parent)  # the peak of the driver includes its largest child
         first = re.findall(r"^\[0\]<\w+>:(.*)", ended[0].text, re.MULTILINE)
         return self._read_log("\n".join(first), ended)
 
@@ -117,7 +119,7 @@ class Jobs:
 def require_alike(runs: Mapping[str, JobRun]) -> None:
     """Prints the costs of the first pass.
 
-    Raises: SystemExit: they are so different that the trainings cannot be the same.
+    Raises: SystemExit: the costs are so different that the trainings cannot be the same.
     """
     costs = {way: run.first_cost for way, run in runs.items()}
     shown = ", ".join(f"{way} {cost:.5g}" for way, cost in costs.items())
@@ -142,11 +144,11 @@ def show_row(way: str, nodes: int, runs: list[JobRun], torch_runs: list[JobRun])
 def main() -> None:
     """Prints the costs of the first pass, then a row for each way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--passes", type=int, default=3, help="that count, in each of the rounds")
+    parser.add_argument("--passes", type=int, default=3, help="number of timed passes in each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=20, help="of a pass and a node")
+    parser.add_argument("--batches", type=int, default=20, help="number of batches of a pass on each node")
     parser.add_argument("--only", nargs="+", choices=[*GOALS, "torch"], default=[*GOALS, "torch"])
     options = parser.parse_args()
     print(describe_machine())

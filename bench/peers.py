@@ -1,10 +1,11 @@
-"""What parameter servers are compared with: the same bytes to and fro, by pyzmq and by plain sockets, without a step.
+"""Servers and trainers that only exchange as many bytes as parameter servers do, by pyzmq or by plain sockets.
 
 usage: bench/peers.py zmq|sockets server|trainer NUMBER COUNT PORT BYTES
 
-COUNT servers and as many trainers on loopback. In a round every trainer sends BYTES to each server, which has as many
-for it when all trainers have sent theirs. Both sides do what is fastest here: whole messages, read into memory that is
-used again where the library lets them, no copy on sending.
+bench/pserver.py compares parameter servers with them. COUNT servers and COUNT trainers run on the loopback interface.
+In a round every trainer sends BYTES bytes to each server. When a server has the bytes of all trainers, it sends BYTES
+bytes to each trainer; it takes no optimiser step. Both sides use the fastest way: they send whole messages without a
+copy, and receive them into reused memory if the library allows it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CONNECT_S = 30.0
 
 
 class Pushed:
-    """A trainer's bytes for each server, and where each server's go."""
+    """The bytes that a trainer sends to each server, and the memory for the bytes from each server."""
 
     def __init__(self, count: int, size: int) -> None:
         gradient, values = np.ones(count * size, np.uint8), np.zeros(count * size, np.uint8)
@@ -113,7 +114,7 @@ def serve_sockets(number: int, count: int, port: int, size: int) -> None:
 
 
 def send_all(streams: list[socket.socket], data: list[memoryview], poller: select.epoll) -> None:
-    """Send to all at the same time."""
+    """Send data to all connections at the same time."""
     left = {stream.fileno(): (stream, part) for stream, part in zip(streams, data, strict=True)}
     waiting = list(left)
     while left:
@@ -158,7 +159,7 @@ def train_sockets(number: int, count: int, port: int, size: int) -> None:
 
 
 def connect(port: int) -> socket.socket:
-    """Connect to a server that may just be starting."""
+    """Connect to a server; retry if the server does not listen yet."""
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:

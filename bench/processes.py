@@ -1,4 +1,4 @@
-"""The processes that a benchmark starts and waits for: what they wrote, what they used, and ports for them."""
+"""Start the processes of a benchmark and wait for them; return their output and resource usage; find free ports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# numpy's products, torch, and both thread pools of TensorFlow; PADDLE_BLAS_THREADS would undo the trainer's own choice
+# the numbers of threads of numpy's products, of torch, and of both thread pools of TensorFlow; PADDLE_BLAS_THREADS is
+# not set, because it would override the trainer's own choice
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-SHOWN = 2000  # characters of the output of a process that failed
+SHOWN = 2000  # number of characters that are shown of a failed process's output
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process wrote, on both outputs, and what it and its children used."""
+    """The output of an ended process (stdout and stderr), and the resources that it and its children have used."""
 
     text: str
     usage: os.struct_rusage
@@ -29,9 +30,9 @@ class Ended:
 
 
 def run_processes(commands: Sequence[Sequence[str]], directory: Path, environ: Mapping[str, str]) -> list[Ended]:
-    """Starts processes beside each other, and waits for all of them, for the last one first.
+    """Starts processes that run in parallel, and waits for all of them, for the last process first.
 
-    Raises: SystemExit: one of them failed.
+    Raises: SystemExit: a process failed.
     """
     with tempfile.TemporaryDirectory() as scratch:
         logs = [Path(scratch, str(number)) for number in range(len(commands))]
@@ -58,7 +59,7 @@ def run_processes(commands: Sequence[Sequence[str]], directory: Path, environ: M
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """Returns the environment without what decides on threads and kernels of products."""
+    """Returns the environment without the variables that set the threads and the kernels of matrix products."""
     names = ("OPENBLAS_CORETYPE", *THREAD_VARIABLES)
     return {name: value for name, value in os.environ.items() if name not in names} | more
 
@@ -78,7 +79,7 @@ def has_module(python: str, module: str) -> bool:
 
 
 def find_peer(python: str, module: str, name: str) -> str | None:
-    """Returns the Python if it has the module; otherwise says so, and returns None."""
+    """Returns the path of a Python if it has the module; otherwise prints a message and returns None."""
     if has_module(python, module):
         return python
     print(f"{name} is not there, so nothing is compared with it; --{name.lower()} names a Python that has it")

@@ -1,18 +1,20 @@
-"""How fast `paddle pserver` is, against the same bytes moved by pyzmq, by plain sockets and by gloo, in one run.
+"""Measure how fast `paddle pserver` is, compared with pyzmq, plain sockets and gloo that transfer the same bytes.
 
 usage: bench/pserver.py [--torch PYTHON] [--only large small rows step growth] [--repeats N]
 
-    large   3 servers, 3 trainers, loopback: 19.9 MB from each trainer and back, and the SGD step on the servers; gloo,
-            of torch.distributed: 3 processes that add up as many bytes of each by an all-reduce
-    small   the same with 0.24 MB
-    rows    a sparse table of 10 million rows of 16; each trainer pulls and pushes 20,000 different rows a batch
-    step    momentum in place on 100 million float32, a pool of two threads against a fused loop of two threads in C
-    growth  rounds a second against parameters, rows of the table and trainers
+    large   3 servers and 3 trainers on the loopback interface: each trainer sends 19.9 MB and receives 19.9 MB, and the
+            servers take an SGD step; with gloo of torch.distributed, 3 processes add arrays of 19.9 MB by an all-reduce
+    small   the programs of `large`, with 0.24 MB instead of 19.9 MB
+    rows    a sparse table with 10 million rows of 16 numbers; in each batch a trainer pulls and pushes 20,000 different
+            rows
+    step    an in-place step of SGD with momentum on 100 million float32, by a pool of two threads and by a loop in C
+            with two threads
+    growth  rounds per second with growing numbers of parameters, rows of the table, and trainers
 
-All run in alternation. The peers take no step, and the first two add nothing up. `--torch` names the Python of an
-environment that has torch; without torch there is no gloo. Servers are `paddle pserver` processes, trainers processes
-with the client of this project. In the cases "own server shared" a trainer exchanges its third with the server that
-has its own address through memory.
+The programs run in alternation. pyzmq, plain sockets and gloo take no optimiser step, and pyzmq and plain sockets do
+not add gradients. `--torch` names the Python of an environment with torch; without torch gloo is not measured. The
+servers are `paddle pserver` processes, and the trainers are processes with the client of this project. In the cases
+"own server shared" each trainer exchanges data with one of the three servers through shared memory.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this directory has a pserver, too
+sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
 
 import argparse
 import ctypes
@@ -45,11 +47,11 @@ from pserver.store.shard import DenseShard
 from runtime.processor.thread_pool import start_thread_pool
 
 HERE = Path(__file__).parent
-COUNT = 3  # servers, and trainers
-LARGE, SMALL = 4_970_496, 60_002  # parameters of recommendation and of quick_start's lr
+COUNT = 3  # number of servers, and number of trainers
+LARGE, SMALL = 4_970_496, 60_002  # numbers of parameters of recommendation and of quick_start's lr
 TABLE_ROWS = 10_000_000
 STEP_ELEMENTS = 100_000_000
-SECONDS = 2.0  # about, that a contestant runs each time
+SECONDS = 2.0  # approximate time for which a contestant runs before the next contestant
 HEADER = """
 | what | rounds/s | of plain sockets | of pyzmq | of gloo | peak of a server | of a trainer |
 |---|---|---|---|---|---|---|"""
@@ -70,7 +72,7 @@ def find_port(count: int) -> int:
 
 
 def start_peer(kind: str, size: int) -> Contestant:
-    """Start the servers and trainers of a peer; `size` in bytes is what one trainer and one server exchange."""
+    """Start the servers and trainers of a peer; one trainer and one server exchange `size` bytes in each direction."""
     port = find_port(COUNT)
     command = [sys.executable, str(HERE / "peers.py"), kind]
     numbers = [[str(number), str(COUNT), str(port), str(size)] for number in range(COUNT)]
@@ -81,7 +83,7 @@ def start_peer(kind: str, size: int) -> Contestant:
 
 
 def start_ours(name: str, kind: str, size: int, *, servers: int = COUNT, trainers: int = COUNT) -> Contestant:
-    """Start `paddle pserver` processes and their trainers; `size` in parameters, or rows of the table."""
+    """Start `paddle pserver` processes and their trainers; `size` is the number of parameters or of rows."""
     port = find_port(1)
     server = [sys.executable, "-m", "paddle", "pserver", f"--port={port}", "--ports_num=1"]
     client = [sys.executable, str(HERE / "client_process.py"), kind]
@@ -100,7 +102,10 @@ def find_rounds(group: Contestant) -> int:
 
 
 def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
-    """Print a row for each contestant that exchanges this number of parameters; `python` has torch, or is None."""
+    """Print a row for each contestant that exchanges this number of parameters.
+
+    Args: python: path of a Python that has torch, or None.
+    """
     size = 4 * parameters // COUNT
     peers = [start_peer("sockets", size), start_peer("zmq", size)]
     if python:
@@ -131,14 +136,15 @@ def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
 
 
 def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return the ratios of the rates that were measured in one repeat."""
+    """Return the ratios of two lists of rates, repeat by repeat."""
     return [one / other for one, other in zip(rates, others, strict=True)]
 
 
 def bench_rows(repeats: int) -> None:
-    """Print how many rows a second are pulled and pushed, beside pyzmq moving as many bytes."""
+    """Print how many rows per second are pulled and pushed, compared with pyzmq that transfers as many bytes."""
     count = min(ROWS_OF_A_BATCH, TABLE_ROWS // 2)
-    # a pull brings numbers of rows and takes rows, a push brings both: a round of pyzmq has their mean each way
+    # a pull sends row numbers and receives rows, and a push sends both; a round of pyzmq transfers half of all these
+    # bytes in each direction
     there = count * (4 + 4 * WIDTH) // COUNT
     groups = [
         start_peer("zmq", there),
@@ -163,7 +169,7 @@ def bench_rows(repeats: int) -> None:
 
 
 def bench_step(repeats: int) -> None:
-    """Print how long a step takes, and the fused loop."""
+    """Print how long a step of the shard takes, and how long the loop in C takes."""
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch, "fused.so")
         flags = ["-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-pthread"]
@@ -196,7 +202,7 @@ def bench_step(repeats: int) -> None:
 
 
 def bench_growth(repeats: int) -> None:
-    """Print rounds a second against sizes."""
+    """Print the rounds per second for several sizes."""
     print("\n| what grows | to | rounds/s | peak of a server | of a trainer |\n|---|---|---|---|---|")
     runs = [("parameters", 10**power, "dense-shared", COUNT) for power in range(4, 9)]
     runs += [("rows of the table", 10**power, "rows", COUNT) for power in range(5, 9)]
@@ -213,12 +219,12 @@ def bench_growth(repeats: int) -> None:
 
 
 def main() -> None:
-    """Print what was asked for, with the machine."""
+    """Print the machine, and the measurements that the options select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     benches = ("large", "small", "rows", "step", "growth")
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--only", nargs="+", choices=benches, default=benches)
-    parser.add_argument("--repeats", type=int, default=7, help="of each program, after one that does not count")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of each program, after one that does not count")
     options = parser.parse_args()
     print(describe_machine())
     exchanges = [size for name, size in (("large", LARGE), ("small", SMALL)) if name in options.only]

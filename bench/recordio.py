@@ -1,11 +1,11 @@
-"""RecordIO against plain files of the same records: bytes of records a second, read and written, in turns.
+"""Compare RecordIO files with plain files of the same records: bytes of records per second, read and written.
 
     .venv/bin/python bench/recordio.py [--mib=64 --turns=7 --directory=/where/the/volume/is]
 
-Prints the machine and, for small and large records, MB/s of every way and its ratio to the plain file of the same turn.
-The plain file is read by blocks of 1 MiB; `lines` is the same text read line by line, which is the other way to have
-records. Reading finds the file in the page cache. Every writing ends with fsync.
-A second of the processor does not count what other programs take.
+The ways to read and write run in alternation. For small and large records, the program prints the MB/s of every way and
+its ratio to the plain file in the same turn. The plain file is read in blocks of 1 MiB; `lines` reads the same file
+line by line, which is the usual way to read records without RecordIO. The files that are read are in the page cache.
+Every write ends with fsync. The rates per second of processor time do not depend on other programs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this file has the name of the package that it measures
+# in front of this directory, because this file has the name of the package that it measures
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import argparse
 import os
@@ -32,7 +33,7 @@ from recordio.writing import RecordIOWriter
 
 BLOCK = 1 << 20
 SIZES = (100, 10_000)  # bytes of a record: a text, an image
-WORDS = 5000  # different ones
+WORDS = 5000  # number of different words
 LEAST_TURNS = 3
 Way = Callable[[], int]
 
@@ -40,9 +41,9 @@ Way = Callable[[], int]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=64, help="of the records")
+    parser.add_argument("--mib", type=int, default=64, help="size of all records in MiB")
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--directory", type=Path, help="where to write; by default where temporary files are")
+    parser.add_argument("--directory", type=Path, help="directory to write to; default: that of temporary files")
     arguments = parser.parse_args()
     print(describe_machine())
     for size in SIZES:
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def make_records(size: int, count: int) -> list[bytes]:
-    """Return records of words, each of `size` bytes without the end of a line."""
+    """Return records of words; each record has `size` bytes and contains no line feed."""
     dice = random.Random(1)
     words = [bytes(dice.choices(b"abcdefghijklmnopqrstuvwxyz", k=dice.randint(2, 9))) for _ in range(WORDS)]
     text = b" ".join(dice.choices(words, k=size * 40))
@@ -77,7 +78,7 @@ def make_records(size: int, count: int) -> list[bytes]:
 
 
 def list_ways(folder: Path, records: Sequence[bytes]) -> dict[str, Way]:
-    """Return what is measured, by name; each returns how many bytes it has handled."""
+    """Return the measured functions, by name; each function returns the number of bytes that it has read or written."""
     plain = folder / "plain"
 
     def write_plain() -> int:
@@ -115,7 +116,7 @@ def list_ways(folder: Path, records: Sequence[bytes]) -> dict[str, Way]:
 def measure(ways: dict[str, Way], size: int, turns: int) -> dict[str, list[tuple[float, float]]]:
     """Return the MB/s of each way in every turn, by the clock and by the processor's time."""
     rates: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for turn in range(-1, turns):  # the first one is for warming up
+    for turn in range(-1, turns):  # the first turn only warms up
         for name, way in ways.items():
             began, busy = time.perf_counter(), time.thread_time()
             way()
@@ -126,7 +127,7 @@ def measure(ways: dict[str, Way], size: int, turns: int) -> dict[str, list[tuple
 
 
 def measure_index(path: Path, records: Sequence[bytes]) -> float:
-    """Return the seconds of the processor that the index of a file takes whose chunks have a record each."""
+    """Return the seconds of processor time in which `read_index` reads a file that has a chunk for each record."""
     with RecordIOWriter(path, Compression.NONE, 1) as writer:
         for record in records:
             writer.write(record)

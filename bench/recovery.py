@@ -1,13 +1,15 @@
-"""How fast a job of three pods begins, and begins again after a kill; also with a volume that shows old files.
+"""Measure how fast a job of three pods starts, and restarts after a kill; also with a volume that shows old files.
 
 usage: bench/recovery.py [--runs N] [--before DIRECTORY] [--stale SECONDS]
 
-localcluster runs the digits example as k8s/job.yaml has it. Two times are measured:
-1. from the last pod Running to trainer 0's first batch, and the ratio to nine bare starts of `python -c 'import numpy'`
-2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal 1.2 s)
-Each is measured with a usual volume, and with one that shows a launcher the same file for SECONDS after a look at it,
-as a client of NFS does that caches attributes; with 0 only with the usual volume. DIRECTORY is a checkout of an
-earlier commit, whose launcher is measured in alternation with this one's; its programs are those of this checkout.
+localcluster runs the digits example with k8s/job.yaml. Two times are measured:
+1. from the time when the last pod is Running to trainer 0's first batch, and the ratio of this time to nine starts of
+   `python -c 'import numpy'`
+2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal: 1.2 s)
+Both are measured with a usual volume, and with a volume on which a launcher that has read a file sees the old content
+for SECONDS seconds, as with an NFS client that caches attributes. If SECONDS is 0, only the usual volume is measured.
+DIRECTORY is a checkout of an earlier commit; its launcher is measured in alternation with the launcher of this
+checkout. All other programs are those of this checkout.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from localcluster import Cluster, load_job
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 180.0
-LOOK_S = 0.005  # between two looks at a pod's output
+LOOK_S = 0.005  # seconds between two reads of a pod's output
 BATCH = re.compile(r" Batch=\d+ ")
 NEXT_ATTEMPT = re.compile(r"attempt 2\.")
 
-# A look at a file of the volume gets the former answer for SECONDS, unless this process has written the file.
+# A read of a file of the volume returns the earlier content for SECONDS, unless this process has written the file.
 STALE = '''
 
 _read_fresh, _write_fresh, _seen = read_file, write_atomically, {}
@@ -61,7 +63,7 @@ def write_atomically(path, text):
 
 
 def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
-    """Returns the start.sh of a copy of a checkout's launcher, with looks at the volume up to `stale_s` seconds old."""
+    """Copies a checkout's launcher, and returns its start.sh; the copy sees files up to `stale_s` seconds late."""
     shutil.copytree(source / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "start_paddle.py", directory / "start_paddle.py")
     if stale_s:
@@ -71,7 +73,7 @@ def make_launcher(source: Path, directory: Path, stale_s: float) -> Path:
 
 
 def make_launchers(sources: Mapping[str, Path], directory: Path, stale_s: float) -> dict[str, Path]:
-    """Returns the start.sh of each launcher that is measured, by the label of its row."""
+    """Returns the start.sh of each measured launcher, by the label of the launcher's row in the table."""
     starts = {}
     for name, source in sources.items():
         for old_s in dict.fromkeys((0.0, stale_s)):
@@ -83,7 +85,7 @@ def make_launchers(sources: Mapping[str, Path], directory: Path, stale_s: float)
 
 
 def start(volume: Path, entrypoint: Path, **env: str) -> Cluster:
-    """Returns the cluster of a job that begins afresh."""
+    """Returns the cluster of a job that does not resume from a checkpoint."""
     usual = {"LOG_PERIOD": "1", "DOT_PERIOD": "0", "RESUME": "0"}
     return Cluster(
         load_job(str(ROOT / "k8s" / "job.yaml")),
@@ -95,7 +97,7 @@ def start(volume: Path, entrypoint: Path, **env: str) -> Cluster:
 
 
 def wait_for_batch(log: Path, after: re.Pattern[str] | None = None) -> float:
-    """Waits for a line with a batch, behind one that matches, and returns the time of its coming."""
+    """Waits for a log line about a batch, behind a line that matches `after` if given; returns the present time."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace") if log.exists() else ""
@@ -107,7 +109,7 @@ def wait_for_batch(log: Path, after: re.Pattern[str] | None = None) -> float:
 
 
 def log_of(volume: Path) -> Path:
-    """Returns where the output of pod 0 goes."""
+    """Returns the path of the file with the output of pod 0."""
     return next(path for path in sorted((volume / "pods").iterdir()) if re.search(r"-0-[a-z0-9]+\.log$", path.name))
 
 
@@ -147,7 +149,7 @@ def main() -> None:
             if cluster.wait(deadline=DEADLINE_S).exit_status:
                 raise SystemExit("bench/recovery.py: the data job failed")
         starts = make_launchers(sources, Path(directory), options.stale)
-        for run in range(options.runs + 1):  # the first fills the caches
+        for run in range(options.runs + 1):  # the first run fills the caches
             bare.append(time_bare_starts(9))
             for label, entrypoint in starts.items():
                 figures = time_job(volume, entrypoint)

@@ -1,16 +1,18 @@
-"""Where a second thread of --trainer_count pays, and what too many threads of products cost.
+"""Measure where a second thread of --trainer_count saves time, and how much time too many threads of products cost.
 
 usage: bench/threads.py [--only split|products] [--rounds N]
 
-split: networks of 1 to 8 fc layers and of several widths, a batch of 128 samples: processor milliseconds of a step
-(forward, backward; without the optimiser) of the whole batch and of its two shares one after the other, which other
-programs on the machine do not change. What the shares take more is Python, which a second thread cannot take over; of
-the rest it takes half. So it saves (whole - more) / 2 - more at best. Beside it: the operations for each layer as
-trainer/network/batch_work.py estimates them; LEAST_OF_LAYER lies where nothing is saved. The last row is
-quick_start's lr: sparse.
+split: the networks have 1 to 8 fc layers of several widths, and a batch has 128 samples. The program prints the
+processor milliseconds of a step (forward and backward, without the optimiser) of the whole batch (`whole`), and of the
+two halves of the batch one after the other (`shares`). Other programs on the machine do not change processor time. The
+difference `more` = `shares` - `whole` is time of the Python interpreter, which a second thread cannot save. Of the
+other work, a second thread takes half. A second thread therefore saves at most (whole - more) / 2 - more. The program
+also prints the number of operations of each layer, as trainer/network/batch_work.py estimates them; LEAST_OF_LAYER of
+that module is the number at which nothing is saved. The last row is the network lr of quick_start, whose input is
+sparse.
 
-products: `paddle train --job=time` of four convolution layers with --trainer_count=2 and OPENBLAS_NUM_THREADS=2, as it
-is (limited to processors / 2) and with PADDLE_BLAS_THREADS=2 (not limited), in alternation.
+products: `paddle train --job=time` runs four convolution layers with --trainer_count=2 and OPENBLAS_NUM_THREADS=2, in
+alternation with the usual limit (processors / 2 threads for products) and without it (PADDLE_BLAS_THREADS=2).
 """
 
 from __future__ import annotations
@@ -64,13 +66,13 @@ def process(settings, name):
 
 
 def spread(values: Iterable[float], form: str = "{:.2f}") -> str:
-    """The median, and the smallest and largest."""
+    """Returns the text 'median (smallest to largest)' for some values."""
     ordered = sorted(values)
     return f"{form.format(statistics.median(ordered))} ({form.format(ordered[0])} to {form.format(ordered[-1])})"
 
 
 def processor_time(step: Callable[[], object], rounds: int, seconds: float = 0.2) -> float:
-    """Processor milliseconds of a call, in the best of the rounds."""
+    """Returns the processor milliseconds of a call in the fastest round."""
     best = float("inf")
     for _ in range(rounds):
         count, end, begin = 0, time.perf_counter() + seconds, time.thread_time()
@@ -82,7 +84,7 @@ def processor_time(step: Callable[[], object], rounds: int, seconds: float = 0.2
 
 
 def make_step(model: Any, batch: Any, shares: int) -> Callable[[], object]:
-    """A function that trains on the batch, as a whole or in shares that are computed one after the other."""
+    """Returns a function that trains on the batch, as a whole or in parts that are computed one after the other."""
     from trainer.arrays.parameters import ParameterTable
     from trainer.arrays.rng import Stream
     from trainer.network.data_parallel import cut_batch
@@ -157,7 +159,7 @@ def bench_products(rounds: int, directory: Path) -> None:
 
 
 def main() -> None:
-    """Runs what is asked for."""
+    """Runs the measurements that the options select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["split", "products"])
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""`paddle train` as a timed process: the passes of its log, and samples a second of those after the first."""
+"""Run `paddle train` as a timed process: read the passes of its log, and their samples per second."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HERE = Path(__file__).parent
 PADDLE = (sys.executable, "-m", "paddle")
 PASS_LINE = re.compile(r"I(\d{4} [\d:.]+) .*\]  Pass=\d+ .*samples=(\d+) AvgCost=(\S+)")
 BASELINE_LINE = re.compile(r"^(\d+\.\d+) (\S+)$", re.MULTILINE)  # bench/baseline.py writes it
-FLAGS = ("--start_pass=1", "--saving_period=1000000")  # nothing is saved, for only pass 0 would be
+FLAGS = ("--start_pass=1", "--saving_period=1000000")  # nothing is saved, because only pass 0 would be saved
 
 
 class Configured(Protocol):
-    """What has a configuration to train."""
+    """A workload with a config file to train."""
 
     @property
     def config(self) -> str: ...
 
 
 class PassLine(NamedTuple):
-    """A line of the log about a pass: when it ended, its samples, and the mean cost as it is written."""
+    """A line of the log about a pass: the time of its end, its number of samples, and the mean cost as written."""
 
     ended: datetime
     samples: int
@@ -39,7 +39,7 @@ class PassLine(NamedTuple):
 
 @dataclass(frozen=True)
 class TimedRun:
-    """Samples a second of each counted pass, the highest memory in use, and the processor's time of the whole run."""
+    """Samples per second of each counted pass, the peak memory, and the processor time of the whole run."""
 
     rates: Sequence[float]
     peak_mb: float
@@ -59,17 +59,17 @@ def read_passes(text: str) -> list[PassLine]:
 
 
 def read_baseline(text: str) -> list[tuple[float, float]]:
-    """Returns seconds and cost of each pass of a baseline, among whatever its library writes."""
+    """Returns the seconds and the cost of each pass of a baseline; other lines of its output are ignored."""
     return [(float(seconds), float(cost)) for seconds, cost in BASELINE_LINE.findall(text)]
 
 
 def find_rates(lines: Sequence[PassLine], samples: int) -> list[float]:
-    """Returns samples a second of each pass after the first, of `samples` samples each."""
+    """Returns the samples per second of each pass after the first; every pass has `samples` samples."""
     return [samples / (after.ended - before.ended).total_seconds() for before, after in itertools.pairwise(lines)]
 
 
 def run_trainer(workload: Configured, directory: Path, *flags: str) -> tuple[list[PassLine], os.struct_rusage]:
-    """Returns the lines of passes, and what the process used."""
+    """Runs `paddle train`; returns the log lines about passes, and the resources that the process has used."""
     command = [*PADDLE, "train", f"--config={workload.config}", *flags]
     (ended,) = run_processes([command], directory, bare_environment(PYTHONPATH=str(HERE.parent)))
     return read_passes(ended.text), ended.usage
@@ -83,18 +83,18 @@ def time_trainer(workload: Configured, directory: Path, model: Path, threads: in
 
 
 def time_by_processor(run: Callable[[int], TimedRun], passes: int, samples: int) -> TimedRun:
-    """Returns one rate by the processor's time: that of `passes` passes after the first, of `samples` samples each."""
+    """Returns one rate per second of processor time, over `passes` passes of `samples` samples after the first pass."""
     first, whole = run(0), run(passes)
     return replace(whole, rates=[samples * passes / (whole.processor_s - first.processor_s)])
 
 
 def count_parameters(model: Path) -> int:
-    """Returns how many numbers a pass directory of `paddle train` has."""
+    """Returns how many parameter elements the files of a pass directory of `paddle train` contain."""
     return sum(path.stat().st_size // 4 - 4 for path in model.iterdir() if path.name.startswith("_"))
 
 
 def show_rates(rates: Sequence[float]) -> str:
-    """Returns median (lowest to highest) in thousands."""
+    """Returns the text 'median (lowest to highest)' for some rates, in thousands."""
     return f"{statistics.median(rates) / 1e3:.2f}k ({min(rates) / 1e3:.2f} to {max(rates) / 1e3:.2f})"
 
 
@@ -110,7 +110,7 @@ print(round(2e-9 * x.size * 256 / np.median(np.diff(times))))
 
 
 def describe_products(threads: int) -> str:
-    """Returns how fast numpy multiplies here, which is most of what the machines of two figures differ by."""
+    """Returns how fast numpy multiplies on this machine; two machines' figures differ mostly by this speed."""
     environ = bare_environment(OPENBLAS_NUM_THREADS=str(threads))
     (ended,) = run_processes([[sys.executable, "-c", PRODUCTS]], HERE, environ)
     return f"products of (1600, 256) by (256, 256), {threads} threads: {ended.text.strip()} GFLOP/s"

@@ -1,21 +1,23 @@
-"""How fast `paddle train` trains, against the same steps in plain numpy, in torch and in TensorFlow.
+"""Measure how fast `paddle train` trains, compared with the same steps in plain numpy, in torch and in TensorFlow.
 
 usage: bench/train.py [--torch PYTHON] [--tensorflow PYTHON] [--only NAME ...] [--threads N ...] [--passes N]
        [--rounds N] [--batches N] [--processor]
 
-Four trainings: recommendation (batch 1600) and quick_start's lr, cnn and lstm (batch 128, vocabulary 30,000, about 80
-words a text), on synthetic data. Each is the command as users run it, in a process of its own, with the log at its
-defaults; a pass takes from one line of the log to the next, and the first, in which the provider reads, does not count.
-Its peers run in alternation with it, so that noise hits all: bench/numpy_baseline/, bench/torch_baseline/ and
-bench/tensorflow_baseline/, with layers of the same sizes, the same batches and the same optimiser. `--torch` and
-`--tensorflow` name the Pythons of environments that have them; what is not there is left out.
+There are four trainings on synthetic data: recommendation (batch 1600), and lr, cnn and lstm of quick_start (batch 128,
+vocabulary 30,000, about 80 words per text). `paddle train` runs in a separate process with the default logging, as
+users run it. The time of a pass is the time between two lines of its log. The first pass, in which the provider reads
+the data, does not count. The baselines bench/numpy_baseline/, bench/torch_baseline/ and bench/tensorflow_baseline/ have
+layers of the same sizes, the same batches and the same optimiser. They run in alternation with `paddle train`, so that
+other load affects all programs. `--torch` and `--tensorflow` name the Pythons of environments with these libraries; a
+missing library is not measured.
 
-Before anything is timed, all train three times on one batch from the same parameters, without dropout. The costs of the
-numpy baseline must agree with the trainer's in all three. Those of the other two must agree in the first and be alike
-in the others: their LSTMs have no peepholes, and their RMSProp begins with longer steps.
+Before the measurement, all programs train three times on one batch from the same parameters, without dropout. All three
+costs of the numpy baseline must agree with those of `paddle train`. With torch and TensorFlow the first cost must
+agree, and the others must be similar, because their LSTMs have no peepholes and their RMSProp begins with longer steps.
 
-With --processor, a rate is samples per second of processor time of all threads, over the passes after the first.
-Other programs on the machine change them less; they need --passes of some seconds.
+With --processor, a rate is the number of samples per second of processor time of all threads, over the passes after the
+first. Other programs on the machine change these rates less. They are precise only if --passes is so large that the
+passes take some seconds.
 
 bench/nodes.py measures training on several nodes.
 """
@@ -51,12 +53,12 @@ CHECKED_STEPS = 3
 
 
 class Peer(NamedTuple):
-    """A baseline: its package in bench/, its Python, and how far its costs of the three steps may be from ours."""
+    """A baseline: its package in bench/, its Python, and the tolerances of its costs in the three steps."""
 
     name: str
     package: str
     python: str
-    tolerances: Sequence[float]  # relative; the log has six digits
+    tolerances: Sequence[float]  # maximum relative differences from the trainer's costs; the log has six digits
 
 
 NUMPY = Peer("numpy baseline", "numpy_baseline", sys.executable, (2e-5,) * CHECKED_STEPS)
@@ -77,7 +79,7 @@ def find_peers(options: argparse.Namespace) -> list[Peer]:
 def run_peer(
     peer: Peer, workload: Workload, directory: Path, model: Path, passes: int, *, threads: int = 1, keep: float = 0.75
 ) -> tuple[list[tuple[float, float]], Ended]:
-    """Returns seconds and cost of each pass, and the process."""
+    """Runs a baseline; returns the seconds and the cost of each pass, and the ended process."""
     command = [peer.python, "-m", peer.package, workload.name, str(directory), str(model)]
     command += [f"--passes={passes}", f"--keep={keep}"]
     (ended,) = run_processes([command], directory, thread_environment(threads, PYTHONPATH=str(HERE)))
@@ -90,7 +92,7 @@ def run_peer(
 def compare_costs(
     workload: Workload, directory: Path, sizes: Sizes, peers: Sequence[Peer] = (NUMPY,)
 ) -> tuple[Path, list[float], Mapping[Peer, list[float]]]:
-    """Returns a model, and the costs of three steps on one batch from it, by the trainer and by each peer."""
+    """Returns a model, and the costs of three steps from this model on one batch, by the trainer and by each peer."""
     one_batch = Sizes(**{**vars(sizes), "batches": 1})
     prepare(workload, directory, one_batch, without_dropout=True)
     run_trainer(workload, directory, "--num_passes=1", "--save_dir=start")
@@ -104,7 +106,7 @@ def compare_costs(
 
 
 def require_same_work(workload: Workload, directory: Path, sizes: Sizes, peers: Sequence[Peer]) -> Path:
-    """Returns a model to start from, after the comparison."""
+    """Compares the costs of the trainer and of the peers; returns the model from which they started."""
     model, ours, expected = compare_costs(workload, directory, sizes, peers)
     print(f"{workload.name}: {count_parameters(model):,} parameters; costs of three steps {ours}", flush=True)
     for peer, costs in expected.items():
@@ -156,16 +158,16 @@ def bench(
 def main() -> None:
     """Prints the comparison of costs, then the rows of each training and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", default=sys.executable, help="a Python that has torch")
-    parser.add_argument("--tensorflow", default=sys.executable, help="a Python that has TensorFlow")
+    parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
+    parser.add_argument("--tensorflow", default=sys.executable, help="path of a Python that has TensorFlow")
     parser.add_argument("--only", nargs="+", choices=[workload.name for workload in WORKLOADS])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument(
-        "--passes", type=int, default=2, help="that count, in each of the rounds; lr has ten times more"
+        "--passes", type=int, default=2, help="number of timed passes in each round; lr has ten times as many"
     )
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--batches", type=int, default=Sizes.batches, help="of a pass")
-    parser.add_argument("--processor", action="store_true", help="rates by the processor's time")
+    parser.add_argument("--batches", type=int, default=Sizes.batches, help="number of batches of a pass")
+    parser.add_argument("--processor", action="store_true", help="measure rates by processor time")
     options = parser.parse_args()
     sizes = Sizes(batches=options.batches)
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]

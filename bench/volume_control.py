@@ -1,4 +1,4 @@
-"""Launchers of a benchmark that hear of the attempt from job.json, since many of them run in one process."""
+"""The control channel for launchers of a benchmark, many of which run in one process: they read only job.json."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from launcher.settings import LauncherConfig
 
 
 class VolumeControl(ControlChannel):
-    """Opens no port: the addresses of these pods are none of this machine."""
+    """A channel that opens no port, because the addresses of these pods do not belong to this machine."""
 
     def __init__(self, config: LauncherConfig) -> None:
         super().__init__(config)
         self._output = config.output
 
     def serve(self, uid: str, job_uid: str) -> None:
-        """Take nobody in."""
+        """Do nothing: this channel accepts no launcher."""
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
-        """Join nobody."""
+        """Do nothing: this channel connects to no launcher."""
 
     def why_not_heard(self, ids: IdMap) -> str:
-        """Say that all take part."""
+        """Return "": all launchers take part."""
         return ""
 
     @property
     def newest(self) -> JobRecord | None:
-        """The attempt that trainer 0 has written down."""
+        """The attempt that trainer 0 has written to job.json."""
         return read_record(self._output)
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
-        """Tell nobody."""
+        """Return the result without sending it."""
         return result

@@ -1,4 +1,4 @@
-"""The directories in which bench/train.py and bench/nodes.py train: the examples, with synthetic data."""
+"""Make the directories in which bench/train.py and bench/nodes.py train: copies of the examples with synthetic data."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ TRAIN_LIST = "data/train.list"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much data, and how many different things in it; the defaults are those of the published figures."""
+    """The sizes of the synthetic data; the defaults are those of the published figures."""
 
     batches: int = 60
     users: int = 6040
     films: int = 3952
-    title_words: int = 4758  # with which the network has 4.97 million parameters
+    title_words: int = 4758  # number of different words in titles; the network then has 4.97 million parameters
     vocabulary: int = 30000
     text_length: int = 80
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One of the timed trainings. `pass_factor`: its passes are short, so it has this many times the others' passes."""
+    """One of the timed trainings. `pass_factor`: factor of the number of passes, for a workload with short passes."""
 
     name: str
     example: str
@@ -38,7 +38,7 @@ class Workload:
     pass_factor: int = 1
 
     def count_samples(self, directory: Path) -> int:
-        """Returns how many samples `prepare` has written."""
+        """Returns the number of samples that `prepare` has written."""
         text = (directory / (directory / TRAIN_LIST).read_text(encoding="utf-8").strip()).read_text(encoding="utf-8")
         return len(text.splitlines())
 
@@ -58,7 +58,7 @@ def prepare(workload: Workload, directory: Path, sizes: Sizes, *, without_dropou
     samples = sizes.batches * workload.batch_size
     write = write_ratings if workload.example == "recommendation" else write_texts
     write(directory, samples, sizes, random.Random(7))
-    changes = {'"data/test.list"': "None"}  # a test after each pass would count as training
+    changes = {'"data/test.list"': "None"}  # the time of a test after each pass would count as time of training
     if without_dropout:
         changes["drop_rate=0.25"] = "drop_rate=0"
     for config in directory.glob("*.py"):
@@ -75,7 +75,7 @@ def write_lines(path: Path, lines: Iterator[str]) -> None:
 
 
 def falling(count: int) -> list[float]:
-    """Returns cumulative weights of a Zipf-like law."""
+    """Returns cumulative weights of a distribution similar to Zipf's law."""
     return list(itertools.accumulate(1 / (rank + 3) for rank in range(count)))
 
 
@@ -129,7 +129,7 @@ def text_lengths(samples: int, mean: int, draw: random.Random) -> Sequence[int]:
 
 
 def write_texts(directory: Path, samples: int, sizes: Sizes, draw: random.Random) -> None:
-    """Writes texts of words that follow Zipf's law, and the dictionary, whose first word stands for unknown ones."""
+    """Writes texts of words that follow Zipf's law, and the dictionary, whose first word stands for unknown words."""
     words = [f"w{number:05d}" for number in range(1, sizes.vocabulary)]
     weights = falling(len(words))
     write_lines(directory / "data/dict.txt", (f"{word}\t1" for word in ["unk", *words]))

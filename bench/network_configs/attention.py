@@ -1,4 +1,4 @@
-"""An encoder-decoder with attention, as v0.10's demo seqToseq: 10,000 words in each language, all layers of 256."""
+"""An encoder-decoder with attention, like v0.10's demo seqToseq: 10,000 words per language, all layers of size 256."""
 
 from paddle.trainer_config_helpers import *
 

@@ -1,6 +1,6 @@
-"""Eight LSTMs that read forward and backward in turn, as v0.10's demo semantic_role_labeling.
+"""Eight LSTMs that read forward and backward alternately, like v0.10's demo semantic_role_labeling.
 
-All activations are tanh, because torch has no other in its LSTM, and nothing averages the model.
+All activations are tanh, because torch's LSTM has no other activation, and there is no model averaging.
 """
 
 import math

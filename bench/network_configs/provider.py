@@ -1,4 +1,4 @@
-"""The data that bench/networks.py drew: every slot of slots.json in one file of arrays."""
+"""The provider of the data that bench/networks.py has drawn: a file of arrays with every slot of slots.json."""
 
 import json
 
@@ -16,7 +16,7 @@ def declare(settings, **kwargs):
 
 
 def values_of(arrays, name, kind, group):
-    """Returns a slot's value for each sample."""
+    """Returns the values of a slot, one for each sample."""
     if kind == "sequence":
         ends = np.cumsum(arrays[f"lengths of {group}"])[:-1]
         return [ids.tolist() for ids in np.split(arrays[name], ends)]

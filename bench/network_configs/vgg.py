@@ -1,4 +1,4 @@
-"""The small VGG of the config helpers, as v0.10's demo image_classification: 32 x 32 x 3, 10 classes."""
+"""The small VGG of the config helpers, like v0.10's demo image_classification: images of 32 x 32 x 3, 10 classes."""
 
 from paddle.trainer_config_helpers import *
 

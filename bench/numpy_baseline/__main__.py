@@ -1,8 +1,9 @@
-"""The training steps of bench/train.py written out by hand in plain numpy: what the trainer is measured against.
+"""The training steps of bench/train.py, written by hand in plain numpy; bench/train.py compares the trainer with them.
 
-bench/baseline.py says how it is run. There are no layers and no graph: each step is the straight line of operations of
-one network. Buffers are made once. Sequences lie side by side, sorted by length, so that every time step is a block of
-rows. Sums over repeated ids go by occurrence. The optimiser works in blocks that stay in the cache.
+bench/baseline.py describes the command line. There are no layers and no graph: each step is a fixed sequence of
+operations for one network. Buffers are allocated once. Sequences are sorted by length and packed, so that every time
+step is a block of rows. Rows with equal ids are added by `sum_by_id`. The optimiser works in blocks that stay in the
+cache.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NETWORKS: Mapping[str, tuple] = {
 
 
 def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Parameters, rate: float) -> Step:
-    """Returns what trains on a batch."""
+    """Returns a function that trains on a batch."""
     make_network, make_rule = NETWORKS[options.workload]
     network, rule = make_network(data, parameters, options.keep), make_rule(parameters, rate)
 

@@ -14,7 +14,7 @@ from numpy_baseline.parameters import Array
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists of ids one after the other."""
+    """Lists of ids, stored one after the other; list k has the elements [starts[k], starts[k + 1]) of `ids`."""
 
     ids: Array
     starts: Array
@@ -33,10 +33,10 @@ class Lists:
 
 
 class PackedLists:
-    """Some of the lists side by side, longest first, so that each time step is a block of rows.
+    """Some of the lists, sorted by length and packed, so that each time step is a block of rows.
 
-    `order`: of the given numbers, by length; `live`: how many have the step; `starts`: first row of each step;
-    `ids`: (rows,).
+    `order`: the positions of the lists in `numbers`, the longest list first; `live`: for each step, the number of lists
+    that have this step; `starts`: the first row of each step; `ids`: the ids of all rows.
     """
 
     def __init__(self, lists: Lists, numbers: Array) -> None:
@@ -50,7 +50,7 @@ class PackedLists:
         step = np.repeat(np.arange(len(self.live)), self.live)
         self.sequence = np.arange(self.rows) - starts[step]
         self.ids = lists.ids[lists.starts[numbers][self.sequence] + step]
-        later = self.live[0]  # the rows of the first step have none before
+        later = self.live[0]  # the rows of the first step have no previous row
         self.previous = (starts[step[later:] - 1] if self.rows > later else step[:0]) + self.sequence[later:]
 
     def span(self, step: int) -> slice:
@@ -58,10 +58,10 @@ class PackedLists:
 
 
 def find_windows(lengths: Array, first: int, length: int) -> Array:
-    """Returns the rows around each row of lists that lie one after the other: (rows, length).
+    """Returns the row numbers of the window around each row of some lists: (rows, length).
 
-    `first` is the place of a window's first row, relative to the row that the window belongs to. A window that reaches
-    beyond its list has there the number of all rows, at which the caller has zeros.
+    `first` is the position of a window's first row, relative to the row that the window belongs to. Where a window
+    reaches beyond its list, it contains the number of all rows; the caller has a row of zeros there.
     """
     rows = int(lengths.sum())
     ends = np.repeat(np.cumsum(lengths), lengths)[:, None]
@@ -76,7 +76,7 @@ def read_files(directory: Path) -> list[str]:
 
 
 class Texts:
-    """Words and label of each text."""
+    """The words and the label of each text."""
 
     def __init__(self, directory: Path) -> None:
         lines = (directory / "data/dict.txt").read_text(encoding="utf-8").splitlines()
@@ -88,7 +88,7 @@ class Texts:
 
 
 class Ratings:
-    """Film, user and score of each rating, and what is known of each film and user."""
+    """The film, the user and the score of each rating, and the fields of each film and user."""
 
     def __init__(self, directory: Path) -> None:
         meta = json.loads((directory / "data/meta.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The network lstm of quick_start: `run` computes cost and gradients of a batch."""
+"""The network lstm of quick_start; its `run` computes the cost and the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy_baseline.parts import Classes, MaxPool
 
 
 class LstmNetwork:
-    """lstm: one layer of 128 with peepholes, dropout, the largest of each value."""
+    """lstm: one LSTM layer of size 128 with peepholes, dropout, and the maximum of each output over the steps."""
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
         self._data, self._end, self._parameters, self._buffers = data, Classes(parameters), parameters, Buffers()
@@ -19,7 +19,7 @@ class LstmNetwork:
         self._w, self._d_w = parameters.matrix("___lstm_0__.w0", 512)
         self._b, self._d_b = parameters.vector("___lstm_0__.wbias")
         self._pool = MaxPool(128, self._buffers, "pool")
-        self._drop_below = round(256 * (1 - keep))  # of a random byte
+        self._drop_below = round(256 * (1 - keep))  # a value is dropped if its random byte is below this number
         self._random = np.random.Generator(np.random.SFC64(1))
 
     def run(self, numbers: Array) -> float:
@@ -54,7 +54,7 @@ class LstmNetwork:
         return cost
 
     def _run_steps(self, packing: PackedLists, z: Array, c: Array, h: Array, y: Array) -> None:
-        """Turns the sums in z into candidate and gates; y is tanh(c)."""
+        """Replaces the weighted sums in z by the candidate and the gates; writes c, h, and y = tanh(c)."""
         p_i, p_f, p_o = self._b[512:].reshape(3, 128)
         half = np.float32(0.5)
         product, scratch = (self._buffers(name, packing.live[0], 512) for name in ("product", "scratch"))
@@ -84,7 +84,7 @@ class LstmNetwork:
             np.multiply(o, y_now, out=h[this])
 
     def _run_steps_back(self, packing: PackedLists, z: Array, c: Array, y: Array, d_h: Array) -> None:
-        """Turns candidate and gates in z into the gradients of the sums; y and d_h are used up."""
+        """Replaces the candidate and the gates in z by the gradients of the weighted sums; overwrites y and d_h."""
         p_i, p_f, p_o = self._b[512:].reshape(3, 128)
         one = np.float32(1)
         w_transposed = np.ascontiguousarray(self._w.T)
@@ -100,7 +100,7 @@ class LstmNetwork:
             if step + 1 < len(packing.live):
                 more = packing.live[step + 1]
                 d_h_now[:more] += np.matmul(z[packing.span(step + 1)], w_transposed, out=product[:more])
-            np.multiply(d_h_now, o, out=s)  # the state's share: o (1 - y^2) d_h
+            np.multiply(d_h_now, o, out=s)  # the part of d_c that comes through h: o (1 - y^2) d_h
             d_h_now *= y_now
             y_now *= y_now
             np.subtract(one, y_now, out=y_now)
@@ -110,10 +110,10 @@ class LstmNetwork:
             o *= s
             o *= d_h_now
             d_c_now += np.multiply(o, p_o, out=s)
-            np.multiply(a, a, out=s)  # the candidate's: (1 - a^2) i d_c
+            np.multiply(a, a, out=s)  # the gradient of the candidate's sum: (1 - a^2) i d_c
             np.subtract(one, s, out=s)
             s *= i
-            np.multiply(a, i, out=t)  # the input gate's: a i (1 - i) d_c
+            np.multiply(a, i, out=t)  # the gradient of the input gate's sum: a i (1 - i) d_c
             np.subtract(one, i, out=i)
             i *= t
             i *= d_c_now
@@ -122,7 +122,7 @@ class LstmNetwork:
                 f[:] = 0
                 continue
             c_before = c[packing.starts[step - 1] : packing.starts[step - 1] + live]
-            np.subtract(one, f, out=s)  # the forget gate's: c' f (1 - f) d_c
+            np.subtract(one, f, out=s)  # the gradient of the forget gate's sum: c' f (1 - f) d_c, with the previous c'
             s *= c_before
             d_c_now *= f
             np.multiply(s, d_c_now, out=f)

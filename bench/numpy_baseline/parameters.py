@@ -1,4 +1,4 @@
-"""Parameters and their gradients in one vector each, the two update rules, and buffers that are made once."""
+"""A vector of all parameters and a vector of their gradients, the two update rules, and buffers that are reused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray
 BLOCK = 65536  # elements of a vector that a rule updates at once, so that they stay in the cache
-FEW = 16  # ids; when fewer than this still occur, each is summed in one call
+FEW = 16  # if fewer ids than this have further occurrences, the rest of each id is summed in one call
 
 
 class Parameters:
@@ -26,14 +26,14 @@ class Parameters:
         self._used_rows: list[tuple[Array, Array]] = []
 
     def matrix(self, name: str, width: int) -> tuple[Array, Array]:
-        """Returns value and gradient with rows of this width."""
+        """Returns the values and the gradient of a parameter as matrices with rows of this width."""
         return self._values[name].reshape(-1, width), self._gradients[name].reshape(-1, width)
 
     def vector(self, name: str) -> tuple[Array, Array]:
         return self._values[name], self._gradients[name]
 
     def add_rows(self, table: Array, ids: Array, gradient: Array) -> None:
-        """Writes the sums of rows of equal id into a gradient that is zero, and remembers to clear it."""
+        """Writes the sums of the rows with equal ids into a gradient that is zero; `clear_rows` clears these rows."""
         rows, sums = sum_by_id(ids, gradient)
         table[rows] = sums
         self._used_rows.append((table, rows))
@@ -45,9 +45,9 @@ class Parameters:
 
 
 def order_gates(columns: Array) -> Array:
-    """Returns the columns of candidate, input, forget and output gate with the candidate in the third place.
+    """Moves the columns of the candidate behind those of the input gate and of the forget gate, and returns the result.
 
-    That is the order of torch and of TensorFlow's BlockLSTMV2.
+    torch and TensorFlow's BlockLSTMV2 have this order: input gate, forget gate, candidate, output gate.
     """
     candidate, input_gate, forget_gate, output_gate = np.split(columns, 4, axis=-1)
     return np.concatenate([input_gate, forget_gate, candidate, output_gate], axis=-1)
@@ -56,7 +56,8 @@ def order_gates(columns: Array) -> Array:
 def sum_by_id(ids: Array, rows: Array) -> tuple[Array, Array]:
     """Returns the distinct ids and, for each, the sum of its rows.
 
-    Ids sorted by how often they occur: round k adds the k-th occurrence of all that have one.
+    The ids are sorted by their numbers of occurrences. Round k adds the row of the k-th occurrence of every id that
+    occurs at least k times.
     """
     order = np.argsort(ids.astype(np.uint16), kind="stable")
     ordered = ids[order]
@@ -78,7 +79,7 @@ def sum_by_id(ids: Array, rows: Array) -> tuple[Array, Array]:
 
 
 class RmsPropRule:
-    """The centred rule, rho 0.95, epsilon 1e-6; the first square counts fully."""
+    """The centred form of RMSProp with rho 0.95 and epsilon 1e-6; the first square has the weight 1."""
 
     def __init__(self, parameters: Parameters, rate: float) -> None:
         self._parameters, self._rate = parameters, np.float32(rate)
@@ -112,7 +113,7 @@ class RmsPropRule:
 
 
 class AdamRule:
-    """beta 0.9 and 0.999, epsilon 1e-8 beside the root without bias correction."""
+    """Adam with the betas 0.9 and 0.999; epsilon 1e-8 is added after the root, before the bias correction."""
 
     def __init__(self, parameters: Parameters, rate: float) -> None:
         self._parameters, self._rate, self._steps = parameters, rate, 0
@@ -144,7 +145,7 @@ class AdamRule:
 
 
 class Buffers:
-    """Matrices by name that grow when a batch needs more rows and are otherwise made once."""
+    """Matrices by name. A matrix is reused, and is only allocated again when a batch needs more rows."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}

@@ -14,14 +14,14 @@ def add_bias_and_squash(z: Array, bias: Array) -> None:
 
 
 def unsquash(gradient: Array, y: Array, scratch: Array) -> None:
-    """Turns the gradient of y = tanh(z) into that of z; y is used up."""
+    """Replaces the gradient of y = tanh(z) by the gradient of z; `scratch` is overwritten and may be y."""
     np.multiply(y, y, out=scratch)
     np.subtract(np.float32(1), scratch, out=scratch)
     gradient *= scratch
 
 
 def copy_windows(x: Array, packing: PackedLists, first: int, length: int, out: Array) -> None:
-    """Writes beside each other the rows of the steps around each step; zeros where there is none.
+    """Writes for each row the rows of the steps around its step, with zeros outside the sequence.
 
     Shapes: x: (rows, width); out: (rows, length, width).
     """
@@ -38,7 +38,7 @@ def copy_windows(x: Array, packing: PackedLists, first: int, length: int, out: A
 
 
 def sum_windows(windows: Array, packing: PackedLists, first: int, out: Array) -> None:
-    """Adds up what each row has in the windows around it: the gradient of `copy_windows`."""
+    """Writes for each row the sum of its copies in all windows: the gradient of `copy_windows`."""
     out[:] = windows[:, -first]
     for place in range(windows.shape[1]):
         if place == -first:
@@ -51,7 +51,7 @@ def sum_windows(windows: Array, packing: PackedLists, first: int, out: Array) ->
 
 
 class MaxPool:
-    """The largest value of each column over the steps of a sequence."""
+    """The maximum of each column over the steps of a sequence."""
 
     def __init__(self, width: int, buffers: Buffers, name: str) -> None:
         self._width, self._buffers, self._name = width, buffers, name
@@ -67,7 +67,7 @@ class MaxPool:
             np.equal(x[packing.span(step)], largest[:many], out=is_largest[packing.span(step)])
         rows, columns = np.divmod(np.flatnonzero(is_largest), self._width)
         places = self._buffers(self._name + " places", live[0], self._width, np.intp)
-        places[packing.sequence[rows[::-1]], columns[::-1]] = rows[::-1]  # the first one wins
+        places[packing.sequence[rows[::-1]], columns[::-1]] = rows[::-1]  # the first maximum is written last
         self._places = places
         return largest
 
@@ -77,20 +77,20 @@ class MaxPool:
 
 
 class Classes:
-    """Softmax over a fully connected layer, and cross-entropy."""
+    """A fully connected layer, softmax and cross-entropy."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._w, self._d_w = parameters.matrix("___fc_layer_0__.w0", 2)
         self._b, self._d_b = parameters.vector("___fc_layer_0__.wbias")
 
     def run(self, x: Array, labels: Array) -> tuple[float, Array]:
-        """Returns the mean cost and the gradient of x, and writes those of the parameters."""
+        """Returns the mean cost and the gradient of x, and writes the gradients of the parameters."""
         cost, d_z = self.costs(x @ self._w, labels)
         np.matmul(x.T, d_z, out=self._d_w)
         return cost, d_z @ self._w.T
 
     def costs(self, z: Array, labels: Array) -> tuple[float, Array]:
-        """Returns the mean cost and the gradient of the sums without bias."""
+        """Returns the mean cost and the gradient of z, the weighted sums without the bias; z is overwritten."""
         z += self._b
         z -= z.max(axis=1, keepdims=True)
         np.exp(z, out=z)

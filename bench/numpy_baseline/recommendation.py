@@ -1,4 +1,4 @@
-"""The network of the recommendation example: `run` computes cost and gradients of a batch."""
+"""The network of the recommendation example; its `run` computes the cost and the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy_baseline.parts import MaxPool, add_bias_and_squash, copy_windows, sum
 
 
 class RecommendationNetwork:
-    """recommendation: films and users as vectors of 256 from their fields; the cosine against the score."""
+    """recommendation: the cosine of a vector of a film's fields and a vector of a user's fields predicts the score."""
 
     def __init__(self, data: Ratings, parameters: Parameters, keep: float) -> None:
         self._data, self._parameters, self._buffers = data, parameters, Buffers()
@@ -26,13 +26,13 @@ class RecommendationNetwork:
 
     def run(self, numbers: Array) -> float:
         data, n = self._data, len(numbers)
-        # the films' order by length of title costs nothing when everything of the batch is in it
+        # the whole batch is sorted by the lengths of the titles, so that nothing must be reordered later
         packing = PackedLists(data.titles, data.films[numbers])
         numbers = numbers[packing.order]
         films, users = data.films[numbers], data.users[numbers]
         fields = data.user_fields[users]
         ids = {0: films, 2: users, 3: fields[:, 0], 4: fields[:, 1], 5: fields[:, 2]}
-        tables = {0: 0, 3: 2, 4: 3, 5: 4, 6: 5}  # of each layer
+        tables = {0: 0, 3: 2, 4: 3, 5: 4, 6: 5}  # number of the table of each layer
         rows, outs = {}, {}
         for layer, table in tables.items():
             rows[layer] = self._take(table, ids[table])
@@ -76,7 +76,7 @@ class RecommendationNetwork:
         return y
 
     def _connect_back(self, layer: str, x: Array, y: Array, d_y: Array, out: Array | None) -> Array | None:
-        """Writes the parameters' gradients and that of x, which may take the place of x; y and d_y are used up."""
+        """Writes the gradients of the parameters and of x, which may replace x; overwrites y and d_y."""
         w, d_w, _, d_bias = self._layers[layer]
         unsquash(d_y, y, y)
         d_y.sum(axis=0, out=d_bias)
@@ -104,7 +104,7 @@ class RecommendationNetwork:
         return gradients
 
     def _compare(self, film: Array, user: Array, scores: Array) -> tuple[float, Array, Array]:
-        """Returns the mean squared difference of cosine and score, and the gradients of both vectors."""
+        """Returns the mean squared difference of the cosine and the score, and the gradients of both vectors."""
         squares = [np.einsum("ij,ij->i", one, one) for one in (film, user)]
         norm = np.sqrt(squares[0] * squares[1])
         cosine = np.einsum("ij,ij->i", film, user) / norm

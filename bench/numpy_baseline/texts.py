@@ -1,4 +1,4 @@
-"""The networks lr and cnn of quick_start: `run` computes cost and gradients of a batch."""
+"""The networks lr and cnn of quick_start; their `run` computes the cost and the gradients of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy_baseline.parts import Classes, MaxPool, add_bias_and_squash, copy_win
 
 
 class BagOfWordsNetwork:
-    """lr: the sum of a row of two values for each word."""
+    """lr: every word has a row of two values, and a text has the sum of the rows of its words."""
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
         self._data, self._end = data, Classes(parameters)
@@ -19,7 +19,7 @@ class BagOfWordsNetwork:
     def run(self, numbers: Array) -> float:
         ids, lengths = self._data.words.take(numbers)
         starts = np.cumsum(lengths) - lengths
-        pairs = self._w.view(np.complex64)[:, 0]  # two columns are added at once
+        pairs = self._w.view(np.complex64)[:, 0]  # a row is one complex number, so that one addition adds both columns
         z = np.add.reduceat(pairs[ids], starts).view(np.float32).reshape(-1, 2)
         cost, d_z = self._end.costs(z, self._data.labels[numbers])
         for column in (0, 1):
@@ -28,7 +28,7 @@ class BagOfWordsNetwork:
 
 
 class ConvolutionNetwork:
-    """cnn: windows of three words, 512 features, the largest of each."""
+    """cnn: 512 features of windows of three words, and the maximum of each feature over the windows."""
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
         self._data, self._end, self._parameters, self._buffers = data, Classes(parameters), parameters, Buffers()

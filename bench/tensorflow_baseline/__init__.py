@@ -1,1 +1,1 @@
-"""The trainings of bench/train.py in TensorFlow; `__main__` says how it is run."""
+"""The trainings of bench/train.py in TensorFlow; `__main__` says how they are run."""

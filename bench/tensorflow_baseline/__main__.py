@@ -1,9 +1,9 @@
-"""The trainings of bench/train.py in TensorFlow: a `tf.function` for each whole step.
+"""The trainings of bench/train.py in TensorFlow: a whole step is one `tf.function`.
 
-bench/baseline.py says how it is run. Only the LSTM is a layer of Keras. The optimisers are TensorFlow's own kernels,
-one call for each variable; those of Keras are graphs of many small operations. The gradients of embeddings are made
-dense: RMSProp and Adam then change every element, as the trainer's do. Batches have unequal shapes, and the graph is
-made once for all of them.
+bench/baseline.py describes the command line. Only the LSTM is a layer of Keras. The optimisers are TensorFlow's own
+kernels, with one call for each variable, because those of Keras are graphs of many small operations. The gradients of
+embeddings are converted to dense tensors, so that RMSProp and Adam change every element, as in the trainer. Batches
+have different shapes, and one graph serves all shapes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NETWORKS: Mapping[str, tuple[Callable, Callable]] = {
 
 
 def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Parameters, rate: float) -> Step:
-    """Returns what trains on a batch."""
+    """Returns a function that trains on a batch."""
     make_network, make_optimizer = NETWORKS[options.workload]
     tf.random.set_seed(1)
     network = make_network(data, parameters, options.keep)
@@ -39,7 +39,7 @@ def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Pa
     @tf.function(input_signature=network.SIGNATURE)
     def run(*slots: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            cost = network.find_cost(*slots)  # the sum over the samples, as the trainer's
+            cost = network.find_cost(*slots)  # the sum over the samples, as in the trainer
         optimizer.apply(tape.gradient(cost, network.trainable_variables))
         return cost
 

@@ -14,7 +14,7 @@ def make_zeros(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
 
 
 class RmsPropKernels:
-    """The centred rule, rho 0.95, epsilon 1e-6 below the root."""
+    """The centred form of RMSProp with rho 0.95; epsilon 1e-6 is added under the root."""
 
     def __init__(self, variables: Sequence[tf.Variable], rate: float) -> None:
         self._variables, self._rate = variables, rate
@@ -37,7 +37,7 @@ class RmsPropKernels:
 
 
 class AdamKernels:
-    """beta 0.9 and 0.999, epsilon 1e-8 beside the root without bias correction."""
+    """Adam with the betas 0.9 and 0.999; epsilon 1e-8 is added after the root, before the bias correction."""
 
     def __init__(self, variables: Sequence[tf.Variable], rate: float) -> None:
         self._variables, self._rate = variables, rate

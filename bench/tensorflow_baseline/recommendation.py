@@ -10,11 +10,11 @@ from numpy_baseline.parameters import Parameters
 from tensorflow_baseline.values import Connected, load_matrix, take_windows
 
 WIDTH, WINDOW = 256, 5
-USER_FIELDS = 4  # the id and three more
+USER_FIELDS = 4  # the id and three further fields
 
 
 class RecommendationGraph(tf.Module):
-    """recommendation: films and users as vectors of 256 from their fields; the cosine against the score."""
+    """recommendation: the cosine of a vector of a film's fields and a vector of a user's fields predicts the score."""
 
     SIGNATURE = (
         tf.TensorSpec([None], tf.int64),
@@ -56,7 +56,7 @@ class RecommendationGraph(tf.Module):
         """Returns the sum of the squared differences."""
         films, genres, words, windows, titles, fields, scores = slots
         title = self.title.add_up(take_windows(tf.gather(self.tables[1], words), windows, WINDOW * WIDTH))
-        title = tf.tanh(tf.math.segment_max(title, titles))  # tanh rises: that order is less work
+        title = tf.tanh(tf.math.segment_max(title, titles))  # tanh is increasing; tanh first would be more work
         film_id = self.layers[0](tf.gather(self.tables[0], films))
         film = self.film(tf.concat([film_id, title, self.layers[2](self.layers[1](genres))], 1))
         of_user = [

@@ -19,7 +19,7 @@ def add_costs(sums: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 class BagOfWordsGraph(tf.Module):
-    """lr: the sum of a row of two values for each word."""
+    """lr: every word has a row of two values, and a text has the sum of the rows of its words."""
 
     SIGNATURE = (IDS, IDS, IDS)
 
@@ -41,7 +41,7 @@ class BagOfWordsGraph(tf.Module):
 
 
 class ConvolutionGraph(tf.Module):
-    """cnn: windows of three words, 512 features, the largest of each."""
+    """cnn: 512 features of windows of three words, and the maximum of each feature over the windows."""
 
     SIGNATURE = (IDS, tf.TensorSpec([None, WINDOW], tf.int64), IDS, IDS)
 
@@ -61,15 +61,15 @@ class ConvolutionGraph(tf.Module):
     def find_cost(self, words: tf.Tensor, windows: tf.Tensor, texts: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the sum of the costs."""
         features = self.features.add_up(take_windows(tf.gather(self.table, words), windows, WINDOW * WIDTH))
-        largest = tf.tanh(tf.math.segment_max(features, texts))  # tanh rises: that order is less work
+        largest = tf.tanh(tf.math.segment_max(features, texts))  # tanh is increasing; tanh first would be more work
         return add_costs(self.classes.add_up(largest), labels)
 
 
 class LstmGraph(tf.Module):
-    """lstm: one layer of 128 without peepholes, dropout, the largest of each value.
+    """lstm: one LSTM layer of size 128 without peepholes, dropout, and the maximum of each output over the steps.
 
-    The layer is that of Keras, whose loop takes about half as long here as the kernel BlockLSTMV2. The sequences are
-    filled up to the longest one.
+    The layer is that of Keras, because its loop takes only about half as long here as the kernel BlockLSTMV2. The
+    sequences are padded to the length of the longest sequence.
     """
 
     SIGNATURE = (tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None, None, 1]), IDS)
@@ -93,7 +93,7 @@ class LstmGraph(tf.Module):
         inside = np.arange(len(numbers)) < np.array(packing.live)[:, None]
         words = np.zeros(inside.shape, np.int64)
         words[inside] = packing.ids
-        behind = np.where(inside, np.float32(0), np.float32(-1e9))  # added, so that it is never the largest
+        behind = np.where(inside, np.float32(0), np.float32(-1e9))  # added to padding, which then is never the maximum
         return [words.T, behind.T[:, :, None], self._data.labels[numbers[packing.order]]]
 
     def find_cost(self, words: tf.Tensor, behind: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Parameters of a model that `paddle train` has saved as those of TensorFlow, and the layer that most networks have."""
+"""Load parameters that `paddle train` has saved into TensorFlow; the fully connected layer of the networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_vector(parameters: Parameters, name: str) -> tf.Variable:
 
 
 class Connected(tf.Module):
-    """A fully connected layer with tanh; several inputs lie side by side, their matrices one below the other."""
+    """A fully connected layer with tanh; several inputs are concatenated, and their matrices are stacked."""
 
     def __init__(self, parameters: Parameters, name: str, width: int, *, inputs: int = 1) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Connected(tf.Module):
         self.bias = load_vector(parameters, f"{name}.wbias")
 
     def add_up(self, x: tf.Tensor) -> tf.Tensor:
-        """Returns the outputs without tanh."""
+        """Returns the outputs before tanh."""
         return tf.nn.bias_add(x @ self.weight, self.bias)
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -34,8 +34,8 @@ class Connected(tf.Module):
 
 
 def take_windows(rows: tf.Tensor, windows: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the rows of each window side by side; the number of all rows stands for a row of zeros.
+    """Returns the rows of each window as one row; the number of all rows stands for a row of zeros.
 
-    Args: size: of a window and of its rows together.
+    Args: size: number of elements of all rows of a window.
     """
     return tf.reshape(tf.gather(tf.pad(rows, [[0, 1], [0, 0]]), windows), [-1, size])

@@ -1,10 +1,11 @@
-"""The trainings of bench/train.py in torch, on one node or, by DistributedDataParallel over gloo, on several.
+"""The trainings of bench/train.py in torch, on one node, or on several nodes by DistributedDataParallel over gloo.
 
-bench/baseline.py says how it is run. More options: [--rank N --ranks N --port N], for each of several processes.
+bench/baseline.py describes the command line. On several nodes, each process has the further options
+[--rank N --ranks N --port N].
 
-All gradients are dense, those of embeddings too: RMSProp and Adam then change every element, as the trainer's do. torch
-refuses sparse gradients in its RMSprop and in a fused Adam, and gloo has no sum of sparse gradients but gathers all
-of them on every node. Adam is the fused one; torch has no fused RMSprop on a processor.
+All gradients are dense, also those of embeddings, so that RMSProp and Adam change every element, as in the trainer.
+torch's RMSprop and its fused Adam accept no sparse gradients, and gloo does not add sparse gradients, but gathers them
+all on every node. Adam is torch's fused Adam; torch has no fused RMSprop for CPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ MakeOptimizer = Callable[..., torch.optim.Optimizer]
 
 
 def make_rmsprop(values: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
-    """Returns the centred rule; the trainer has 1e-6 below the root, and torch the root of that beside it."""
+    """Returns the centred form of RMSProp.
+
+    The trainer adds epsilon = 1e-6 under the root; torch adds epsilon after the root, and therefore has its root 1e-3.
+    """
     return torch.optim.RMSprop(values, rate, alpha=0.95, eps=1e-3, centered=True)
 
 
@@ -43,7 +47,7 @@ NETWORKS: Mapping[str, tuple[Callable[..., nn.Module], MakeOptimizer]] = {
 
 
 def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Parameters, rate: float) -> Step:
-    """Returns what trains on a batch."""
+    """Returns a function that trains on a batch."""
     make_network, make_optimizer = NETWORKS[options.workload]
     torch.manual_seed(1)
     network = make_network(data, parameters, options.keep)
@@ -55,8 +59,9 @@ def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Pa
 
     def step(numbers: np.ndarray) -> float:
         optimizer.zero_grad(set_to_none=ranks == 1)
-        cost = compute(*network.read(numbers))  # the sum over the samples, as the trainer's
-        (cost * ranks).backward()  # DistributedDataParallel divides by the number of nodes, parameter servers do not
+        cost = compute(*network.read(numbers))  # the sum over the samples, as in the trainer
+        # DistributedDataParallel divides gradients by the number of nodes, but parameter servers do not
+        (cost * ranks).backward()
         optimizer.step()
         return cost.item() / len(numbers)
 

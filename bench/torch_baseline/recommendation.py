@@ -12,11 +12,11 @@ from torch.nn import functional
 from torch_baseline.values import Connected, load_matrix, pad_row
 
 WIDTH = 256
-USER_FIELDS = 4  # the id and three more
+USER_FIELDS = 4  # the id and three further fields
 
 
 class RecommendationModule(nn.Module):
-    """recommendation: films and users as vectors of 256 from their fields; the cosine against the score."""
+    """recommendation: the cosine of a vector of a film's fields and a vector of a user's fields predicts the score."""
 
     def __init__(self, data: Ratings, parameters: Parameters, keep: float) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class RecommendationModule(nn.Module):
         title = self.title.add_up(functional.embedding(windows, rows).flatten(1))
         title = torch.tanh(
             torch.segment_reduce(title, "max", lengths=lengths, axis=0)
-        )  # tanh rises: that order is less
+        )  # tanh is increasing; tanh first would be more work
         film_id = self.layers[0](functional.embedding(films, self.tables[0]))
         film = self.film(torch.cat([film_id, title, self.layers[2](self.layers[1](genres))], 1))
         of_user = [

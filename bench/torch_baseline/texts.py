@@ -15,7 +15,7 @@ WIDTH, FEATURES, CLASSES = 128, 512, 2
 
 
 class BagOfWordsModule(nn.Module):
-    """lr: the sum of a row of two values for each word."""
+    """lr: every word has a row of two values, and a text has the sum of the rows of its words."""
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class BagOfWordsModule(nn.Module):
 
 
 class ConvolutionModule(nn.Module):
-    """cnn: windows of three words, 512 features, the largest of each."""
+    """cnn: 512 features of windows of three words, and the maximum of each feature over the windows."""
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
         super().__init__()
@@ -54,16 +54,17 @@ class ConvolutionModule(nn.Module):
         """Returns the sum of the costs."""
         rows = pad_row(functional.embedding(words, self.table))
         features = self.features.add_up(functional.embedding(windows, rows).flatten(1))
-        # the largest value of a bag, which is the fastest of torch's maxima of unequal sequences; tanh rises
+        # `embedding_bag` is torch's fastest maximum over sequences of different lengths; tanh is increasing, and comes
+        # after the maximum because tanh first would be more work
         largest = functional.embedding_bag(torch.arange(len(features)), features, starts, mode="max")
         return functional.cross_entropy(self.classes.add_up(torch.tanh(largest)), labels, reduction="sum")
 
 
 class LstmModule(nn.Module):
-    """lstm: one layer of 128 without peepholes, dropout, the largest of each value.
+    """lstm: one LSTM layer of size 128 without peepholes, dropout, and the maximum of each output over the steps.
 
-    The sequences are filled up to the longest one: nn.LSTM over a PackedSequence has no kernel of oneDNN, and takes
-    twice as long.
+    The sequences are padded to the length of the longest sequence, because nn.LSTM over a PackedSequence does not use
+    oneDNN and takes twice as long.
     """
 
     def __init__(self, data: Texts, parameters: Parameters, keep: float) -> None:
@@ -93,6 +94,6 @@ class LstmModule(nn.Module):
     def forward(self, words: Tensor, behind: Tensor, labels: Tensor) -> Tensor:
         """Returns the sum of the costs."""
         outputs = functional.dropout(self.layer(functional.embedding(words, self.table))[0], self._drop)
-        # torch scales what it keeps, the trainer does not
+        # torch's dropout scales the values that it keeps, but the trainer's dropout does not
         largest = (1 - self._drop) * outputs.masked_fill(behind, -torch.inf).amax(0)
         return functional.cross_entropy(self.classes.add_up(largest), labels, reduction="sum")

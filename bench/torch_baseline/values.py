@@ -1,4 +1,4 @@
-"""Parameters of a model that `paddle train` has saved as those of torch, and the layer that most networks have."""
+"""Load parameters that `paddle train` has saved into torch; the fully connected layer of the networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load_matrix(parameters: Parameters, name: str, width: int) -> nn.Parameter:
 
 
 class Connected(nn.Module):
-    """A fully connected layer with tanh; several inputs lie side by side, their matrices one below the other."""
+    """A fully connected layer with tanh; several inputs are concatenated, and their matrices are stacked."""
 
     def __init__(self, parameters: Parameters, name: str, width: int, *, inputs: int = 1) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Connected(nn.Module):
         self.bias = load(parameters.vector(f"{name}.wbias")[0])
 
     def add_up(self, x: Tensor) -> Tensor:
-        """Returns the outputs without tanh."""
+        """Returns the outputs before tanh."""
         return torch.addmm(self.bias, x, self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,5 +36,5 @@ class Connected(nn.Module):
 
 
 def pad_row(rows: Tensor) -> Tensor:
-    """Returns the rows and, below them, a row of zeros."""
+    """Returns the rows, followed by a row of zeros."""
     return functional.pad(rows, (0, 0, 0, 1))

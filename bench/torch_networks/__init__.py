@@ -1,1 +1,1 @@
-"""The networks of bench/network_configs in torch: what bench/networks.py measures the trainer against."""
+"""The networks of bench/network_configs in torch; bench/networks.py compares the trainer with them."""

@@ -2,8 +2,8 @@
 
 usage: PYTHONPATH=bench python -m torch_networks NETWORK DIRECTORY --threads N --passes N --batch-size N
 
-Reads the data of DIRECTORY, trains N passes in an order of its own each, and prints the number of parameters, then
-seconds and mean cost of each pass. The cost of a batch is a sum, as the trainer's is.
+The program reads the data of DIRECTORY and trains N passes, each in a different order of the samples. It prints the
+number of parameters, then the seconds and the mean cost of each pass. The cost of a batch is a sum, as in the trainer.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ WORDS, SIZE = 10000, 256
 
 
 class Attention(nn.Module):
-    """Two GRUs read; a GRU with attention writes. The words' scores of all steps are one product."""
+    """The encoder has two GRUs, and the decoder a GRU with attention.
+
+    One matrix product computes the scores of the words for all steps.
+    """
 
     def __init__(self) -> None:
         super().__init__()

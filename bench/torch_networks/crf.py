@@ -12,12 +12,13 @@ WORDS, SIZE, TAGS = 10000, 64, 9
 
 
 class Crf(nn.Module):
-    """An LSTM in each direction and a linear chain of tags."""
+    """An LSTM in each direction, and a conditional random field over the tags."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, SIZE)
-        self.forwards, self.backwards = nn.LSTM(SIZE, SIZE), nn.LSTM(SIZE, SIZE)  # faster than one, packed, for both
+        # two LSTMs are faster than one bidirectional LSTM over packed sequences
+        self.forwards, self.backwards = nn.LSTM(SIZE, SIZE), nn.LSTM(SIZE, SIZE)
         self.scores = nn.Linear(2 * SIZE, TAGS)
         self.chain = Chain(TAGS)
 
@@ -31,7 +32,7 @@ class Crf(nn.Module):
 
 
 class Chain(nn.Module):
-    """A conditional random field: scores of the first tag, of the last, and of each pair of neighbours."""
+    """A conditional random field with scores of the first tag, of the last tag, and of each pair of successive tags."""
 
     def __init__(self, tags: int) -> None:
         super().__init__()
@@ -40,7 +41,10 @@ class Chain(nn.Module):
         self.pairs = nn.Parameter(torch.zeros(tags, tags))
 
     def forward(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """Returns the negated log likelihood of tags (longest, samples) with scores (longest, samples, tags)."""
+        """Returns the negative log likelihood of the tags.
+
+        Shapes: scores: (longest sequence, samples, tags); tags, mask: (longest sequence, samples).
+        """
         return (self._normalizer(scores, mask) - self._likelihood(scores, tags, mask)).sum()
 
     def _normalizer(self, scores: Tensor, mask: Tensor) -> Tensor:

@@ -13,19 +13,19 @@ from torch import Tensor
 
 
 class Sequences(NamedTuple):
-    """Ids of sequences side by side: (longest, samples), with zeros behind the ends; lengths: (samples,)."""
+    """The ids of sequences that are padded with zeros. Shapes: ids: (longest length, samples); lengths: (samples,)."""
 
     ids: Tensor
     lengths: Tensor
 
     @property
     def mask(self) -> Tensor:
-        """Where ids belong to a sequence: (longest, samples)."""
+        """Whether each id belongs to a sequence, and not to the padding. Shapes: (longest length, samples)."""
         return torch.arange(len(self.ids))[:, None] < self.lengths
 
 
 class Data:
-    """All samples; `samples` is their number."""
+    """All samples of a directory; `samples` is their number."""
 
     def __init__(self, directory: Path) -> None:
         self._slots = json.loads((directory / "slots.json").read_text(encoding="utf-8"))

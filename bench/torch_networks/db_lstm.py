@@ -14,7 +14,10 @@ CONTEXTS = ["word", "ctx_n2", "ctx_n1", "ctx_0", "ctx_p1", "ctx_p2"]
 
 
 class DbLstm(nn.Module):
-    """Eight LSTMs in turns; each layer's four gates are a linear mix of the gates and the outputs below it."""
+    """Eight LSTMs, alternately forward and backward.
+
+    The inputs of the four gates of a layer are a linear function of the gate inputs and the outputs of the layer below.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +41,10 @@ class DbLstm(nn.Module):
 
 
 class Lstm(nn.Module):
-    """A long short-term memory whose input (longest, samples, SIZE) is its four gates without the state's part.
+    """An LSTM whose input contains the inputs of its four gates, without the part of the previous output.
 
-    nn.LSTM would multiply its input by one more matrix, and takes three times as long.
+    nn.LSTM would multiply its input by a further matrix, and would take three times as long. The shape of the input is
+    (longest length, samples, SIZE).
     """
 
     def __init__(self) -> None:
@@ -48,7 +52,7 @@ class Lstm(nn.Module):
         self.state = nn.Linear(SIZE // 4, SIZE)
 
     def forward(self, gates: Tensor) -> Tensor:
-        """Returns the outputs; those behind a sequence's end mean nothing."""
+        """Returns the outputs; the outputs for the padding of a sequence have no meaning."""
         output = cell = gates.new_zeros(gates.shape[1], SIZE // 4)
         outputs = []
         for of_input in gates:

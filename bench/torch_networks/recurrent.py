@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences of several lengths."""
+"""Recurrent layers over sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch_networks.data import Sequences
 
 
 def run_packed(layer: nn.RNNBase, rows: Tensor, lengths: Tensor) -> Tensor:
-    """Returns the outputs (longest, samples, columns) of a layer that computes no row behind a sequence's end."""
+    """Returns the outputs of a layer that does not compute the padding. Shapes: (longest length, samples, columns)."""
     packed, _ = layer(pack_padded_sequence(rows, lengths, enforce_sorted=False))
     return pad_packed_sequence(packed)[0]
 
 
 def turn(rows: Tensor, sequences: Sequences) -> Tensor:
-    """Returns each sequence backward, with the rows behind its end where they are: (longest, samples, columns)."""
+    """Reverses each sequence, but not its padding. Shapes of the result: (longest length, samples, columns)."""
     steps = torch.arange(len(rows))[:, None]
     places = torch.where(sequences.mask, sequences.lengths - 1 - steps, steps)
     return rows.gather(0, places[:, :, None].expand_as(rows))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Vgg(nn.Module):
-    """Four groups of normalised convolutions and two fully connected layers."""
+    """Four groups of convolutions with batch normalisation, and two fully connected layers."""
 
     def __init__(self) -> None:
         super().__init__()
