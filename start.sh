@@ -313,7 +313,7 @@ choose_config() {
 
 # ----- Roles of an elastic job
 
-# wait_for_data JOB: waits until the config's directory and the data are on the volume; the data job may still run
+# wait_for_data JOB: waits until the config's directory and the data are on the volume: the data job may still run
 wait_for_data() {
     local job=$1 limit=${VOLUME_TIMEOUT:-3600} each name found said=-30
     [[ $limit =~ ^[0-9]{1,6}$ ]] || fail $EXIT_CONFIG "VOLUME_TIMEOUT is '$limit'; set it to whole seconds"
@@ -406,7 +406,7 @@ main() {
     exec python3 "$here/start_paddle.py" "${flags[@]}" "$@"
 }
 
-# true in `. start.sh`, false in `bash start.sh` and `./start.sh`
+# is_sourced: succeeds in `. start.sh`, and fails in `bash start.sh` and in `./start.sh`
 is_sourced() { [ "${#FUNCNAME[@]}" -ge 2 ] && [ "${FUNCNAME[1]}" = source ]; }
 
 is_sourced || main "$@"

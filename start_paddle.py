@@ -110,7 +110,7 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
 
 
 def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
-    """Return whether exactly the expected number of pods is Running, not terminating, and each has its own address.
+    """Return whether exactly the expected number of pods is live (Running, not terminating), each with its own address.
 
     Args: expected: number of pods; None: read it from the environment.
     Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or not a number.

@@ -1,4 +1,4 @@
-"""Find saved passes and checkpoints in the save directory, and set damaged or unfinished saves aside."""
+"""Find saved passes and checkpoints in the save directory, rename damaged saves, and remove unfinished saves."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def watching_flags(config: LauncherConfig, trainer_id: int, place: int, log: str
 
 
 def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mapping[str, str]) -> ProgramCommand:
-    """Return the pserver's command line: that of the tutorial, but as a list, so that no shell parses it."""
+    """Return the pserver's command line. It is that of the tutorial, but as a list that no shell parses."""
     flags = {
         "port": str(config.port),
         "ports_num": str(config.ports_num),

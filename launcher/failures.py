@@ -1,4 +1,4 @@
-"""The first failure of an attempt: the reports that pods write to error.json, and the choice of the first one."""
+"""The first failure of an attempt: the reports that pods write to error.json, and the choice of the root cause."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ class Decision:
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
     """Decide whether the next attempt starts from the beginning, resumes, or has nothing left to train.
 
-    Args: has_output: output/ has pass-*, state or node_* entries. wanted: the current Job, passes, config and layout.
+    Args: has_output: output/ has pass-*, state or node_* entries. wanted: the record of an attempt of the current Job
+        that starts from the beginning.
     """
     passes = wanted.passes
     same_job = record is not None and record.job_uid == wanted.job_uid
@@ -133,7 +134,7 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
 
 
 def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
-    """Return whether a checkpoint's state can be divided again: pservers held it, and each had as many ports as now."""
+    """Return whether a checkpoint's state can be divided again: pservers held the state, with the same ports as now."""
     ports = [(one.ports_num, one.ports_num_sparse) for one in (record, wanted)]
     return bool(record.pserver_num and wanted.pserver_num) and ports[0] == ports[1]
 

@@ -251,7 +251,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 def read_trainers(output: Path) -> dict[str, JsonObject]:
     """Return each trainer's last progress report, by its id.
 
-    A report is read from the trainer's node directory, otherwise from that of trainer 0.
+    The reports are in the trainers' node directories. If there are none, trainer 0's progress.json contains them.
     """
     paths = []
     with contextlib.suppress(OSError):  # the volume is not reachable

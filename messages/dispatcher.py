@@ -88,7 +88,7 @@ class Dispatcher:
         self._run(effects)
 
     def broken(self, route: bytes, reason: str) -> None:
-        """Handle a route on which no message can be sent any more."""
+        """Handle the loss of a connection: no message can be sent on its route any more."""
         with self._lock:
             effects = self.core.broken(route, reason)
         self._run(effects)

@@ -12,7 +12,7 @@ from runtime.errors import ConfigError
 
 _GZIP = 31  # zlib's parameter `wbits` for the gzip format with a window of 32 KiB
 _SNAPPY_BEGINNING = b"\xff\x06\x00\x00sNaPpY"
-_MOST_FRAME = 1 << 16  # decompressed bytes of one frame; google/snappy, framing_format.txt 4.2
+_MOST_FRAME = 1 << 16  # maximum decompressed bytes of one frame; google/snappy, framing_format.txt 4.2
 
 
 class PayloadError(Exception):

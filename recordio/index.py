@@ -22,10 +22,10 @@ _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&co
 
 @dataclass(frozen=True)
 class RecordRange:
-    """`count` records of a file: the first of them follows `skip` other records of the chunk with the number `chunk`.
+    """`count` records of a file, which begin in chunk number `chunk` after the first `skip` records of this chunk.
 
-    The header of this chunk is at byte `offset` of the file. A task names a range by the text that `str` returns, and a
-    provider gets that text in place of a file name. `parse` reads the text.
+    The header of the chunk is at byte `offset` of the file. A task names a range by the text that `str` returns, and a
+    data provider gets that text in place of a file name. `parse` reads the text.
     """
 
     path: str

@@ -48,7 +48,7 @@ class RecordIOReader:
         return self._records
 
     def read(self) -> bytes | None:
-        """Return the next record; None after the last one."""
+        """Return the next record, or None after the last record."""
         return next(self._records, None)
 
     def close(self) -> None:

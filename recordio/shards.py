@@ -28,7 +28,7 @@ class ShardPlan:
 
     directory: Path
     prefix: str
-    records: int  # records of a shard; the last one may have fewer
+    records: int  # number of records of a shard; the last shard may have fewer
     compression: Compression = Compression.SNAPPY
     max_chunk_bytes: int = CHUNK_BYTES
     overwrite: bool = False

@@ -4,7 +4,7 @@ KEY@TOKEN    a claim, created exclusively; the claim with the largest TOKEN hold
              its content and times. The content is {"value": "...", "ttl": 5.0, "is_over": false}; the file is empty
              until the owner has taken over.
 KEY=TOKEN    a key without lease, which does not expire. The content is {"value": "...", "through": "ps/0"}; TOKEN is
-             that of the claim of "ps/0" through which the key was written
+             the token of the claim of "ps/0" through which the key was written
 
 A '/' of a key is '.' in the file name. If a claim has not changed for its time to live, another process may take it;
 that process measures the time by its own clock, so the clocks of machines are not compared. The new owner creates the

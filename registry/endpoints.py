@@ -71,7 +71,7 @@ class EtcdEndpoints:
             time.sleep(PAUSE_S)
 
     def name(self, number: int) -> str:
-        """Return an endpoint as host:port."""
+        """Return an endpoint as protocol://host:port."""
         return "{}://{}:{}".format(*self._places[number])
 
     @property

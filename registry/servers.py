@@ -55,7 +55,7 @@ def write_desired(registry: Registry, wanted: int) -> int:
 
 
 def read_desired(value: str) -> int:
-    """Return the number of servers in the registry.
+    """Return the number of servers that the value of the key `ps_desired` states.
 
     Raises: DamagedError: the value is malformed.
     """

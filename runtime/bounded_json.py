@@ -68,7 +68,7 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
     """Return the object that a text contains.
 
     Args: depth: maximum levels.  values: maximum number of commas and opening brackets.
-    Raises: BoundedJsonError: the text describes the problem.
+    Raises: BoundedJsonError: the data exceed the limits, or are not a JSON object.
     """
     check_structure(data, depth=depth, values=values)
     try:

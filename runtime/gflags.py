@@ -115,7 +115,7 @@ def split_argument(argument: str) -> tuple[str, str | None]:
 
 
 def convert(flag: Flag, text: str) -> Value:
-    """Return the value of a flag that a text stands for.
+    """Return a text as a value of a flag's type.
 
     Raises: UsageError: the value has another type, is out of bounds, or is not one of the choices.
     """

@@ -35,7 +35,7 @@ def find_own_addresses(nics: str) -> list[str]:
 
 
 def find_own_nics(nics: str) -> dict[str, str]:
-    """Return the addresses of `find_own_addresses` by the name of the interface."""
+    """Return {name of the interface: address} for the addresses that `find_own_addresses` returns."""
     try:
         return {name: resolve_nic(name) for name in split_names(nics)} or list_nics()
     except ConfigError:

@@ -49,7 +49,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = None) -> Iterator[str]:
-    """Yield a table: its title, its first MOST_ROWS rows, and where the other rows are. Yield nothing without rows.
+    """Yield a table: its title, its first MOST_ROWS rows, and where the other rows are. Yield nothing if it is empty.
 
     Args: where: the file that has all rows.  count: number of all rows, if `rows` contains only some of them.
     """

@@ -32,9 +32,9 @@ from runtime.kubernetes.answers import (
 # maximum number of pods in the answers of one second to all launchers; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
 PODS_PER_SECOND = 500
-FEW = 16  # up to this number of launchers each launcher lists all pods; otherwise only trainer 0's launcher lists all
+FEW = 16  # up to this number of launchers, each lists all pods; in a larger job only trainer 0's launcher lists all
 CALM_S = 60.0  # seconds without a change, after which a wait calls the API server less often
-LONGEST_INTERVAL_S = 60.0  # seconds between two lists
+LONGEST_INTERVAL_S = 60.0  # maximum seconds between two lists of the pods by one launcher
 ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer of the API server, decompressed; a pod has 12 kB
 POD_LIMIT = 64 << 10  # bytes by which each pod of the job raises the limit for all pages of a list together
 PAGES_LIMIT = 1000  # maximum number of pages of a list

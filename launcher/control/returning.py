@@ -20,7 +20,7 @@ CONNECT_S = 2.0  # seconds for a launcher to accept a connection
 
 
 def find_returned(pods: Sequence[PodStatus], record: JobRecord, is_heard: Callable[[PodStatus], bool]) -> list[str]:
-    """Return the pods that are absent from an attempt and can take part in the next one.
+    """Return the pods that are absent from an attempt and can take part in the next attempt.
 
     Args: pods: the pods of this Job. is_heard: returns whether the launcher of a pod is running.
     """

@@ -19,7 +19,8 @@ from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
 
-# seconds for the answer of a program; a probe can need four such answers, and k8s/job.yaml gives it more time than that
+# seconds for the answer of a program; a probe may need four answers (two pages of two programs), and its timeout in
+# k8s/job.yaml is longer than four such waits
 ASK_TIMEOUT_S = 1.0
 JUDGED_S = 1.0  # seconds for which an answer is reused
 MOST_CALLERS = 16  # maximum number of connections; a further connection closes the oldest

@@ -70,7 +70,7 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
 
 
 class Supervisor:
-    """Run the programs of one attempt. Its with block ends all of them, so that the next attempt can use their ports.
+    """Run the programs of one attempt. At the end of a `with` block it ends all programs, which frees their ports.
 
     The argument `pserver` of the methods is None in a pod that runs no pserver.
     """

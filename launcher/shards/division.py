@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 class ShardLists:
     """The files of a shard: the size in bytes of each file by its name in lists (data/train.txt), and the lists' lines.
 
-    A list is a file whose name ends in .list; its key is its path below the shard; its lines are stripped.
+    A list is a file whose name ends in .list. The key of a list is its path below the shard; its lines are stripped.
     """
 
     sizes: Mapping[str, int]

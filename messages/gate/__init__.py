@@ -1,1 +1,1 @@
-"""A gate between the network and libzmq that bounds the resources of unauthenticated peers."""
+"""A gate between the network and libzmq: it bounds the resources that unauthenticated peers can use."""

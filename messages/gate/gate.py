@@ -1,4 +1,4 @@
-"""A gate between the network and libzmq, which bounds the resources that unauthenticated peers can use.
+"""A gate between the network and libzmq: it bounds the resources that unauthenticated peers can use.
 
 libzmq accepts every connection, keeps it for its handshake interval, and allocates 1 MiB for each: 2,000 connections
 exhaust the file descriptors of the process and 2 GB of memory. The gate therefore owns the port. It accepts a bounded

@@ -1,6 +1,6 @@
 """The metrics of a program as a table: name, kind, labels, meaning, and their export to Prometheus.
 
-A program counts in its own plain attributes, which are read at each request. The Prometheus library is an optional
+A program keeps its counts in ordinary attributes, which are read at each request. The Prometheus library is an optional
 extra (`metrics`); without it everything except /metrics works.
 """
 
