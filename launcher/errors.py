@@ -14,7 +14,7 @@ from __future__ import annotations
 from runtime import errors
 
 # exit statuses of errors that recur with every attempt: UsageError, DataError, MissingInputError, ApiForbiddenError,
-# ConfigError; k8s/job.yaml names them in its podFailurePolicy
+# ConfigError; the podFailurePolicy of k8s/job.yaml names the same statuses
 NEVER_RETRY = (64, 65, 66, 77, 78)
 
 

@@ -19,7 +19,7 @@ from runtime.kubernetes.text import one_line, printable, shorten
 
 LOGGER = logging.getLogger("launcher")
 MOST_SECRETS = 60  # number of secret texts to redact: three forms of each of the last twenty tokens
-SHORTEST_SECRET = 8  # characters; redacting a shorter text would damage messages
+SHORTEST_SECRET = 8  # characters of a secret text; to redact a shorter text would damage messages
 JsonObject = dict[str, Any]
 
 Part = TypeVar("Part")

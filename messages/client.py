@@ -83,7 +83,7 @@ class ControlClient:
         return self._caller.submit(kind, body, timeout, time.monotonic())
 
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Send a request to the server, and wait for the answer. A handler must not call it.
+        """Send a request to the server, and wait for the answer. A handler must not call this method, as it blocks.
 
         Raises: RequestRefusedError: the server refuses the request. NoAnswerError: no answer arrives in time.
             SchemaError, ClosedError: see `submit`.

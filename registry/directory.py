@@ -10,7 +10,7 @@ A '/' of a key is '.' in the file name. If a claim has not changed for its time 
 that process measures the time by its own clock, so the clocks of machines are not compared. The new owner creates the
 next claim, rewrites under its own token all keys that were written through the earlier claim, and writes its value
 into its claim. Afterwards no process reads keys with the earlier token. An owner checks for a newer claim before and
-after it writes, and reports success only after the second check. A frozen owner therefore changes nothing later.
+after it writes, and reports success only after the second check. So an owner that was frozen changes nothing later.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Claim(Protocol):
     """A key that this process holds until its claim expires or is released.
 
     Attributes: key, token: see `Entry`.  valid_until: in seconds of `time.monotonic`; no other process holds the key
-        before that time. Every `renew` extends it.
+        before that time. Every `renew` moves this time.
 
     Thread safety: `renew` may run concurrently with the other methods.
     """

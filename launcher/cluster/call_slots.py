@@ -44,7 +44,7 @@ class CallSlots:
 def make_slots(index: int | None, members: int | None, rng: random.Random) -> CallSlots:
     """Return the slots of a launcher.
 
-    Args: index: its completion index, or None. members: number of pods of the job; None: not known yet.
+    Args: index: the launcher's completion index, or None. members: number of pods of the job; None: not known yet.
     """
     if index is None:
         return CallSlots(rng.random(), HEADROOM * (members or MANY) / SLOTS_PER_SECOND)

@@ -142,7 +142,7 @@ def conclude(
     environ: Mapping[str, str],
     stop: Stop,
 ) -> JobRecord | None:
-    """Report how an attempt has ended in this pod, and learn its first failure.
+    """Report how an attempt has ended in this pod, and learn the first failure of the attempt.
 
     Args: environ: environment of the programs. stop: says whether the pod has got a signal, so that its grace period
         runs.

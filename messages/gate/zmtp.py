@@ -29,7 +29,7 @@ REFUSED_PROOF = bytes([COMMAND, 10]) + b"\x05ERROR\x03400"
 
 
 class ZmtpError(ValueError):
-    """The peer does not follow the protocol of this project's programs. `code` is one word for counters."""
+    """The peer does not follow the protocol of this project's programs. `code` is the word by which it is counted."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class FrameHeads:
                 found.append((data[at], self._left, b""))
                 at += size
                 continue
-            self._head += data[at : at + 1]  # reads single bytes, but at most 9 bytes and a name for each frame
+            self._head += data[at : at + 1]  # byte by byte is fast enough for at most 9 bytes and a name of each frame
             at += 1
             frame = self._read_head()
             if frame is not None:
