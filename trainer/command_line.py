@@ -28,7 +28,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], int | None]], Main]:
-    """Return a decorator that makes a main program of a function that returns an exit status; None means 0.
+    """Return a decorator that turns a function into a main program; the function returns an exit status, or None for 0.
 
     The program writes an expected error as one line to stderr.
     Args: manual: the text that --help prints; if it is "", the function itself handles --help.

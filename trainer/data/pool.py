@@ -1,4 +1,4 @@
-"""The pool: encoded samples from which batches are picked.
+"""The pool: encoded samples from which batches are picked. A sample counts one unit, or what calc_batch_size returns.
 
 Samples are picked when a batch is made, in the main thread and with the random stream of the main thread, so that a
 shuffled run is reproducible. With a pool P of n samples, each sample needs one draw r: exchange P[r mod n] and P[0],
@@ -79,7 +79,7 @@ class SamplePool:
                 self._read += count
 
     def pick(self, size: int) -> int:
-        """Move the head past the samples of one batch, and return their units."""
+        """Move the head past the samples of one batch, and return the sum of their units."""
         units = self._pick_by_units(size) if self._units else self._pick_by_count(size)
         self.units_left -= units
         return units
@@ -117,7 +117,7 @@ class SamplePool:
         return self.columns.gather(np.array(self.order[start : self.head], np.int64))
 
     def gather_part(self, first: int, last: int) -> tuple[dict[str, Argument], int]:
-        """Return the samples at some positions in the order, by slot, and their units."""
+        """Return the samples at some positions in the order, by slot, and the sum of their units."""
         rows = np.array(self.order[first:last], np.int64)
         units = sum(self._units[row] for row in rows.tolist()) if self._units else len(rows)
         return self.columns.gather(rows), units

@@ -54,7 +54,7 @@ class BatchSource(Protocol):
         """Stop reading."""
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch and its units, or None at the end of the pass."""
+        """Return the next batch and its size in units (see trainer/data/pool.py), or None at the end of the pass."""
 
     def track(self) -> None:
         """From now on store the data that `position` returns."""
@@ -148,7 +148,7 @@ class DataSource:
             self._reader = None
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of `size` units and its units, or None at the end of the pass.
+        """Return the next batch of `size` units and its real size in units, or None at the end of the pass.
 
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
             batch.

@@ -50,7 +50,7 @@ class TaskSource:
         self._source.start_pass()
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of the task and its units, or None at the end of the task.
+        """Return the next batch of the task and its size in units, or None at the end of the task.
 
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
             batch.

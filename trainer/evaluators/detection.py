@@ -22,7 +22,7 @@ AP_TYPES = ("11point", "Integral")
 
 
 class Matches:
-    """For every class: the number of boxes to find, and (score, whether it found a box) of each detection."""
+    """For every class, the number of boxes to find, and a pair for each detection: its score, and if it found a box."""
 
     def __init__(self) -> None:
         self.boxes: dict[int, int] = {}

@@ -64,7 +64,7 @@ def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
 
 
 class Pnpair(Evaluator):
-    """The ratio of concordant to discordant pairs of the last column; inputs: score, label, query id [, weight]."""
+    """The ratio of concordant to discordant pairs of rows of one query; inputs: score, label, query id [, weight]."""
 
     least_inputs, most_inputs = 3, 4
 

@@ -102,8 +102,8 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: [sample ids,] ids as sequences. The file is truncated at the start. If a sample has several generated
-        sequences, the line of a sequence begins with its rank and its score.
+    Inputs: optionally the ids of the samples, then sequences of ids. The file is truncated at the start of the run. If
+        a sample has several generated sequences, the line of a sequence begins with its rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
@@ -175,7 +175,7 @@ class SequenceTextPrinter(Evaluator):
 
 
 def _inside(positions: Ids, start: int, stop: int) -> list[int]:
-    """Return the positions from start to stop; for an empty sequence return both bounds."""
+    """Return `start`, the positions between `start` and `stop`, and `stop`."""
     inner = positions[(positions > start) & (positions < stop)].tolist()
     return [start, *inner, stop]
 

@@ -19,7 +19,7 @@ class _WeightedMean(Evaluator):
     least_inputs, most_inputs = 1, 2
 
     def row_values(self, argument: Argument) -> Numbers:
-        """Return the number of each row, (rows,)."""
+        """Return one number for each row, (rows,)."""
         raise NotImplementedError
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:

@@ -38,7 +38,7 @@ class Links:
 
 
 def show_files(facts: Facts, links: Links) -> Markup:
-    """Return the list of logs, states and saved parameters."""
+    """Return the table of logs, checkpoints and saved parameters."""
     listing = facts.listing
     logs = [file for file in listing.files if "/" in file.name.rstrip("/")]
     others = [file for file in listing.files if file not in logs]

@@ -1,11 +1,13 @@
 """Checkpoints on the volume: the complete state of training in `<save_dir>/state/pass-%05d[-%03d]/`.
 
-job.json          description: parameters, counters of every service, size and checksum of every other file
+job.json          the parameters, the counters of every service, the size and checksum of every other file
 trainers.json     each trainer's own state: its position in the data, random states, sums of the pass
 parameters/       the values in the form of a pass directory, also for --init_model_path; not averaged, and without
                   tables whose rows are on servers
 services/<n>/     the arrays of service n, as in memory
 done              the mark, written last; it contains the checksum of job.json
+
+A service is one port of a parameter server, or the optimiser of a trainer without servers.
 
 A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written. A checkpoint without
 the mark is not complete. To remove a checkpoint, the mark is removed first.

@@ -40,7 +40,7 @@ DONE, PATH_FILE = "done", "path.txt"
 
 
 def pass_name(number: int, part: int = 0) -> str:
-    """Return the name of a pass's directory, or of the part-th save inside it."""
+    """Return the name of the directory of a pass, or of save number `part` inside the pass."""
     return f"pass-{number:05d}-{part:03d}" if part else f"pass-{number:05d}"
 
 

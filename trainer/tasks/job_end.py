@@ -1,4 +1,4 @@
-"""The end of a job whose master has ended: a trainer that starts late, or was frozen, does not wait for a master."""
+"""How a trainer learns that its job has ended: the registry says so, even when there is no master to ask."""
 
 from __future__ import annotations
 

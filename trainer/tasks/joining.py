@@ -151,7 +151,8 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 def spell(value: Any) -> Iterable[str]:
     """Yield texts that are equal in every process if the values are equal; of an object, yield only its type.
 
-    A pickle would not do: the order of a set differs between processes, and an object may be pickled with its address.
+    A pickle is not suitable: the order of a set differs between processes, and an object may be pickled with its
+    address.
     """
     if isinstance(value, Mapping):
         yield f"{{{len(value)}"

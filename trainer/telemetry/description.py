@@ -63,7 +63,7 @@ def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]]
         for memory in group.memories:
             if memory.boot_layer_name:
                 sources[memory.link_name] = [memory.boot_layer_name]
-            if memory.layer_name != memory.link_name:  # a memory of itself keeps its initial value
+            if memory.layer_name != memory.link_name:  # a memory that names itself keeps its initial value
                 memories[memory.link_name] = memory.layer_name
     return sources, memories
 

@@ -4,7 +4,7 @@ Only trainer 0 writes records.jsonl, progress.json and report.html. Every traine
 its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files, so that a slow or lost volume does
 not delay training; failed writes are lost, with one WARNING.
 
-Trainers of a master join and leave, so no trainer is the first one for the whole job. Each trainer of a master writes
+Trainers of a master join and leave, so no trainer writes the files of the job. Each trainer of a master writes
 records.jsonl and progress.json about itself into node_<number>/; the master writes tasks.json about the job.
 """
 
@@ -40,7 +40,7 @@ LAST_WRITES_S = 10.0  # seconds for writing the last files; a lost volume must n
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """The output directories of a trainer; `node` is its own directory, None without a launcher.
+    """The directories that a trainer writes to; `node` is only for this trainer, and None without a launcher.
 
     in_tasks: whether a master assigns the tasks of this trainer.
     """
@@ -275,7 +275,7 @@ class Reporter:
         return {**self._others, **own}
 
     def _write_progress(self, snapshot: Snapshot | None) -> None:
-        """Write the progress of this trainer, and in trainer 0 that of the job.
+        """Write the progress of this trainer, and in trainer 0 also the progress of the job.
 
         The thread of the writer calls this method.
         """

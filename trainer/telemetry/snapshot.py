@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
 
 
 def name_end(exit_status: int) -> str:
-    """Return the word for how a run with this exit status has ended."""
+    """Return how a run with this exit status has ended: FINISHED, STOPPED or FAILED."""
     if exit_status in STOP_CODES:
         return STOPPED
     return FAILED if exit_status else FINISHED

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """Measured times by name: for each name a list of milliseconds."""
+    """Measures blocks by name; `times` has a list of milliseconds for each name."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Stopwatch:
         self.times.setdefault(name, []).append((self._clock() - start) * 1e3)
 
     def mean(self, name: str, count: int) -> float:
-        """Return the milliseconds of a name, divided by `count` batches; 0 for an unmeasured name."""
+        """Return the total milliseconds of a name, divided by `count`; 0 for a name without times."""
         return sum(self.times.get(name, ())) / count
 
     def table(self) -> list[str]:

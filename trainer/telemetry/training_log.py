@@ -54,7 +54,7 @@ class TrainingLog:
             self.window.reset()
 
     def measures_average(self, batches: int) -> bool:
-        """Return whether the current batch is part of the sum of averaged values; its first batch restarts the sum."""
+        """Return whether the current batch counts in `averaged`; the first batch that counts in a period resets it."""
         if not self.average_period:
             return False
         first = self.average_period - self._flags.log_period

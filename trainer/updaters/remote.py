@@ -1,4 +1,4 @@
-"""Steps that the parameter servers take."""
+"""The updater for training in which the parameter servers take the steps."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class MultiSource:
             part.source.close()
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of about `size` units from all sources, and its units; None at the end of the pass.
+        """Return the next batch of about `size` units from all sources, and its real size; None at the end of the pass.
 
         Raises: see DataSource.
         """

@@ -116,7 +116,7 @@ def draw_smoothing() -> Markup:
 def _data(
     curves: Curves, x_axis: Axis, y_axis: Axis, spell_y: Callable[[float], str], spell_x: Callable[[float], str]
 ) -> Markup:
-    """Return the places and texts of all points for the script, which are not visible."""
+    """Return an invisible element with the places and texts of all points, which the script reads."""
     series = [
         {
             "name": one.name,

@@ -29,7 +29,7 @@ class Series:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the curve is a line without dots, which the page may smooth, because it varies or has many points."""
+        """Whether the curve has windows of batches or many points; then it has no dots, and the page may smooth it."""
         return self.style.startswith("window") or len(self.points) > DOTS
 
     @property

@@ -1,6 +1,6 @@
 """The parameter servers of an elastic job.
 
-A trainer finds them in the registry, joins them, and joins again after a loss.
+A trainer finds the servers in the registry, joins them, and joins them again after the loss of a server.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ElasticServers:
         """Return the result of an action with the joined servers; after a loss join again, and repeat it.
 
         Raises: PeerUnreachableError, LostPeerError: not all servers are present within the patience.
-            TaskTakenError: the job is over. Also all other errors of the action.
+            TaskTakenError: the job is over. All other errors come from the action.
         """
         deadline = float("inf")
         while True:

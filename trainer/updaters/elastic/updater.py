@@ -81,7 +81,7 @@ class ElasticUpdater:
     # ----- A batch -----
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Begin a batch: enter the newest view, and fetch the rows that the batch uses."""
+        """Begin a batch: take the newest view, which names the trainers of a round, and fetch the rows of the batch."""
         if self._begun is not None:
             # the previous batch failed in its backward pass: the rest of its gradient must not be sent
             self._servers.drop()
