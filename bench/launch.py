@@ -48,7 +48,7 @@ DEADLINE_S = 120.0
 
 
 def time_first_batch(volume: Path) -> float:
-    """Runs the digits job for one pass and returns the seconds from the last pod Running to trainer 0's first batch."""
+    """Runs the digits job for one pass; returns the seconds from all pods Running until trainer 0's first batch."""
     env = {"NUM_PASSES": "1", "LOG_PERIOD": "1", "DOT_PERIOD": "0", "RESUME": "0"}
     job = load_job(str(ROOT / "k8s" / "job.yaml"))
     with Cluster(job, volumes={"mfs": volume}, entrypoint=ROOT / "start.sh", env=env) as cluster:

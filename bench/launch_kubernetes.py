@@ -350,7 +350,7 @@ def describe_calls(title: str, calls: Sequence[Call], seconds: float, launchers:
 
 
 def bench_kubernetes(launchers: int, seconds: float, lists: int) -> None:
-    """Prints the calls of N waiting launchers, and the seconds from the last pod's Running to the last start."""
+    """Prints the calls of N waiting launchers, and the seconds in which they start after the last pod is Running."""
     owner = Owner()
     with Pods(owner, launchers) as pods, tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)

@@ -86,7 +86,7 @@ def run_peer(
     return read_baseline(ended.text), ended
 
 
-# ----- Whether it is the same work
+# ----- Comparison of the costs
 
 
 def compare_costs(

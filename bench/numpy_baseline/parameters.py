@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray
 BLOCK = 65536  # elements of a vector that a rule updates at once, so that they stay in the cache
-FEW = 16  # if fewer ids than this have further occurrences, the rest of each id is summed in one call
+FEW = 16  # if fewer ids than this have further occurrences, one call adds all further rows of each of these ids
 
 
 class Parameters:

@@ -1,4 +1,4 @@
-"""Load parameters that `paddle train` has saved into TensorFlow; the fully connected layer of the networks."""
+"""Functions that load the parameters saved by `paddle train` into TensorFlow, and a fully connected layer."""
 
 from __future__ import annotations
 
