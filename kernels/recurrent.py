@@ -98,8 +98,8 @@ class LstmRun:
     def backward(self, gradient: Array, rows: Ids, transposed: Array, d_c: Array, d_peepholes: Array) -> None:
         """Run the steps from the last one to the first; change the gates and d_c as `lstm_backward` does.
 
-        Shapes: gradient (of h; its rows are `rows`): (any, size); transposed (of w): (4 * size, size); d_c: (sequences,
-            size).
+        Args: gradient: the gradient of h; frame k has its row rows[k].  transposed: the transposed matrix of w.
+        Shapes: gradient: (any, size); transposed: (4 * size, size); d_c: (sequences, size).
         """
         assert compiled is not None  # fits
         compiled.lstm_run_backward(*self._arguments(gradient, rows, transposed), self.c, self.y, d_c, d_peepholes)
@@ -148,8 +148,8 @@ class GruRun:
     def backward(self, gradient: Array, rows: Ids, transposed: Array) -> None:
         """Run the steps from the last one to the first; replace the gates by the gradients of their inputs.
 
-        Args: gradient: of h; `rows` selects its rows.  transposed: the two transposed matrices of w, one after the
-            other.
+        Args: gradient: the gradient of h; frame k has its row rows[k].  transposed: the two matrices of w, both
+            transposed, one after the other.
         Shapes: gradient: (any, size); transposed: flat.
         """
         assert compiled is not None  # fits

@@ -34,7 +34,7 @@ def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floa
 def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
     """For each k, exchange pool[head + k] with the sample draws[k] mod n places on; n samples remain from there.
 
-    Args: pool: an array of type code "q".  draws: at most one draw for each sample from the head on.
+    Args: pool: an array of type code "q".  draws: at most one draw for each sample from pool[head] on.
     """
     if compiled is not None:
         compiled.pick_samples(pool, head, draws)

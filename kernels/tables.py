@@ -70,7 +70,7 @@ def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[t
 
 
 def is_rising(ids: RowIds, upper: int) -> bool:
-    """Return whether each number is larger than the previous one, and all are below `upper`."""
+    """Return whether each number is larger than the previous number, and all numbers are below `upper`."""
     if compiled is not None:
         return bool(compiled.is_rising(ids, upper))
     return not len(ids) or (int(ids[-1]) < upper and bool((ids[1:] > ids[:-1]).all()))

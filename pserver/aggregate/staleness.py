@@ -36,7 +36,7 @@ class StalenessLimits:
 
 
 class Staleness:
-    """Count the gradients of all trainers and decide which are too old.
+    """Count the gradients of all trainers, and decide which gradients are too old.
 
     Attributes: gradients, discarded: numbers of received and of discarded gradients by trainer, since the start. age:
     the sum of all ages.

@@ -89,7 +89,7 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
     np.abs(g, out=part)
     u *= beta2
     np.maximum(u, part, out=u)
-    # an element with u = 0 has had no gradient, so m is 0, too
+    # an element with u = 0 has had no gradient, so m is also 0
     np.maximum(u, np.finfo(np.float32).tiny, out=part)
     np.divide(m, part, out=part)
     part *= rate

@@ -1,7 +1,7 @@
 """The connection between the wire and the shard; this is the only module through which the service uses numpy.
 
-The service imports this module when it computes for the first time: without numpy a server answers its first hello
-0.15 s earlier.
+The service imports this module when it computes for the first time, because without numpy a server answers its first
+hello 0.15 s earlier.
 """
 
 from __future__ import annotations

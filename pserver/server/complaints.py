@@ -1,4 +1,4 @@
-"""Counters of invalid messages, and log lines about them at a bounded rate. The callers pass the time."""
+"""Counters of invalid messages, and log lines about them at a bounded rate. The module reads no clock."""
 
 from __future__ import annotations
 

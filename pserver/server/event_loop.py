@@ -155,7 +155,7 @@ class Server:
     def stop(self, error: StoppedError) -> None:
         """Make `run` raise this error between two messages; for other threads and for signal handlers.
 
-        An exception from a signal handler could occur inside a request and be mistaken for its failure.
+        An exception from a signal handler could occur inside a request and be mistaken for a failure of the request.
         """
         self._stopped = error
 

@@ -1,4 +1,4 @@
-"""The metrics of a server process, and whether it is alive and ready; the thread of its health pages reads them."""
+"""The metrics of a server process, and whether the process is alive and ready, for the thread of its health pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partition of the parameters: which service stores which elements. It is that of the legacy program.
+"""The partition of the parameters: which service stores which elements, as in the legacy program.
 
 The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of equal
 size. Of S services, service |(b + hash(name)) rem S| stores block b of a parameter, where `rem` is the remainder with

@@ -57,7 +57,7 @@ class Shard:
         return self.data.size
 
     def work_on(self, values: Array) -> None:
-        """Move the values to another array of the same length; the array's current contents become the values."""
+        """Store the values in another array of the same length; its present contents become the values."""
         self.data.work_on(values)
         self.values = values
 

@@ -84,7 +84,7 @@ def take(shard: Shard) -> Part:
 
 
 def put_back(shard: Shard, part: Part) -> None:
-    """Restore the state of a shard of the same layout and method into a shard.
+    """Restore a state into a shard that has the layout and the method of the state's shard.
 
     The shard keeps its own settings, and a warning names those that differ; only the method must be equal.
     Raises: ConfigError: the state does not fit the shard; the text describes the difference.

@@ -1,4 +1,4 @@
-"""The partition of the rows of a table among sparse services. It is that of the legacy program.
+"""The partition of the rows of a table among sparse services, as in the legacy program.
 
 Of S services, service |(r + hash(name)) rem S| stores row r of a parameter. The numbers of a service's rows are
 therefore S apart, and row r of the table is row r // S of its service, whatever the service's first row is. No list of

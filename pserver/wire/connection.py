@@ -42,8 +42,8 @@ Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 class Pool:
     """Memory for payloads that is reused after the last reference to it is gone.
 
-    New memory costs more than the reading, because the system zeroes every page of it. The pool keeps as much memory as
-    was in use at the same time.
+    New memory takes more time than the reading, because the system writes zeros to every page of it. The pool keeps as
+    much memory as was ever in use at one time.
     """
 
     def __init__(self) -> None:
@@ -259,7 +259,7 @@ class Connection:
         return True
 
     def _fill(self, parts: Sequence[memoryview]) -> None:
-        """Copy the buffered bytes into memory, and receive the rest into this memory."""
+        """Copy the buffered bytes into memory; the remaining bytes will be received into the same memory."""
         for part in parts:
             have = min(self._end - self._begin, len(part))
             if have:

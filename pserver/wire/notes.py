@@ -19,7 +19,7 @@ MAX_DEPTH = 32  # nested objects and lists; a trainer's part of a checkpoint has
 # maximum number of values in lists and objects; the description of 10,000 parameters has 110,000 values. A value takes
 # at least 64 bytes of memory if it is a list.
 MAX_VALUES = 1 << 20
-MAX_TEXT = 4096  # maximum characters of a name
+MAX_TEXT = 4096  # maximum number of characters of a text
 
 
 class NoteError(ValueError):

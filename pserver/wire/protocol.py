@@ -77,7 +77,7 @@ class Op(enum.IntEnum):
 
 
 LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CHECKPOINT})
-# the notes of these requests contain a trainer's part of a checkpoint, which a later note contains, too
+# the notes of these requests contain a trainer's part of a checkpoint, which becomes a part of a later note
 _TAKEN_OVER = frozenset({Op.FINISH_PASS, Op.CHECKPOINT})
 
 

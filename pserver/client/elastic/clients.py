@@ -86,7 +86,7 @@ class ElasticClient(ElasticMember, Client):
     """The dense services. Raises, thread safety: see `Client`."""
 
     def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
-        """Begin to push a gradient for a step of its own; the values are received in place."""
+        """Begin to push a gradient for a separate step; the values are received in place."""
         request = CountedPush(f"push gradient {note['push']}", gradient, values, samples, note)
         self._require_fan_out().begin(request)
 
@@ -122,7 +122,7 @@ class ElasticSparseClient(ElasticMember, SparseClient):
     def begin_counted_rows(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]
     ) -> None:
-        """Begin to push gradients of rows for a step of their own."""
+        """Begin to push gradients of rows for a separate step."""
         bodies = self._gather(rows, gradients, in_place=True)
         self._begin(CountedRows(f"push gradient {note['push']}", bodies, samples, note))
 

@@ -93,7 +93,7 @@ class CommitValues(FetchVector):
 
 
 class CountedPush(PushVector):
-    """A gradient for a step of its own; its note contains the number of the push."""
+    """A gradient for a separate step; its note contains the number of the push."""
 
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         super().__init__(doing, gradient, values, samples)
@@ -105,7 +105,7 @@ class CountedPush(PushVector):
 
 
 class CountedRows(SendRows):
-    """Gradients of rows for a step of their own; their note contains the number of the push."""
+    """Gradients of rows for a separate step; their note contains the number of the push."""
 
     def __init__(
         self, doing: str, bodies: Mapping[ServerChannel, memoryview], samples: int, note: Mapping[str, Any]

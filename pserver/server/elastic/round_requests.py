@@ -95,7 +95,7 @@ class RoundRequests:
         trainer.take(message, f"committed {key}")
         rounds = self.rounds.rounds
         keeps_values = bool(message.flags & MessageFlag.KEEP) or not rounds.answers_with_values
-        # the values are not copied: the next step comes after every member has received them and has pushed
+        # the values are not copied, because every member receives them and pushes before the next step changes them
         return [
             trainer.reply(Op.COMMIT, None if keeps_values else protocol.cut(rounds.values, piece), piece=piece)
             for piece in range(rounds.pieces)

@@ -1,4 +1,4 @@
-"""Lazy updates: a row catches up on the steps that did not touch it when a trainer requests the row.
+"""Lazy updates: when a trainer requests a row, the row catches up on the steps that did not touch it.
 
 As in the legacy, on synchronous servers every row takes every step. A step without gradient also changes a row:
 velocity moves it, and decay moves it towards zero. For the rules in this module the sum of many such steps has a closed
@@ -53,7 +53,7 @@ class LazyRows:
         return False
 
     def restart(self) -> None:
-        """Reset the counts of steps: all rows are up to date."""
+        """Reset the counts of steps, because all rows are up to date."""
 
 
 class LazyState(LazyRows):
@@ -113,7 +113,7 @@ class LazyDecay(LazyRows):
         self._now[0] += np.log1p(strength)
 
     def note(self, rows: RowIds) -> None:
-        """Store the current sums as those of these rows."""
+        """Store the current sums for these rows."""
         self._before[rows] = self._now
 
     @property

@@ -71,7 +71,7 @@ class ShardState:
         self.rate = float(np.float32(optimization.learning_rate))
 
     def work_on(self, values: Array) -> None:
-        """Move the values to another array of the same length; the array's current contents become the values."""
+        """Store the values in another array of the same length; its present contents become the values."""
         self.values = values
         self._recorded.clear()
 
