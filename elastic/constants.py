@@ -1,4 +1,4 @@
-"""Environment variables and messages that Horovod's users know."""
+"""Environment variables and messages, most of which users of Horovod know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hosts that a job may use: their discovery, their order and the blacklist.
+"""The hosts that a job may use: the discovery and the order of the hosts, and the blacklist of failed hosts.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.discovery`.
 """
@@ -228,7 +228,7 @@ class HostManager:
             return host in self._states and self._states[host].is_blacklisted()
 
     def list_blacklisted(self) -> list[str]:
-        """Return the present hosts that must not be used."""
+        """Return the hosts that the discovery finds now and that are blacklisted."""
         with self._lock:
             return [host for host in self._current.host_slots if self.is_blacklisted(host)]
 

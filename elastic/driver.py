@@ -9,9 +9,9 @@ A slot is a place for a worker on a host. A generation is a set of workers with 
 or go. The process of a worker is called an incarnation, and has a unique name.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. There are three differences. A slot
-gets a new process exactly when its old process has ended, regardless of changes of its host. A report counts only for
-the process that made the report, and not for a later process of the slot. A worker process that exits with 0 succeeds
-only if the process has reported that its work is done.
+gets a new process exactly when its old process has ended, regardless of other changes of its host. A
+report counts only for the process that made the report, and not for a later process of the slot. A worker process that
+exits with 0 succeeds only if the process has reported that its work is done.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class ElasticDriver(WorkerReports):
         return [self._watch.is_stopped, self._host_manager.get_host_event(host)]
 
     def _begin_process(self, slot_info: SlotInfo) -> Incarnation:
-        """Return the process of a slot for the next generation."""
+        """Return the record of a new process for a slot in the next generation."""
         host = slot_info.hostname
         uid = self._host_manager.current_hosts.uids.get(host, "")
         generation = self._worker_registry.last_rendezvous() + 1

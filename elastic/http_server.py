@@ -145,7 +145,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing, because requests are frequent and tell an operator nothing."""
+        """Log nothing, because a line for every request would hide other lines of the log."""
 
 
 class RendezvousHandler(KVStoreHandler):
@@ -201,7 +201,7 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):
-    """The server of a store whose scopes follow from the slots of a generation."""
+    """The server of a key-value store that has a scope for each group of slots of a generation."""
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
         """Remove all values; plan the scopes global, local_<host> and cross_<local rank>; see `KeyValueStore.plan`."""

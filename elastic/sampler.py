@@ -1,4 +1,4 @@
-"""The unprocessed samples of an epoch, and the share of each rank.
+"""The samples of an epoch that are not processed yet, and the part of them that each rank gets.
 
 Names and behaviour are those of Horovod 0.28's `ElasticSampler`. The shuffle uses Python's `random` and no torch.
 """

@@ -112,7 +112,7 @@ def run_fn(
     reset: Callable[[], None],
     finish: Callable[[], None] = lambda: None,
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return a function that runs the loop of `elastic.process.loop` around `func`; see `run_loop`."""
+    """Return a function that runs `func` in the loop of `elastic.process.loop`; see `run_loop`."""
 
     @functools.wraps(func)
     def wrapper(state: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:

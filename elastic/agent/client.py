@@ -28,7 +28,7 @@ from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
-REQUEST_S = 5.0  # seconds to connect; an answer has this time in addition to the wait that its request asks for
+REQUEST_S = 5.0  # seconds to connect, and seconds for an answer after the wait that its request asks for
 
 
 class _TimedConnection(http.client.HTTPConnection):

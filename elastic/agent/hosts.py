@@ -102,7 +102,7 @@ class AgentHosts(HostDiscovery):
         self._local: set[str] = set()
         self._agents: dict[str, _KnownAgent] = {}
         self._noted: dict[str, str] = {}  # by host: the last logged problem of the agent
-        self._looks = 0  # number of begun discoveries
+        self._looks = 0  # number of discoveries that have begun
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
         """Run the other discovery, then ask every agent.

@@ -73,7 +73,7 @@ class AgentState(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """The position of the driver in a stream.
+    """How far the driver is in a stream: the mark A.B of a request.
 
     Attributes: shown: number of shown bytes, which the agent may drop; -1: unknown.  seen: number of received bytes.
     """

@@ -90,7 +90,7 @@ class RemoteWorker:
     def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
         """Ask for new output.
 
-        While earlier output is not shown yet, ask for 0 bytes, so that the agent only notices that the driver runs.
+        While earlier output is not shown yet, ask for 0 bytes, so that the agent still notices that the driver runs.
         """
         is_idle = shower.wait(POLL_S)
         most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)

@@ -37,7 +37,7 @@ from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
 
-LOOK_S = 0.5  # seconds between two checks for workers about which no driver asks any more
+LOOK_S = 0.5  # seconds between two checks for workers without a recent request of a driver
 LAST_S = 5.0  # seconds for the driver to fetch the last output
 
 

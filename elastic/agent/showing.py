@@ -52,7 +52,7 @@ class OutputShower:
             self._changed.notify_all()
 
     def has_all(self, news: WorkerNews) -> bool:
-        """Wait until an answer is shown that `give` has got; return whether the worker has no further output."""
+        """Wait until the given answer is shown; return whether all output of the worker has been shown by then."""
         with self._changed:
             self._changed.wait_for(lambda: self._news is None)
             return all(self.marks[kind].shown >= part.total for kind, part in news.parts.items())

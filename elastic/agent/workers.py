@@ -1,4 +1,4 @@
-"""The workers of an agent; the agent ends a worker about which no driver asks any more."""
+"""The workers of an agent; the agent ends a worker if no driver sends requests for this worker any more."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AgentWorker:
 
 
 class AgentWorkers:
-    """All workers of an agent by the name of the process.
+    """All workers of an agent, each by the name of its process.
 
     Args: environ: variables of each worker in addition to the variables from the driver.  patience_s: seconds without
         a request of a driver after which a worker is ended.

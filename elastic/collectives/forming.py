@@ -66,7 +66,7 @@ def form(
 
 
 def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
-    """Return the ranks of each host (pure); ranks are on one host if they can open exactly each other's memory.
+    """Return the ranks of each host (pure); ranks are on one host if each can open the memory of exactly these ranks.
 
     Args: opened: for each rank, the ranks whose memory it can open, including the rank itself.
     """

@@ -27,7 +27,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 MAGIC = b"PDLC"
 VERSION = 1
 MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note: an announcement of some thousand arrays fits
-PIECE_BYTES = 1 << 20  # bytes: enough to make the fixed cost of a message small, and few, so that a ring forwards early
+PIECE_BYTES = 1 << 20  # bytes: many compared with the fixed cost of a message, few enough for a ring to forward early
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size

@@ -49,7 +49,7 @@ class ArrayPath(Protocol):
         """Return the announcements of the other ranks."""
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements of the other ranks, if all ranks announced this batch first."""
+        """Run a batch. `frames`: the other ranks' announcements, if all ranks announced this batch first; or None."""
 
 
 class CollectiveHandle:
@@ -296,7 +296,7 @@ class RankGroup:
         self._idle = (note, announced) if is_idle else None
 
     def _run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        if batch.count or any(batch.counts):  # else no rank has elements; `counts` has all ranks' in an all-gather
+        if batch.count or any(batch.counts):  # an all-gather runs if any rank has elements
             self._path.run(batch, frames)
 
     def _finish(self, handles: Sequence[CollectiveHandle]) -> None:
@@ -324,7 +324,7 @@ class RankGroup:
             until = self._complain(announced, began)
 
     def _wait_for_news(self, note: bytes) -> bool:
-        """Wait for a new request of this rank, or for a new round of another rank; the last round ran no request.
+        """Wait, because the last round ran no request, for a new request of this rank or a round of another rank.
 
         Returns: whether `note` is still the announcement of this rank.
         """

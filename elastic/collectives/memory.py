@@ -27,7 +27,7 @@ from pserver.wire.shared_memory import SharedMemory
 
 PIECE_BYTES = 2 << 20  # bytes of a piece, so that the slots of a few ranks fit into the cache; see bench/allreduce.py
 DIRECT_BYTES = 1 << 20  # bytes of all ranks up to which every rank computes the whole reduction; see bench/allreduce.py
-SLOT_BYTES = 2 * PIECE_BYTES  # a piece of the arrays, then the reduced parts of the previous piece
+SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, then the reduced parts of the previous piece
 
 
 class MemoryPath:

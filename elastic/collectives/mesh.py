@@ -100,7 +100,7 @@ class PeerRank:
 
 
 class Pulse:
-    """When this rank sends heartbeats, and since when it listens without a gap; all times are of a single clock."""
+    """The times at which this rank has sent a heartbeat and has listened; all times are of a single clock."""
 
     def __init__(self) -> None:
         self._said = self._looked = self._since = self._checked = -1e9
@@ -142,7 +142,7 @@ class Mesh:
         self.rank, self.size = rank, len(peers) + 1
         self.peers = dict(sorted(peers.items()))
         self.failure = self._abandoned = ""
-        self.silence = 0.0  # 0 until all ranks have connected, because a rank sends nothing before
+        self.silence = 0.0  # 0 until the group is formed, because ranks send no heartbeats before
         self._pulse = Pulse()
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
@@ -250,7 +250,7 @@ class Mesh:
         self.check()
 
     def check(self) -> None:
-        """Return if no rank is lost.
+        """Check that no rank is lost.
 
         Raises: HorovodInternalError: a rank is lost; the message names the rank.
         """

@@ -74,7 +74,7 @@ class Request(NamedTuple):
         return self.elements * self.dtype.itemsize
 
     def describe(self) -> str:
-        """Return a text of the properties that must be equal on all ranks."""
+        """Return a text that describes the properties that must be equal on all ranks."""
         what = f"{self.kind.name.lower()} of {self.dtype} {self.shape}"
         if self.kind == CollectiveKind.ALLREDUCE:
             return f"{what} by {Reduction(self.argument).name.lower()}"

@@ -43,7 +43,7 @@ def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def bounds_of(counts: Sequence[int]) -> list[int]:
-    """Return the begin of each of several consecutive parts, and the end of the last part."""
+    """Return the begin of each part, and the end of the last part, for consecutive parts with these lengths."""
     bounds = [0]
     for count in counts:
         bounds.append(bounds[-1] + count)

@@ -34,7 +34,10 @@ class SocketPath:
         self._sequence = 0
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests, with the data of the first batch if they are few; return the exchange."""
+        """Announce the waiting requests, with the arrays of the first batch if they are small.
+
+        Returns: number of the exchange.
+        """
         payload: list[memoryview] = []
         if self._is_inline(batch):
             whole: Flat = np.empty(batch.count, batch.dtype)

@@ -1,4 +1,4 @@
-"""A thread records the state of a job in the directory --output-filename; a slow volume does not delay the driver."""
+"""Records the state of a job in the directory --output-filename; a thread writes, so that the driver never waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices of changed hosts; each notice has a revision, so that a worker that asks late still gets earlier notices."""
+"""Notices of changed hosts; a worker names the revision of its last notice, and gets all later notices."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def run_durable(
     ends: Sequence[threading.Event],
     grace_s: float,
 ) -> WorkerExit:
-    """Find the worker of a directory, or start it; wait until it has ended, and end it when an event is set.
+    """Find the worker of a directory, or start a worker there; wait for its end, and end it when an event is set.
 
     Raises: VolumeError: a file cannot be written.  OSError: the worker cannot be started.
     """

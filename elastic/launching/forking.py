@@ -90,7 +90,7 @@ class ForkServer:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)  # works even if another process has a copy of the socket
         _close(self._connection)
-        with contextlib.suppress(OSError):  # the user's program may have waited for this child already
+        with contextlib.suppress(OSError):  # the user's program may have reaped this child already
             ended = os.pidfd_open(self._pid)
             poll = select.poll()
             poll.register(ended, select.POLLIN)

@@ -42,7 +42,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class FunctionStore:
-    """Sends the function's name and arguments to workers that have no copy of them, and receives all results."""
+    """Sends the name and arguments of the function to workers that are not forked, and receives all results."""
 
     def __init__(self, call: FunctionCall, secret: str) -> None:
         self._call = call

@@ -22,7 +22,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not imported at run time, because every worker waits for the imports of its guard
+if TYPE_CHECKING:  # false at run time: every worker waits for the imports of its guard
     from collections.abc import Callable
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Let signals to the process group end only the worker; record signals that come before the worker has started."""
+    """Survive signals to the process group, which end the worker; record the signals in CAME."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: CAME.append(number))  # the worker would inherit SIG_IGN
 

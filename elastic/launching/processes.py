@@ -27,7 +27,7 @@ from runtime.errors import ConfigError
 from runtime.interfaces import list_nics
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
-DRAIN_S = 5.0  # seconds for the remaining output after the end
+DRAIN_S = 5.0  # seconds for the remaining output after the end of a worker
 NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
 
 
@@ -109,7 +109,7 @@ class WorkerProcess(Protocol):
         """Send a signal to the process group; do nothing after the end of the worker."""
 
     def wait(self) -> int:
-        """Wait for the end of the worker; return its exit code, -n after signal n."""
+        """Wait for the end of the worker; return its exit code, or -n after signal n."""
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -143,7 +143,7 @@ class CommandProcess:
             os.killpg(self._process.pid, number)
 
     def wait(self) -> int:
-        """Wait for the end of the worker; return its exit code, -n after signal n."""
+        """Wait for the end of the worker; return its exit code, or -n after signal n."""
         with contextlib.suppress(OSError):
             guard.kill_left(self._process.pid)
         return self._process.wait()

@@ -87,7 +87,7 @@ def dump_bounded_object(value: object, what: str) -> bytes:
     try:
         content = dump_object(value)
     except TypeError as exc:
-        why = str(exc).partition("; unsafe_pickle")[0]  # this advice is only for exchanges between ranks
+        why = str(exc).partition("; unsafe_pickle")[0]  # the advice after this mark does not apply here
         raise UsageError(f"{what} cannot be sent to another process: {why}") from exc
     if len(content) > MOST_VALUE_BYTES:
         raise UsageError(

@@ -46,7 +46,7 @@ class GenerationPlan(NamedTuple):
 
 
 class MembershipDecision(NamedTuple):
-    """The decision about a generation.
+    """The decision after the last report of a generation.
 
     Attributes: is_over: True: the job stops; False: the workers resume.  blacklist: hosts to exclude.  reason: text for
         the log.  error: reason why the job fails, independent of the exit codes; None: the exit codes decide.

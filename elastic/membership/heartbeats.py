@@ -12,7 +12,7 @@ from elastic.membership.decisions import Slot
 from elastic.membership.members import Incarnation, MemberTable
 from runtime import glog
 
-RESOLUTION_S = 0.1  # seconds between two recorded times
+RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
 GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence
 MOST_TIMES = 10_000
 LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so that one may be late
@@ -32,7 +32,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # ascending, in seconds of `time.monotonic`
-        self._totals = [0.0]  # by time: sum of all intervals up to this time, each at most GAP_S
+        self._totals = [0.0]  # for each time: sum of the intervals before it, each at most GAP_S
 
     def note(self, now: float | None = None) -> None:
         """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
@@ -72,8 +72,8 @@ class HeartbeatWatch:
     """Watches the heartbeats of all workers.
 
     Args: timeout: seconds of silence after which a worker is ended; 0: never.  is_stopped: ends the watch.  hearing:
-        heartbeat times of a driver that can be cut off.  reports: reports of the generation. If all other workers have
-        reported, a silent worker is ended after a third of the timeout.
+        heartbeat times of a driver that can be cut off.  reports: reports of the generation. If all other workers are
+        ready, done or failed, a silent worker is ended after a third of the timeout.
     """
 
     def __init__(

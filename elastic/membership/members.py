@@ -1,4 +1,4 @@
-"""The process in each slot. A process of a worker is an incarnation, and a unique text identifies it."""
+"""The process in each slot. A process of a worker is called an incarnation, and has a unique name."""
 
 from __future__ import annotations
 

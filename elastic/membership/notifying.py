@@ -43,7 +43,7 @@ class Notifier:
             self._clients = {slot: client for slot, client in self._clients.items() if slot in self._expected}
 
     def post(self, slots: Collection[Slot], result: int) -> HostsNotice:
-        """Store a notice that the next generation differs from the expected slots, and update the expected slots.
+        """Store a notice about the slots of the next generation; from now on the workers expect these slots.
 
         Args: slots: slots of the next generation; empty: there are too few slots.  result: the flags of the discovery,
             which are used if `slots` is empty or equal to the expected slots.

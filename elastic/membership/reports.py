@@ -81,8 +81,8 @@ class WorkerReports:
         The driver answers a repeated request of a process and does not count the process again.
 
         Args: incarnation: name of the process; "": the present process of the slot.  generation: the last generation of
-            the process.  has_state: whether the process has ever had the state of the job. A process that was started
-            for the first generation counts as if it had.
+            the process.  has_state: whether the process has ever had the state of the job. For a process that was
+            started for the first generation this counts as True.
         Returns: None: there is no decision within `wait` seconds.
         """
         slot = (host, local_rank)

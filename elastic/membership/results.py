@@ -57,7 +57,7 @@ class Results(NamedTuple):
 
 
 class ResultsRecorder:
-    """The threads of the workers, and the results of the workers.
+    """Keeps the threads that run the workers, and the results of the workers.
 
     Thread safety: every method may be called from any thread.
     """

@@ -1,4 +1,4 @@
-"""The end of a worker that the driver has removed from its job: one line and exit status 75, without a traceback."""
+"""A worker that the driver has removed from its job ends with one line and exit status 75, without a traceback."""
 
 from __future__ import annotations
 

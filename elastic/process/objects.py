@@ -22,7 +22,7 @@ MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
 _MOST_DIGITS = 4000  # digits of an integer; the limit of Python is 4300
-_MOST_BITS = 13_200  # bits of an integer, so that the integer has less than _MOST_DIGITS digits
+_MOST_BITS = 13_200  # bits of an integer, which then has less than _MOST_DIGITS digits
 _WHAT = (
     "None, truth values, numbers, texts, bytes, lists, tuples, dictionaries and numpy arrays of numbers can be sent; "
     "unsafe_pickle=True sends anything, and lets the sender run any code on every rank"

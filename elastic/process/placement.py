@@ -6,7 +6,7 @@ HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
 HOROVOD_ELASTIC=1         the job continues in further generations
 HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   seconds until a generation is complete
 HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
-HOROVOD_STALL_CHECK_DISABLE=1              switches both limits of the line above off
+HOROVOD_STALL_CHECK_DISABLE=1              switches off both limits of the line above
 PADDLE_ELASTIC_SILENCE_SECONDS (4)         silence after which a waiting rank counts another rank as lost
 PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
 PADDLE_ELASTIC_ADDRESS    address at which other workers reach a worker of an agent

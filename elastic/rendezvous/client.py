@@ -167,7 +167,7 @@ class RendezvousClient:
         self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())
 
     def _ask(self, method: str, path: str, body: bytes = b"", poll: float = 0.0) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers (names in lower case) and body of a valid answer of the driver."""
+        """Send a request until the driver answers; return status, headers (names in lower case) and body."""
         if method == "GET":
             path += f"{'&' if '?' in path else '?'}wait={poll:.3f}"
         until = time.monotonic() + self.timeout

@@ -1,7 +1,7 @@
 """Values as base64 text. Names are those of `horovod.runner.common.util.codec`.
 
-Horovod's own texts are made by pickle. A text of pickle is refused here, because to read it runs any code that its
-writer chooses.
+Horovod's own texts are made by pickle. A text of pickle is refused here, because pickle runs any code that the writer
+of the text has chosen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A text that is equal for programs that share memory. Names are those of `horovod.runner.common.util.host_hash`."""
+"""A text that is equal in programs that can share memory. Names are those of `horovod.runner.common.util.host_hash`."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class BasicService:
                 try:
                     request = service._wire.read(_TimedReader(self.connection, REQUEST_S))
                 except (EOFError, OSError, ConfigError, DataError):
-                    return  # not logged, because anybody may connect, and could fill the log
+                    return  # no log line, because anybody may connect, and could fill the log
                 self.connection.settimeout(ANSWER_S)
                 response = service._handle(request, self.client_address)
                 if not response:

@@ -28,7 +28,7 @@ class Timeout:
         return time.monotonic() > self._until
 
     def check_time_out_for(self, activity: str) -> None:
-        """Raise an exception after the deadline. Raises: TimeoutException: the deadline is over."""
+        """Check that the deadline is not over. Raises: TimeoutException: the deadline is over."""
         if self.timed_out():
             text = self._message.format(activity=activity).rstrip().removesuffix(".")
             raise TimeoutException(f"{text}. Timeout after {self._timeout} seconds.")
