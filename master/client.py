@@ -44,7 +44,8 @@ LOOK_S = 1.0  # maximum seconds for one read of the address
 POLL_S = 30.0  # seconds after which an open request for a task is repeated, so that it does not reach its deadline
 CHECK_S = 0.5  # seconds between two checks whether the leader has permanently refused this trainer
 AGAIN_S = 0.2  # seconds before a temporarily refused request is repeated
-_FOR_NOW = ("member", "join", "failed", "repeated")  # refusals that another join or leader can resolve
+# codes of refusals that end when this trainer joins again, or another leader follows
+_FOR_NOW = ("member", "join", "failed", "repeated")
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,12 @@ class MasterClient:
 
     @property
     def num_passes(self) -> int:
-        """The number of passes of the job, which a master tells when it accepts this trainer; 0 before that."""
+        """The number of passes of the job; 0 until a master has accepted this trainer."""
         return self._leader.num_passes
 
     @property
     def view(self) -> TaskView:
-        """The numbers of the trainers that have a task, from the master's last view; before the first, epoch is 0."""
+        """The last view of a master: the numbers of the trainers with a task; with epoch 0 before the first message."""
         return self._leader.view
 
     def on_view(self, callback: Callable[[TaskView], None]) -> None:

@@ -1,4 +1,4 @@
-"""Processes the messages of members: makes events of them, applies the rules, stores the changes, and then answers.
+"""Processes the messages of members: applies the rules to each message, stores the changes, and then answers.
 
 The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
 messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. A member
@@ -231,7 +231,7 @@ class TaskDesk:
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
     def _push_view(self) -> None:
-        """Send the newest view to all members before the answers, so that a member with a new task is in its own view.
+        """Send the newest view to all members before the answers, so that each member with a new task is in its view.
 
         Raises: LeadershipLostError: the epochs are exhausted.
         """

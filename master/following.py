@@ -17,9 +17,10 @@ from messages.errors import NoAnswerError
 from runtime import glog
 from runtime.errors import ConfigError, PeerUnreachableError, VolumeError
 
-NOTE_S, FIRST_NOTE_S = 10.0, 3.0  # seconds between two log lines about an unreachable master, and until the first one
-ABSENCE_S = 5.0  # seconds between two reads of the store's jobs while there is no address
-REST_S = 0.5  # maximum seconds between two checks of a missing connection
+# seconds between two log lines about an unreachable master, and seconds until the first of these lines
+NOTE_S, FIRST_NOTE_S = 10.0, 3.0
+ABSENCE_S = 5.0  # seconds between two reads of the list of jobs in the store while no master has an address
+REST_S = 0.5  # maximum seconds between two checks whether a new connection works
 NO_ADDRESS = "no master has published its address"
 # by code: number of refusals after which a trainer gives up; several for a wrong secret, because another program may
 # answer at an outdated address, which disappears after fewer refusals

@@ -29,7 +29,7 @@ class MasterMetrics:
         self._master, self._job, self._liveness = master, job, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has run recently, otherwise the problem; a standby has no loop, and gets "", too."""
+        """Return "" if the loop has run recently, or if this master is a standby without a loop; else the problem."""
         if self._master.why_not_ready:
             return ""
         age = self._liveness.age

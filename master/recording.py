@@ -1,6 +1,7 @@
 """A leading master writes the file OUTPUT/tasks.json, and the end of the job into the registry.
 
-Each of the two has its own thread, so that a hanging volume and a hanging etcd delay neither the master nor each other.
+The file and the registry have a thread each, so that a hanging volume and a hanging etcd delay neither the master nor
+each other.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class TaskRecorder(threading.Thread):
                     state.history.append(MemberEvent(one["time"], member, one["number"], one["what"], one["reason"]))
 
     def offer(self, state: MasterState) -> None:
-        """Take the current state, once a second; the thread writes it."""
+        """Take the current state at most once a second; the thread writes the state."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + INTERVAL_S

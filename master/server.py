@@ -36,7 +36,7 @@ from runtime.errors import (
 from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # number of renewals of the leadership in its time to live
-SILENCE = 0.5  # fraction of its lease after which a silent member is lost; in the rest of the lease it may reconnect
+SILENCE = 0.5  # fraction of a lease after which a silent member is lost; in the rest the member may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 # file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
 FILES_OF_A_PEER, OTHER_FILES = 3, 512

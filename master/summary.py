@@ -89,7 +89,7 @@ def list_holds(state: MasterState, most: int) -> list[tuple[int, Hold]]:
 
 
 def _describe_pass(account: PassAccount) -> dict[str, Any]:
-    """Return the account of a pass without the list of its repetitions."""
+    """Return the account of a pass as plain data, without the list of repeated dispatches."""
     described = dataclasses.asdict(account)
     described["pass"] = described.pop("pass_number")
     described["names"] = [name[:1000] for name in account.names]

@@ -170,7 +170,7 @@ def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
         return
     servers = list(enumerate(record["servers"]))
     if len(servers) > MOST_ROWS:
-        servers.sort(key=lambda one: one[1] is not None)  # missing ones come first
+        servers.sort(key=lambda one: one[1] is not None)  # missing servers come first
     yield from tabulate("parameter servers", [f"{index}: {one or 'not there'}" for index, one in servers], NAME)
 
 

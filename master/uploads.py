@@ -61,7 +61,7 @@ class UploadDesk:
         return self._finish(ticket, sender)
 
     def forget(self, member: MemberId) -> list[Reaction]:
-        """Handle a lost member: the next waiting member sends its list."""
+        """Handle a lost member; if it was the sender, the next waiting member sends its own list."""
         self._waiting = [one for one in self._waiting if one.member != member]
         if self._sender is None or self._sender.member != member:
             return []

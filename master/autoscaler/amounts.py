@@ -48,7 +48,7 @@ def read_amounts(given: object) -> dict[str, int]:
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
-    """Return the requests of a pod: for each resource the sum over its containers, or an init container's if larger.
+    """Return the requests of a pod: by resource, the larger of its containers' sum and an init container's request.
 
     Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
     """

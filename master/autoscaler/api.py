@@ -1,4 +1,4 @@
-"""The Kubernetes API for the autoscaler: lists, watches, the parallelism of a Job, and a Lease."""
+"""The part of the Kubernetes API that the autoscaler uses; `JobWriter` changes the parallelism of Jobs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Return whether this program may take the lease, because it has no other holder or has not changed in time.
+        """Return whether this program may take the lease: no other program holds it, or the holder has not renewed it.
 
         The times in the lease are not used, because the clocks of other machines may differ.
         """
@@ -37,7 +37,7 @@ class LeaseView:
 
 
 def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) -> LeaseView:
-    """Return the view of a Lease that was just read; `before` is the previous view."""
+    """Return the view of a Lease that was read at the time `now`; `before` is the previous view."""
     spec = item.get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
     duration = float(spec.get("leaseDurationSeconds") or DURATION_S)

@@ -60,7 +60,7 @@ class Mirror(threading.Thread, Generic[Fact]):
             return dict(self._facts)
 
     def change(self, uid: str, change: Callable[[Fact], Fact]) -> None:
-        """Change the facts of an object before the API server reports the change."""
+        """Change the facts of an object at once, before the API server reports the same change."""
         with self._lock:
             if uid in self._facts:
                 self._facts[uid] = change(self._facts[uid])

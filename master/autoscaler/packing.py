@@ -16,7 +16,7 @@ Sites = frozenset[int] | None  # indexes of the nodes that accept a pod; None: a
 
 
 class Demand(NamedTuple):
-    """Waiting pods that are not trainers; the scheduler places them before any trainer."""
+    """Waiting pods that are not trainers and have equal requests; the plan places them before it places trainers."""
 
     request: Amounts
     number: int = 1

@@ -60,7 +60,7 @@ class TrainerJob:
         return max(self.least, min(self.most, sum(self.placed.values()))) if self.is_refused(now) else self.most
 
     def may_fall(self, now: float) -> bool:
-        """Return whether the job may be lowered: it was not raised in the last HOLD_S."""
+        """Return whether the job may be lowered: it was not raised in the last HOLD_S seconds."""
         return now - self.past.raised >= HOLD_S
 
     def may_rise(self, now: float) -> bool:
@@ -69,7 +69,7 @@ class TrainerJob:
 
 
 class Change(NamedTuple):
-    """A job's new parallelism, and the reason. `refused`: the scheduler finds no node for its trainers."""
+    """A job's new parallelism, and the reason. `refused`: the scheduler finds no node for trainers of the job."""
 
     job: int  # index of the job in the list of all jobs
     before: int
@@ -156,14 +156,14 @@ def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> i
     if job.parallelism <= share or not job.may_fall(now):
         return job.parallelism
     if job.parallelism == share + 1 and not job.waiting and not is_somebody_short:
-        return job.parallelism  # one trainer does not justify a change
+        return job.parallelism  # one trainer too many does not justify a change
     return share
 
 
 def _raise_some(
     cluster: ClusterRoom, jobs: Sequence[TrainerJob], shares: Sequence[int], stay: Sequence[int], now: float
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Raise jobs that are below their share, as far as the other jobs leave room.
+    """Raise the numbers of trainers that are below the fair shares, as far as the other jobs leave room.
 
     Returns: the new number of trainers of each job, and the number of trainers of each job for which there is room. A
         job that may not be lowered yet may have more trainers than there is room for.

@@ -194,7 +194,7 @@ class DirectoryLeadership:
             raise LeadershipLostError(f"this master, leader {self.token}, no longer leads {self._directory}: {found}")
 
     def _begin(self, pairs: dict[str, str]) -> None:
-        """Write the segment with these keys, and append to it from now on."""
+        """Write a new segment that begins with these keys and values; later writes are appended to this segment."""
         staging = self._path.with_name(f".{self._path.name}.writing")
         handle = os.open(staging, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -220,7 +220,7 @@ class DirectoryLeadership:
         replace_file(self._claim, json.dumps({"address": address, "ttl": self._ttl, "is_over": is_over}))
 
     def _remove_older(self) -> None:
-        """Remove the files of earlier leaders; an earlier leader that was frozen still sees the newer claim."""
+        """Remove the files of earlier leaders; an earlier leader that was frozen notices the newer claim."""
         for prefix in (SEGMENT, CLAIM):
             for token in _list_tokens(self._directory, prefix):
                 if token < self.token:

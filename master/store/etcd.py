@@ -215,7 +215,7 @@ def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:
     part: dict[str, str | None] = {}
     size = 0
     for key, value in writes:
-        grows = 2 * (len(key) + len(value or ""))  # the encoding in base64, and the JSON names around each value
+        grows = 2 * (len(key) + len(value or ""))  # twice, because of base64 and the JSON names around each value
         if part and (len(part) >= MOST_WRITES or size + grows > MOST_BYTES):
             yield part
             part, size = {}, 0

@@ -87,4 +87,4 @@ class AddressBook(typing.Protocol):
         """
 
     def wait(self, known: str, timeout: float) -> str:
-        """Return the address when it differs from `known`, or the current one after `timeout` seconds."""
+        """Return the leader's address as soon as it differs from `known`, or after `timeout` seconds."""

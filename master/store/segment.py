@@ -1,12 +1,13 @@
 """A segment: the file with all writes of one leader.
 
-It begins with the state that the leader has loaded, and continues with its transactions. A transaction is a record:
+A segment begins with the state that the leader has loaded, and continues with the transactions of the leader. A
+transaction is a record:
 
     uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
     JSON, [[key, value or null], ...]
 
-The last record may be truncated, or contain zeros after a power failure: its writer ended before it told any trainer of
-these writes. A bad record before other records is damage.
+The last record may be truncated, or contain zeros after a power failure. This is no damage, because the leader ended
+before it told any trainer of these writes. A bad record before other records is damage.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from runtime.errors import DamagedError
 
 _HEADER, _START, _SUM = struct.Struct("<III"), struct.Struct("<II"), struct.Struct("<I")
 MOST_BYTES = 1 << 30  # maximum bytes of a record
-PAIRS = 5000  # maximum keys in each record with which a segment begins
+PAIRS = 5000  # maximum keys in a record of the state with which a segment begins
 
 
 def encode_record(writes: Iterable[Write]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MOST_FILES = 10_000_000  # maximum files of a data set
 LONGEST_NAME = 4096  # PATH_MAX of Linux
-PART_CHARACTERS = 200_000  # maximum characters of names in a message or store key; JSON needs up to 6 bytes for each
+PART_CHARACTERS = 200_000  # maximum characters of the names in a message or a value; one needs up to 6 bytes in JSON
 PART_NAMES = 10_000
 
 
@@ -37,7 +37,7 @@ def split_names(files: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def split_tasks(tasks: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Divide tasks into parts that fit into a key; a task of very many files is a part by itself."""
+    """Divide tasks into parts that fit into a value of the store; a task of very many files is a part by itself."""
     first, characters = 0, 0
     for number, files in enumerate(tasks):
         size = sum(len(name) + 3 for name in files)

@@ -20,7 +20,7 @@ _ENDS = {Phase.DONE: JOB_DONE, Phase.FAILED: JOB_FAILED}
 
 
 def make_task_answer(state: MasterState, kind: str, **more: Any) -> dict[str, Any]:
-    """Return an answer to "get_task"; `more` may have the task."""
+    """Return an answer to "get_task" of this kind; `more` has the task if the kind is TASK."""
     head = state.head
     number, reason = (head.ended + 1, head.reason) if head else (0, "")
     if kind == JOB_DONE:
@@ -192,7 +192,7 @@ def _answer_grant(turn: Turn, wanted: TaskWanted, number: int, epoch: int, deadl
 
 
 def _find_slow(turn: Turn, member: MemberId) -> int | None:
-    """Return the oldest pending task that is older than average, has no copy and is not this member's."""
+    """Return the oldest pending task that is older than the average, is assigned once, and not to this member."""
     table, mean = turn.state.table, turn.state.estimate.mean
     if not turn.state.estimate.known:
         return None

@@ -47,8 +47,8 @@ class TaskReported:
     outcome: finished: the task's records are trained, and every parameter server has acknowledged this.  failed: the
         records cannot be trained.  returned: the member leaves without training them, which is not a failure.
     samples: number of trained samples, also of a failed or returned dispatch.
-    wanted: a request for the next task with the same ticket, or None. This request does not wait: one answer contains
-        both results.
+    wanted: a request for the next task, which has the same ticket, or None. The request does not wait for a task,
+        because a single answer contains the results of the report and of the request.
     """
 
     ticket: Ticket

@@ -51,7 +51,7 @@ def next_number(state: MasterState) -> int:
 
 
 def take_out(turn: Turn, event: MemberOut) -> None:
-    """Record that a member's connection is lost: its lease runs, and the other members continue without it."""
+    """Record that a member's connection is lost; its lease begins, and the other members do not wait for the member."""
     known = turn.state.members.get(event.member.uid)
     if known is None or known.id != event.member:
         return

@@ -28,7 +28,7 @@ class Presence:
     def __init__(self, leader: int) -> None:
         self.view = TaskView(leader << COUNTER_BITS, ())
         self._members: dict[MemberId, int] = {}  # the members of the view, and their numbers
-        self._between: dict[MemberId, float] = {}  # members between two tasks, and their deadline
+        self._between: dict[MemberId, float] = {}  # members between two tasks, and the deadline of their next request
         self._away: set[MemberId] = set()  # members without connection
         self._moved: set[MemberId] = set()
 
@@ -47,7 +47,7 @@ class Presence:
         self._moved.add(member)
 
     def want(self, member: MemberId) -> None:
-        """Record that a member has requested a task: it has a task now, or leaves the view."""
+        """Record that a member has requested a task; the member now leaves the view, unless it gets a task."""
         self.drop([member])
 
     def leave(self, member: MemberId) -> None:

@@ -52,7 +52,7 @@ from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 
 MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass, which bounds the size of the store
-MOST_REPORTED = 10_000  # maximum counted repetitions of all tasks in a pass, including reports after its end
+MOST_REPORTED = 10_000  # maximum counted repetitions of all tasks in a pass; reports after its end count, too
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:

@@ -30,14 +30,14 @@ from master.tasks.table import TaskTable
 
 MOST_EVENTS = 100  # number of joins and leaves that are kept
 MOST_NAMED = 20  # maximum discarded tasks in the line about the end of the job
-MOST_CHARACTERS = 2500  # maximum characters of that line. Source: the line fits into `registry.records.MOST_REASON`
+MOST_CHARACTERS = 2500  # maximum characters of that line, so that it fits into `registry.records.MOST_REASON`
 
 
 @dataclass(frozen=True)
 class TaskSettings:
     """The settings from the flags.
 
-    num_passes: number of passes of the job.  failures_max: a task with more failures in a pass is discarded for it.
+    num_passes: number of passes of the job.  failures_max: a task with more failures is discarded for the pass.
     time_least, time_most: bounds of a task's time limit in seconds; `time_most` is used until durations are known.
     member_lease: seconds for a member to reconnect after its connection is lost.
     speculate: in the last tenth of a pass, assign a second copy of the oldest pending task to a waiting member.

@@ -53,7 +53,7 @@ class TaskTable:
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
         self._fresh = 0  # all tasks with a smaller number were assigned in this pass
-        # tasks that were assigned in this pass and returned; an OrderedDict finds its first key fast even after many
+        # tasks that were assigned in this pass and taken back; an OrderedDict finds its first key fast even after many
         # deletions
         self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
         # a heap of (deadline, task, epoch); some entries are outdated
@@ -79,7 +79,7 @@ class TaskTable:
     def put(self, number: int, record: TaskRecord) -> None:
         """Change a task of this pass."""
         before = self.current(number)
-        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # its place in its order stays
+        stays = before.status is record.status is TaskStatus.TODO and before.tries > 0  # the task keeps its place
         self._forget(number, before, stays=stays)
         self._enter(number, record, stays=stays)
 
@@ -99,7 +99,7 @@ class TaskTable:
         self._held.clear()
 
     def next_todo(self) -> int | None:
-        """Return the next task to assign: first the tasks that were not assigned in this pass, then returned tasks."""
+        """Return the next task to assign: first tasks that were not assigned in this pass, then tasks taken back."""
         while self._fresh < len(self.files):
             record = self.records.get(self._fresh)
             if record is None or record.pass_number != self.pass_number:
@@ -153,7 +153,7 @@ class TaskTable:
         return f"{number} ({_shorten(self.files[number])})"
 
     def _enter(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Store a task's record; add the task to the tasks of its status, unless it stays among them."""
+        """Store a task's record; add the task to the tasks of its status, unless `stays` (it is there already)."""
         self.records[number] = record
         self.sums.count(number, record, 1)
         if stays:
@@ -174,7 +174,7 @@ class TaskTable:
             self._again[number] = None
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Subtract a task's record; remove the task from the tasks of its status, unless it stays among them."""
+        """Subtract a task's record; remove the task from the tasks of its status, unless `stays` (it stays there)."""
         self.sums.count(number, record, -1)
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
