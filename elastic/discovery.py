@@ -274,7 +274,7 @@ def compare_hosts(before: Mapping[str, int], after: Mapping[str, int]) -> int:
 
 
 class HostDiscovery:
-    """The base of all discoveries of hosts."""
+    """The base class of all discoveries of hosts."""
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Return the number of slots of each host.

@@ -180,7 +180,7 @@ class WorkerStateRegistry:
                 self._changed.notify_all()
 
     def _charge_once(self, states: dict[Slot, str]) -> Callable[[str], bool]:
-        """Count the failures of this generation; return a test for hosts with too many failures."""
+        """Count the failures of this generation; return a function that tells whether a host has too many failures."""
         counts: dict[str, int] = {}
         for slot, state in states.items():
             if state == FAILURE and self.is_blamed(slot):

@@ -29,7 +29,7 @@ notification_manager = WorkerNotificationManager()  # the only manager of this p
 
 
 class State:
-    """The base of all states; a subclass implements `save`, `restore`, `sync` and `reset`.
+    """The base class of all states; a subclass implements `save`, `restore`, `sync` and `reset`.
 
     Args: bcast_object: returns the object of rank 0 on every rank.  get_rank: returns this worker's rank.
     """
