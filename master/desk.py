@@ -231,7 +231,9 @@ class TaskDesk:
                 (glog.warning if effect.is_warning else glog.info)(effect.text)
 
     def _push_view(self) -> None:
-        """Send the newest view to all members before the answers, so that each member with a new task is in its view.
+        """Send the newest view to all members.
+
+        The view is sent before the answers, so that a member that gets a task knows a view that contains this member.
 
         Raises: LeadershipLostError: the epochs are exhausted.
         """

@@ -1,4 +1,4 @@
-"""The metrics of a master, and whether it is alive; the thread of its health pages reads them."""
+"""The metrics of a master, and a check whether its loop still runs; the health pages of the master show both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler, and whether it is alive; the thread of its health pages reads them."""
+"""The metrics of an autoscaler, and a check whether its loop still runs; the health pages show both."""
 
 from __future__ import annotations
 
