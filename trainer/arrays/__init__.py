@@ -1,1 +1,1 @@
-"""The data of the network: arguments between layers, parameters, activations, initial values."""
+"""The data of a network: the outputs of layers, the parameters and their initial values, and the activations."""

@@ -1,7 +1,7 @@
-"""The activations of the config language: y from z, and the gradient of z from the gradient of y. Pure.
+"""The activation functions of the config language, and their derivatives. Pure.
 
-Each activation accepts matrices of any floating-point type. `z` is the weighted sum of a layer, and `y` is the result
-of the activation.
+`z` is the weighted sum of a layer, and `y` is the result of the activation. Each activation computes y from z, and the
+gradient of z from the gradient of y. It accepts matrices of any floating-point type.
 
 Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
 """
@@ -20,7 +20,7 @@ from trainer.arrays.arguments import Array, Ids, PickedGradient
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
-SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z: neither y nor 1 - y becomes 0, and costs stay finite
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z, so that neither y nor 1 - y becomes 0 and costs stay finite
 SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row, so that no probability becomes 0
 SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 
@@ -28,15 +28,15 @@ SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 class Activation(Protocol):
     """forward(z) returns y; backward(g, y, z) returns the gradient of z, where g is the gradient of y.
 
-    `starts`: the first rows of the sequences, or None without sequences.
+    `starts`: the first rows of the sequences; None if the rows do not belong to sequences.
 
-    Attributes: backward_picked: a faster `backward` for a g that is zero but for one number in each row; None: there is
-        none.
+    Attributes: backward_picked: a faster `backward` for a g with at most one non-zero number in each row; None if the
+        activation has no such function.
     """
 
     @property
     def backward_picked(self) -> Callable[[PickedGradient, Array], Array] | None:
-        """The function."""
+        """The faster function, or None."""
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
         """Return y; the array may be z itself."""
@@ -203,8 +203,9 @@ OVERWRITING: dict[str, Activation] = {"relu": RowActivation(lambda z: np.maximum
 def find_activation(name: str, layer: str, *, overwrites: bool = False) -> Activation:
     """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
-    Args: overwrites: whether the array of z may be overwritten by y; of a large image the cache holds only one array.
-    Raises: ConfigError: the activation is not supported; the text lists the supported ones.
+    Args: overwrites: whether y may overwrite the array of z. This is faster for large images, because the processor's
+        cache can hold only one of the two arrays.
+    Raises: ConfigError: the activation is not supported; the text lists the supported activations.
     """
     if overwrites and name in OVERWRITING:
         return OVERWRITING[name]

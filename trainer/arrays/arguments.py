@@ -34,9 +34,9 @@ def is_finite(values: Array) -> bool:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Rows of a sparse matrix: row i has the columns ids[offsets[i]:offsets[i + 1]].
+    """Rows of a sparse matrix: the non-zero columns of row i are ids[offsets[i]:offsets[i + 1]].
 
-    A column that is repeated in a row counts repeatedly.
+    If a row contains a column several times, the values of this column are added.
 
     Shapes: offsets: (rows + 1,), ids: (nonzeros,), values: (nonzeros,) or None if every value is 1.
     """
@@ -76,10 +76,13 @@ class Sparse:
 
 
 class Argument:
-    """The output of a layer, or one slot of a batch: dense values, ids or sparse rows, or dense values with ids.
+    """The output of a layer, or one slot of a batch, that is, the data of one data layer.
+
+    The content is dense values, ids, sparse rows, or dense values with ids.
 
     If the rows are frames of sequences, `starts` contains the first row of each sequence. There is no padding, and a
-    sequence may be empty. Sequences of sequences also have `sub_starts`, which includes every element of `starts`.
+    sequence may be empty. For sequences of sequences, `sub_starts` contains the first row of each sub-sequence, and so
+    includes every element of `starts`.
 
     A matrix with repeated rows (embeddings of words) may be stored as its `distinct` rows and, for every row, the
     `index` of its distinct row; `value` is then computed on demand. The object never changes.
@@ -87,7 +90,7 @@ class Argument:
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
         extras: further outputs by name, each (rows, size), for get_output layers.
-        grids: (sequences, dimensions): if the frames of each sequence form a grid, its size along each dimension.
+        grids: (sequences, dimensions): if the frames of each sequence form a grid, the sizes of these grids.
         distinct: (distinct rows, size), index: (rows,) integers.
     """
 
@@ -134,7 +137,7 @@ class Argument:
 
     @property
     def sequences(self) -> int:
-        """The number of samples: of sequences, or of rows without sequences."""
+        """The number of samples. A sample is a sequence; without sequences it is a row."""
         return self.rows if self.starts is None else len(self.starts) - 1
 
     @cached_property
@@ -186,7 +189,7 @@ class DistinctGradient:
 
 @dataclass(frozen=True)
 class PickedGradient:
-    """The gradient of a matrix that is zero but for one number in each row: values[i] in column columns[i].
+    """A gradient with at most one non-zero number in each row: row i has values[i] in column columns[i].
 
     Shapes: columns, values: (rows,).
     """
@@ -203,7 +206,8 @@ class PickedGradient:
 Flowing = Array | DistinctGradient | PickedGradient | None  # the gradient that a layer returns for an input
 
 
-# sorting the ids of a batch is faster than a table of all ids if the table has this many times as many ids
+# The distinct ids of a batch are found by sorting, or by a table that marks which of all possible ids occur. Sorting is
+# faster if there are at least this many times as many possible ids as ids in the batch.
 SCARCE = 8
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from runtime import glog
 from runtime.errors import DataError
 
-# errors of decoding a malformed value; the errors of a provider are translated earlier
+# the decoding of a malformed value raises one of these errors; other code translates errors of the user's data provider
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 

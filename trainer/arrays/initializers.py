@@ -1,7 +1,9 @@
 """Initial values of parameters, bit-equal to those of PaddlePaddle v0.10. Pure: the random stream is an argument.
 
-Source: spec/trainer.md 5.1 and 5.4; the logarithm is glibc's float32 `logf` (since 2.27), because the logarithm of
-numpy differs in single bits.
+The logarithm is the float32 `logf` of glibc 2.27 and later, because the last bit of numpy's logarithm is sometimes
+different.
+
+Source: spec/trainer.md 5.1 and 5.4.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _INV, _LOGC = np.array([float.fromhex(x) for x in _TABLE.split()]).reshape(16, 2
 
 
 def logf(u: Floats) -> Floats:
-    """Return the float32 natural logarithm of glibc for normal numbers > 0; only its last rounding is not in double."""
+    """Return the float32 natural logarithm of glibc for normal numbers > 0; only the result is rounded to float32."""
     bits = u.view(np.int32)
     shifted = bits - np.int32(0x3F330000)
     index = (shifted >> 19) & 15
@@ -48,7 +50,7 @@ def logf(u: Floats) -> Floats:
 
 
 def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
-    """Return (1 + draw) / 2^31, rounded once."""
+    """Return (1 + draw) / 2^31, rounded to float32 only once."""
     u: Floats = (draws + np.uint32(1)).astype(np.float32)
     u *= np.float32(1.0 / UPPER)
     return u
@@ -57,8 +59,8 @@ def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
 def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
     """Fill a flat array with N(mean, std^2) by Box-Muller, with 2 * (n // 2 + 1) draws.
 
-    Like v0.10, draw one more pair at the end and replace the last value by the cosine half of that pair, also for even
-    n.
+    As in v0.10, one more pair is drawn at the end, even if n is even, and the cosine half of this pair becomes the last
+    value.
     """
     pairs = out.size // 2
     if std == 0.0:
@@ -75,7 +77,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
     """Return the cosine and the sine halves of the pairs (u1, u2) in `draws`."""
     u = _unit(draws)
-    mean = float(np.float32(mean))  # the mean of v0.10 is a float; the addition is in double
+    mean = float(np.float32(mean))  # v0.10 stores the mean in float32 and adds it in double precision
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))
     p = (np.float32(std) * radius).astype(np.float64)
     theta = 2.0 * np.pi * u[1::2].astype(np.float64)
@@ -85,7 +87,7 @@ def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple
 def fill_uniform(out: Floats, low: float, high: float, stream: Stream) -> None:
     """Fill a flat array from [low, high), one draw per value; a value is computed in double precision and rounded once.
 
-    The bounds and their difference are floats, as in v0.10.
+    The bounds and their difference are float32 numbers, as in v0.10.
     """
     first = np.float32(low)
     low, width = float(first), float(np.float32(high) - first)

@@ -85,7 +85,10 @@ class Stream:
 
     @classmethod
     def _grow(cls, steps: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """Extend the tables to `steps` by doubling: (a, c) of k + m is (a, c) of k applied after (a, c) of m."""
+        """Double the tables until they have an entry for `steps` steps.
+
+        With tables of m entries, the entry for k + m steps is that for m steps followed by k steps.
+        """
         tables = cls._tables
         while len(tables[0]) <= steps:
             a, c = _jump(_MULTIPLIER, _INCREMENT, len(tables[0]))
@@ -103,7 +106,7 @@ def start_state(seed: int, use_global_seed: bool) -> int:
 def replica_state(seed: int, number: int, use_global_seed: bool) -> int:
     """Return the initial state of the thread that computes part `number` of every batch; parts are numbered from 0.
 
-    It is computed like `start_state`. The number of the part replaces the thread number of v0.10, which differed from
-    run to run.
+    It depends on the seed like `start_state`. The number of the part replaces the thread number of v0.10, because
+    thread numbers differ from run to run.
     """
     return (seed if use_global_seed else seed + number + 1) & _MASK

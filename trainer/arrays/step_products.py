@@ -1,4 +1,7 @@
-"""The products x^T g of the steps of a recurrent group: one product over all steps is faster than one for each step."""
+"""The products x^T g of the steps of a recurrent group: one product over all steps is faster than one for each step.
+
+x is the input of a layer, g is the gradient of its output, and x^T g is the gradient of its weights.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-FEW = 256  # rows; a product of more rows does not become faster when the rows of further steps are added
+FEW = 256  # rows; a product of more rows is already so large that joining it with others saves no time
 
 
 class StepProducts:
-    """The rows of x and g whose products wait, for each matrix of a parameter."""
+    """The collected rows of x and g, for each matrix of a parameter."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, int, int], tuple[list[Array], list[Array]]] = {}
@@ -27,6 +30,6 @@ class StepProducts:
         gs.append(g.copy())
 
     def join(self) -> Iterator[tuple[Array, Array, int]]:
-        """Yield x, g and the first element of each matrix, with the rows of all steps."""
+        """Yield for each matrix the collected rows of x, those of g, and the number of the matrix's first element."""
         for (begin, _, _), (xs, gs) in self._rows.items():
             yield np.concatenate(xs), np.concatenate(gs), begin
