@@ -15,7 +15,7 @@ States = dict[str, tuple[Array, ...]]  # states by the name of the layer
 
 
 class BatchStates:
-    """The states of the layers; disabled until `begin`. Each pass and each test begins with zeros.
+    """The states of the layers. No state is carried before `begin`. Each pass and each test begins with zeros.
 
     Source: Trainer::startTrainPass and Tester::startTestPeriod of v0.10.
     """

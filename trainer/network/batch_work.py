@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
-# a batch with fewer operations per layer is not cut; bench/threads.py measures where cut and whole are equally fast
+# A batch with fewer operations per layer is not cut. With this number of operations a cut batch is as fast as a whole
+# batch (measured by bench/threads.py).
 LEAST_OF_LAYER = 8e6
-# layer types that compute each sample independently without random numbers: parts and whole batch give equal results
+# Layers of these types compute each sample independently and without random numbers, so that the parts of a batch give
+# the same results as the whole batch.
 SEPARATE = frozenset({
     "addto", "average", "concat", "concat2", "cos", "cos_vm", "data", "dot_prod", "eos_id", "expand", "fc",
     "featmap_expand", "hsigmoid", "huber_classification", "huber_regression", "interpolation", "l2_distance", "max",
@@ -24,15 +26,16 @@ SEPARATE = frozenset({
     "square_error", "sum_cost", "sum_to_one_norm",
 })  # fmt: skip
 ELEMENTWISE = 10  # approximate operations for each number of an output: activation, bias, copies
-PASSES = 3  # a backward pass computes twice as much as a forward pass
+PASSES = 3  # forward passes whose work equals that of a step: a backward pass computes twice as much as a forward pass
 
 
 @dataclass(frozen=True)
 class Work:
     """An upper estimate of the operations of a batch.
 
-    Attributes: per_row: operations for a row of dense numbers, in all layers.  of_data: for each use of a data layer:
-        its name, the size of the output, and the size of the parameter.  layers: number of layers.
+    Attributes: per_row: operations for a row of dense numbers, in all layers.  of_data: for each product of a data
+        layer with a parameter: the name of the data layer, the size of the result, and the size of the parameter.
+        layers: number of layers.
     """
 
     per_row: int
@@ -81,6 +84,6 @@ def estimate(config: ModelConfig) -> Work | None:
 
 
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
-    """Return the operations for a row in products with the parameters of a layer, without products of data inputs."""
+    """Return the operations for a row in the products of a layer's inputs with its parameters, except data inputs."""
     names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
     return sum(2 * sizes.get(name, 0) for name in names)

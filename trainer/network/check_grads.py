@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-NEARLY_ZERO = 1e-20  # a summand for both changes of the cost, so that two zeros are equal
+NEARLY_ZERO = 1e-20  # added to both changes of the cost before they are divided, so that two zeros have the ratio 1
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class CheckedVariable:
 class Comparison:
     """The change of the cost along a direction of one variable, by difference and by gradient.
 
-    Attributes: step: distance of the move, in lengths of the direction. costs: the costs at both ends.
-        analytic_delta: the change of the cost from the middle to one end, according to the gradient.
+    Attributes: step: the variable moves by this multiple of the direction, forward and back. costs: the costs at both
+        ends. analytic_delta: the change of the cost from the middle to one end, according to the gradient.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The relative excess of the cost's difference over the change that the gradient predicts."""
+        """The relative excess of the measured change of the cost over the change that the gradient predicts."""
         return (NEARLY_ZERO + self.true_delta) / (NEARLY_ZERO + self.analytic_delta) - 1
 
 
@@ -64,7 +64,7 @@ def check_grads(
     """Yield the comparison for each variable, in order.
 
     Args: cost: computes the cost from the present values of the variables, always with the same random numbers.
-        variables: the variables; each is changed in place along a direction, and back, one after the other.
+        variables: the variables; one after the other is changed in place along a direction, and then restored.
         draw_direction: returns a direction for a gradient, with the same shape.
         choose_step: returns the step for the derivative along the direction.
     """

@@ -1,6 +1,6 @@
 """Combine layers that compute faster together: rewrite the layers of the message before the network is built. Pure.
 
-A layer that keeps its name keeps its output.
+If a layer of the new message has the name of an old layer, it also has the output of that layer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ Layers = Sequence[LayerConfig]
 
 
 def fuse(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers of the message; combinable layers are replaced by one layer.
+    """Return the layers of the message; each of the following chains of layers is replaced by one layer.
 
-    A context projection is combined with the fully connected layer that reads it. Both are combined with the maximum
-    over sequences that reads the fully connected layer. Layers are combined only if no other layer reads the inner
-    outputs. The parts of attention are combined under the same condition: the expanded state, its sum with the frames,
-    and the score that reads the sum; and the scaled frames and their sum.
+    1. A context projection, the fully connected layer that reads it, and the maximum over sequences that reads the
+       fully connected layer. The first two layers are combined even if no maximum follows.
+    2. In attention: the layer that scales the frames by their weights, and the sum of the scaled frames.
+    3. In attention: the layer that expands the decoder's state to all frames, the tanh of the sum of expanded state
+       and frames, and the layer that computes a score from this tanh.
 
-    Args: kept: names of layers that stay, because their output is needed for something else.
+    A chain is replaced only if no other layer reads the outputs inside the chain.
+
+    Args: kept: names of layers that are never replaced, because their output is needed for something else.
     """
     layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
     layers = _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)
@@ -61,10 +64,7 @@ def _find_readers(layers: Layers) -> dict[str, list[LayerConfig]]:
 
 
 def _join_scores(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers.
-
-    One layer replaces an expanded state, the tanh of its sum with frames, and the score of this tanh.
-    """
+    """Return the layers after the replacement of the third chain of `fuse`."""
     readers, by_name = _find_readers(layers), {one.name: one for one in layers}
     joined: dict[str, LayerConfig | None] = {}
     for score in layers:

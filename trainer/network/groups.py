@@ -1,6 +1,6 @@
-"""Move layers that need no steps out of recurrent groups: rewrite the separated model before the network is built.
+"""Move layers that need no steps out of recurrent groups. Pure.
 
-Pure.
+The functions rewrite the model and the groups that `separate_groups` returns, before the network is built.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Groups = dict[str, Group]
 def simplify_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:
     """Return the model and its groups, with fewer layers in the groups; see `separate_groups`.
 
-    A group whose step is only a GRU becomes one layer, which runs all steps. A fully connected layer that
-    only gives a result (for example the scores of all words) moves into the enclosing model, so that its rows and their
-    gradients need not be reordered.
+    A group whose step is only a GRU becomes one layer, which runs all steps. A fully connected layer whose output is
+    only a result of the group (for example the scores of all words) moves into the enclosing model. Its rows and their
+    gradients then need not be reordered.
     """
     return _move_results(*_join_gru_groups(config, groups))
 
@@ -67,7 +67,7 @@ def _join_gru(group: Group, step: LayerConfig, result: LayerConfig) -> LayerConf
     return joined
 
 
-# ----- Results that are computed outside the group -----
+# ----- Layers that move into the enclosing model -----
 
 
 def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:

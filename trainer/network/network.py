@@ -47,7 +47,7 @@ class Network:
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
-        if compiled is not None:  # in numpy one large product is faster than the sum of many small products
+        if compiled is not None:  # in numpy combined layers are slower: they compute many small products
             layers = fuse(layers, asked)
         self._nodes = {one.name: Node(one, parameters) for one in layers}
         for node in self._nodes.values():
@@ -70,7 +70,7 @@ class Network:
         self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
 
     def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
-        """Return, by layer, the element from which on the gradients are complete after the layer's backward pass.
+        """Return for each layer an element; after the layer's backward pass, the gradients from there on are complete.
 
         Args: used: the parameters of each layer, in the order of the layers.
         """
@@ -85,7 +85,7 @@ class Network:
         return final
 
     def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
-        """Store the gradients of some layers' outputs in `kept_gradients`, and log where errors are clipped."""
+        """Store the gradients of the given layers in `kept_gradients`; with `clipping` log clipped gradients."""
         for name, node in self._nodes.items():
             node.output.keeps_gradient, node.output.logs_clipping = name in gradients_of, clipping
             if isinstance(node.layer, GroupLayer):
@@ -162,7 +162,7 @@ class Network:
         return ""
 
     def backward(self, on_final: OnFinal | None = None) -> None:
-        """Add the gradients of the cost of the last batch, sums over the samples, to the gradients of the parameters.
+        """Add the gradients of the last batch's cost, summed over the samples, to the gradients of the parameters.
 
         Args: on_final: called repeatedly with the number of an element: the flat gradients are complete from this
             element on.
@@ -171,7 +171,7 @@ class Network:
         self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
 
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
-        """Run the backward pass from the gradients of some layers, and add to the gradients of the parameters.
+        """Run the backward pass from the given gradients of layers, and add to the gradients of the parameters.
 
         Args: on_final: see `backward`.
         Returns: the gradients of the data layers of the last batch, by name.
