@@ -81,7 +81,7 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
-# internal types of the network; a config may not name them
+# types of layers that only this program makes, from other layers; a config must not use them
 INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | attention.LAYERS.keys() | {gru.GROUP_RUN}
 
 

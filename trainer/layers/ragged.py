@@ -1,8 +1,8 @@
 """Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding. Pure.
 
 `starts` holds the first row of each sequence, and at the end the number of rows; a sequence may be empty. If the
-sequences have sub-sequences, `sub_starts` describes the sub-sequences in the same form. A recurrent layer takes the
-rows in packed order: the first rows of all sequences, then the second rows, and so on.
+sequences have sub-sequences, `sub_starts` describes the sub-sequences in the same form. Recurrent layers process the
+rows in packed order: the first rows of all sequences, then the second rows of all sequences, and so on.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
 
 
 def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
-    """Return the first row of consecutive items (sequences, or else rows), and the row after the last item."""
+    """Return the first row of the items [begin, end), and the row after them. An item is a sequence, or else a row."""
     if argument.starts is None:
         return begin, end
     return int(argument.starts[begin]), int(argument.starts[end])
 
 
 def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
-    """Return consecutive items (sequences, or else rows) of an argument, without copying values."""
+    """Return the items [begin, end) of an argument, without copying values. An item is a sequence, or else a row."""
     first, last = find_rows(argument, begin, end)
     sparse = argument.sparse
     return Argument(
@@ -120,11 +120,13 @@ def join_ragged(parts: Sequence[Argument]) -> Argument:
 class PackedOrder:
     """The frames of a batch in packed order: the first frames of all sequences, then the second frames, and so on.
 
-    Sequences are ordered from the longest to the shortest, so the frames of step t are rows begins[t]:begins[t + 1] of
-    a packed matrix, and h[begins[t - 1]:][:live[t]] is the state before step t of the sequences that have a step t.
+    Step t of a recurrent layer processes frame t of all sequences with more than t frames. Sequences are ordered from
+    the longest to the shortest, so the frames of step t are rows begins[t]:begins[t + 1] of a packed matrix. If h is
+    the packed matrix of states, h[begins[t - 1]:][:live[t]] are the previous states of the sequences that have a step
+    t.
 
-    Args: starts: where each sequence begins, and the end. is_reversed: the first step is the last frame of each
-        sequence.
+    Args: starts: where each sequence begins, and the end. is_reversed: whether the first step processes the last frame
+        of each sequence.
     Shapes: order: (sequences,) the longest first; live: (steps,) the number of sequences with a frame at each step;
         begins: (steps + 1,); rows: (frames,) the frame of each packed row.
     """
@@ -164,7 +166,7 @@ class PackedOrder:
         return slice(self.begins[step], self.begins[step + 1])
 
     def span_before(self, step: int) -> slice:
-        """Return the packed rows of the previous step, for the sequences that have this step."""
+        """Return the packed rows of the step before `step`, for those sequences that have `step`."""
         return slice(self.begins[step - 1], self.begins[step - 1] + self.live[step])
 
 
@@ -181,11 +183,11 @@ class PackedInput:
         self._repeats = index is not None
 
     def copy_step(self, step: int, result: Array, bias: Array | None = None, more: Array | None = None) -> None:
-        """Copy the rows of a step to `result`; add a bias, and add further rows to the first rows."""
+        """Copy the rows of a step to `result`; add the bias to all of them, and `more` to the first len(more) rows."""
         take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
 
     def gradient(self, packed: Array, kept: Workspace) -> Flowing:
-        """Return the gradient of the input from the gradient in packed order; `kept` holds the array for the result."""
+        """Return the gradient of the input from the gradient in packed order; the result is an array of `kept`."""
         if self._repeats:
             return DistinctGradient(sum_repeated(packed, self.rows))
         result = kept.rows("gradient", len(packed), packed.shape[1], packed.dtype)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array
 
-_SPARE = 1.25  # for a larger batch allocate more than it needs, because a still larger batch often follows
+_SPARE = 1.25  # arrays grow to this multiple of the size that a batch needs, because a still larger batch often follows
 
 
 class Workspace:

@@ -1,7 +1,7 @@
 """Costs that use only some of many classes: noise-contrastive estimation (nce) and hierarchical sigmoid (hsigmoid).
 
-Both score pairs of a row and a class (or an inner node of the tree over the classes): the sum over the inputs of
-x_k . W_k[class], plus b[class].
+Both costs compute scores of pairs. A pair consists of a row and a class (or an inner node of the tree over the
+classes); its score is the sum over the inputs k of x_k . W_k[class], plus b[class].
 
 Source: gserver/layers/NCELayer.cpp, HierarchicalSigmoidLayer.cpp, math/MatrixBitCode.cpp of v0.10.
 """
@@ -29,9 +29,10 @@ LIMIT = 40.0  # limit of the scores in the tree
 
 
 class ClassCost(Layer):
-    """A cost of pairs (row, class).
+    """A cost that scores pairs (row, class).
 
-    Inputs: x_k, label, and further inputs of a subclass. W_k: (nodes, I_k), bias: (nodes,).
+    Inputs: x_k, label, and further inputs of a subclass. W_k: (nodes, I_k), bias: (nodes,), where nodes is the number
+    of classes or inner nodes, and I_k is the width of x_k.
     """
 
     is_cost = True
@@ -104,11 +105,11 @@ class ClassCost(Layer):
 class NoiseContrastiveCost(ClassCost):
     """Distinguishes the class of the label from random classes.
 
-    The label costs -ln(o / (o + b)), a random class -ln(b / (o + b)).
+    Let o be the score of a class after the activation. Let b be num_neg_samples, the number of random classes, times
+    the probability of the class in the noise (neg_sampling_dist, or one over the number of classes). The cost of a row
+    is -ln(o / (o + b)) for its label, plus -ln(b / (o + b)) for each random class.
 
-    o is the score after the activation. b is num_neg_samples, the number of random classes, times the probability of
-    the class in the noise (neg_sampling_dist, or one over the number of classes). The label is an id or, for several
-    classes, a sparse row; an optional last input contains weights of the rows.
+    The label is an id or, for several classes, a sparse row; an optional last input contains weights of the rows.
     """
 
     applies_activation = True
@@ -157,7 +158,7 @@ class NoiseContrastiveCost(ClassCost):
     def _choose(self, label: Argument) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
         """Return for all pairs the row, the class, and whether the class is a label.
 
-        A row has first its labels, then noise.
+        The pairs of a row contain first the labels of the row, and then its random classes.
         """
         if label.sparse is not None:
             lengths, labels = label.sparse.lengths, label.sparse.ids

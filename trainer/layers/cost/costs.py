@@ -1,7 +1,7 @@
 """Cost layers with one value for each row, also in sequences; an optional third input contains weights of the rows.
 
-The network applies `coeff` and not the layer. As in v0.10, only the gradient is multiplied by `coeff`, including the
-gradient that the prediction layer already has from other costs.
+The network applies `coeff`, not the layer. As in v0.10, `coeff` does not change the cost. It multiplies the whole
+gradient that the prediction layer has so far, including the gradients that other costs have added.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CostLayer(Layer):
         return [result, *[None] * (len(wanted) - 1)]
 
     def weigh(self, gradient: Array) -> Array:
-        """Return the gradient of the cost of each row before weighting, (rows, 1)."""
+        """Return the gradient of each row's cost before the cost is multiplied by the row's weight, (rows, 1)."""
         return gradient if self._weight is None else gradient * self._weight
 
     def require_target(self, prediction: Array, label: Argument) -> Array:
@@ -206,7 +206,7 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
 
 
 class HuberRegressionCost(CostLayer):
-    """Sum over the columns of d^2 / 2 for d = |prediction - label| up to delta, and delta (d - delta / 2) above."""
+    """The sum over the columns of d^2 / 2 if d <= delta, else delta (d - delta / 2), where d = |prediction - label|."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -223,7 +223,7 @@ class HuberRegressionCost(CostLayer):
 
 
 class SmoothL1Cost(CostLayer):
-    """Sum over the columns of d^2 / 2 for d = |prediction - label| below 1, and d - 1 / 2 otherwise."""
+    """The sum over the columns of d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -238,7 +238,7 @@ class SmoothL1Cost(CostLayer):
 
 
 class HuberClassificationCost(CostLayer):
-    """With y = 2 label - 1 and a = y * prediction, the cost is -4 a for a below -1, (1 - a)^2 up to 1, and 0 above.
+    """With y = 2 label - 1 and a = y * prediction, the cost is -4 a if a < -1, (1 - a)^2 if -1 <= a <= 1, else 0.
 
     Labels are 0 and 1.
     """
@@ -255,7 +255,7 @@ class HuberClassificationCost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return -4 y for a below -1, -2 (1 - a) y up to 1, and 0 above."""
+        """Return -4 y if a < -1, -2 (1 - a) y if -1 <= a <= 1, else 0."""
         a = self._y * prediction
         result: Array = np.where(a < -1, -4, -2 * np.maximum(1 - a, 0)) * self._y
         return result

@@ -1,9 +1,10 @@
 """Connectionist temporal classification: the cost of a sequence of labels that is shorter than its frames.
 
-The labels are extended by a blank before, between and after them. A path goes from one of the first two positions to
-one of the last two positions, one frame at a time. In each frame a path stays, advances by one, or advances by two over
-a blank between different labels. The cost is -ln of the sum over all paths of the product of the positions'
-probabilities. All sequences of a batch are computed at once, step by step, in double precision.
+Blanks are inserted before, between and after the labels; labels and blanks are the positions of a path. A path goes
+from one of the first two positions to one of the last two positions. From one frame to the next, a path stays, advances
+by one position, or advances by two positions over a blank between different labels. The probability of a path is the
+product of the probabilities of its positions. The cost is -ln of the sum of the probabilities of all paths. Each step
+computes one frame of every sequence of a batch, in double precision.
 
 Source: Graves 2006; spec/config.md 6; gserver/layers/LinearChainCTC.cpp, CTCLayer.cpp, WarpCTCLayer.cpp of v0.10.
 """
@@ -50,7 +51,7 @@ class Widened:
 
 
 def _shift(log_p: Array, by: int) -> Array:
-    """Return the columns shifted to the right by `by`, or to the left if `by` is negative; free columns are -inf."""
+    """Return the columns shifted to the right by `by`, or to the left if `by` is negative; free columns become -inf."""
     result = np.full_like(log_p, -np.inf)
     if by > 0:
         result[:, by:] = log_p[:, :-by]
@@ -106,7 +107,10 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
 
 
 class _Ctc(Layer):
-    """x: (frames, classes), label ids in sequences; one cost for each sequence, 0 if it has too few frames."""
+    """The cost of each sequence; it is 0 if the sequence has too few frames for its labels.
+
+    Inputs: x: (frames, classes), and label ids in sequences.
+    """
 
     is_cost = True
 
@@ -185,7 +189,7 @@ class CtcLayer(_Ctc):
         return logarithms
 
     def descend(self, expected: Array, is_possible: Bools) -> Array:
-        """Return -expected / y."""
+        """Return -expected / x."""
         return -expected / self._y
 
 
@@ -206,7 +210,7 @@ class WarpCtcLayer(_Ctc):
         return self._log_y
 
     def descend(self, expected: Array, is_possible: Bools) -> Array:
-        """Return y - expected; zero where there are too few frames."""
+        """Return the softmax of x minus `expected`, or zero for a sequence with too few frames."""
         result: Array = np.exp(self._log_y) - expected
         result[~is_possible] = 0
         return result

@@ -13,8 +13,8 @@ _MODULUS = 2147483647
 _MULTIPLIER = 16807
 _VALUES = _MODULUS - 1  # states are 1 .. _VALUES
 
-# the default of --seed, which v0.10 used with --thread_local_rand_use_global_seed; otherwise it used the thread's
-# number
+# The default of --seed. With --thread_local_rand_use_global_seed the seed of v0.10 was that of --seed; without this
+# flag it was the number of the thread.
 SEED = 1
 
 
@@ -31,7 +31,7 @@ class SampleStream:
 
     def states(self, count: int) -> npt.NDArray[np.int64]:
         """Return the next `count` states, in order."""
-        powers = np.ones(1, np.int64)  # powers of the multiplier; the product of a power and a state fits into 62 bits
+        powers = np.ones(1, np.int64)  # powers of the multiplier; a product of a power and a state fits into 62 bits
         while len(powers) <= count:
             powers = np.concatenate((powers, powers * pow(_MULTIPLIER, len(powers), _MODULUS) % _MODULUS))
         states: npt.NDArray[np.int64] = powers[1 : count + 1] * self._state % _MODULUS
@@ -57,14 +57,15 @@ class SampleStream:
 
 
 class AliasTable:
-    """Draw classes with given probabilities, by two random fractions for each, independent of the number of classes.
+    """Draw classes with given probabilities; the time of a draw does not depend on the number of classes.
 
-    The range [0, classes) has an interval of length one for each class. The part of the interval up to a threshold
-    stands for the class itself, and the part above it for one other class. This is Walker's method: a class with less
-    than the mean probability gives the rest of its interval to the first class that still has more.
+    This is Walker's method. The range [0, classes) has an interval of length one for each class. The part of the
+    interval below a threshold stands for the class itself, and the part above the threshold stands for one other class.
+    A class with less than the mean probability does not fill its interval; the rest of the interval goes to the first
+    class that still has more than the mean.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10. No recorded run of v0.10 has probabilities that differ, so
-        no run confirms these draws.
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10. In all recorded runs of v0.10 the classes have equal
+        probabilities, so no recorded run confirms the draws from different probabilities.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:
@@ -72,12 +73,12 @@ class AliasTable:
         thresholds = given * len(given) / given.sum()
         others = np.arange(len(given))
         filled = thresholds >= 1
-        while True:  # a large class that has become small is filled in the next round
+        while True:  # a class whose probability falls below the mean in one round is filled in the next round
             small, big = np.flatnonzero(~filled), np.flatnonzero(thresholds > 1)
             if not len(small) or not len(big):
                 break
             _fill(thresholds, others, filled, small.tolist(), big.tolist())
-        thresholds[~filled] = 1  # classes that are left over by rounding
+        thresholds[~filled] = 1  # rounding errors can leave classes unfilled
         self._thresholds = np.minimum(thresholds, 1).astype(np.float32)
         self._others: npt.NDArray[np.int64] = others
 
@@ -96,7 +97,10 @@ def _fill(
     small: list[int],
     big: list[int],
 ) -> None:
-    """Assign a large class to each small class, in order; the large class may be small afterwards."""
+    """Assign to each small class, in order, a big class that fills its interval.
+
+    A class is small below the mean probability and big above it; a big class may be small afterwards.
+    """
     givers = iter(big)
     giver = next(givers)
     for one in small:

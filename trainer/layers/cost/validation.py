@@ -1,6 +1,6 @@
-"""Layers that stand where a cost would stand and only measure: auc-validation and pnpair-validation.
+"""Layers that a config uses like costs, but that only measure: auc-validation and pnpair-validation.
 
-The session creates an evaluator for such a layer (trainer/evaluators/validation.py), and the evaluator measures.
+For each of these layers the program creates an evaluator (trainer/evaluators/validation.py), which measures.
 
 Source: gserver/layers/ValidationLayer.cpp of v0.10.
 """

@@ -11,14 +11,15 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_matrix, require_weight
 
-# for each strategy: the row of the parameter that is subtracted, and the row that is the factor
+# for each strategy: the number of the parameter's row that is subtracted, and the number of the row that is the factor
 STRATEGIES: dict[str, tuple[int | None, int]] = {"z-score": (2, 3), "min-max": (0, 1), "decimal-scaling": (None, 4)}
 
 
 class DataNormLayer(Layer):
-    """(x - a) * b, column by column; the input gets no gradient.
+    """(x - a) * b for each column, where the strategy says which rows of the parameter a and b are.
 
-    Parameter: (5, size), static: minimum, 1 / range, mean, 1 / standard deviation, 1 / power of ten.
+    The input gets no gradient. The parameter, (5, size), is static. Its rows are: minimum, 1 / range, mean,
+    1 / standard deviation, 1 / power of ten.
     """
 
     takes_gradient = False

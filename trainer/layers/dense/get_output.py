@@ -12,7 +12,10 @@ from trainer.layers.base import Layer
 
 
 class GetOutputLayer(Layer):
-    """The output of the input layer that `input_layer_argument` names. The network adds the gradient to that output."""
+    """The output of the input layer that `input_layer_argument` names.
+
+    The network adds the gradient of this layer to the gradient of that output.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -20,7 +23,7 @@ class GetOutputLayer(Layer):
         self._output = config.inputs[0].input_layer_argument
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return that output.
+        """Return the output that `input_layer_argument` names.
 
         Raises: ConfigError: the input has no output of this name.
         """

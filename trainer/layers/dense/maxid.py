@@ -23,7 +23,7 @@ class MaxIdLayer(Layer):
 
     Equal values are in the order of columns.
 
-    A sparse row has only the columns of its nonzeros.
+    In a sparse row, only the columns of its nonzeros are considered.
 
     Shapes: (rows, width) -> ids: (rows * beam_size,), the ids of the first row first.
     """

@@ -23,8 +23,8 @@ class SelectiveFullyConnectedLayer(Layer):
     """y = sum over the inputs of x_k W_k^T, plus a bias, at the columns that the last input selects.
 
     All rows select the same number of columns. The result has these columns side by side, in the order of the
-    selection, so a label is an index into the selection. Without a selecting input (has_selected_colums=False) the
-    layer computes all columns.
+    selection. So if a cost reads this layer, its label is a position in the selection. Without a selecting input
+    (has_selected_colums=False) the layer computes all columns.
 
     With selective_fc_pass_generation the network is not trained. Then rows may select different numbers of columns, and
     the result is sparse: the selected columns of each row, after the activation.

@@ -14,7 +14,9 @@ from trainer.layers.checks import require_matrix, require_rows, require_same_row
 
 
 class CosineLayer(Layer):
-    """scale * cos(x, y_k) for the `size` rows y_k that lie side by side in y; no epsilon is added.
+    """scale * cos(x, y_k) for each of the `size` vectors y_k that are side by side in a row of y.
+
+    No epsilon is added to the norms.
 
     Shapes: x: (rows, n), y: (rows or 1, size * n) -> (rows, size).
     """
@@ -44,7 +46,11 @@ class CosineLayer(Layer):
         return inputs[0].with_value(self._cosine * x.dtype.type(self._scale))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return s g (y / |y| - x cos / |x|) / |x|, the gradient of x, and the gradient of y: x and y are exchanged."""
+        """Return the gradients of x and y.
+
+        The gradient of x is scale * g * (y / |y| - x cos / |x|) / |x|, summed over k, where g is the gradient of the
+        result. The gradient of y is the same formula with x and y exchanged.
+        """
         gradient = gradient * gradient.dtype.type(self._scale)
         inverse_x, inverse_y = self._inverse
         crossed = gradient * inverse_x * inverse_y

@@ -1,8 +1,9 @@
 """Batch normalisation: scale each channel to mean 0 and variance 1 over batch and pixels, then apply scale and bias.
 
-In training the statistics are computed from the batch, and two static parameters keep their moving averages. Tests
-normalise with the moving averages. Training and tests use the biased variance. Source: spec/config.md 6;
-gserver/layers/ BatchNormalizationLayer.cpp of v0.10.
+In training, mean and variance are computed from the batch, and two static parameters keep their moving averages. Tests
+normalise with the moving averages. Training and tests use the biased variance.
+
+Source: spec/config.md 6; gserver/layers/BatchNormalizationLayer.cpp of v0.10.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.workspace import Buffer
 
-# number of channels that are processed together, so that all steps but the first find them in the cache
+# bytes of the channels that are processed together, so that all steps but the first find these channels in the cache
 CHUNK_BYTES = 1 << 20
 
 
@@ -61,7 +62,10 @@ class BatchNormLayer(Layer):
         return inputs[0].with_value(out.reshape(len(x), x.shape[1] * x.shape[2]))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradients of scale and bias; return the gradient of the rows, including through the statistics."""
+        """Add to the gradients of scale and bias, and return the gradient of the rows.
+
+        The latter includes the dependence of mean and variance on the rows.
+        """
         assert self._input.value is not None  # `forward` rejects an input without values
         x, g = self._split(self._input.value), self._split(gradient)
         out = self._gradient.take(x.shape, x.dtype)

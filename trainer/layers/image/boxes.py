@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array, Ids
 
-TOUCHING = 1e-6  # an overlap up to this counts as none
+TOUCHING = 1e-6  # an overlap that is not larger than this counts as zero
 
 
 def overlaps(boxes: Array, others: Array) -> Array:
@@ -47,8 +47,8 @@ def decode(priors: Array, variances: Array, codes: Array) -> Array:
 def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
     """Return the box assigned to each prior, -1 for none, and the largest overlap of the prior with any box.
 
-    First each box gets the prior that overlaps it most, pair by pair. Then each remaining prior gets the box that it
-    overlaps most, if the overlap reaches the threshold.
+    First the pair of a box and a prior with the largest overlap is matched, then the best pair of the rest, until every
+    box has a prior. Then each remaining prior gets the box that it overlaps most, if the overlap reaches the threshold.
     """
     common = overlaps(priors, boxes)
     common[common <= TOUCHING] = 0
@@ -67,7 +67,7 @@ def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
 
 
 def suppress(boxes: Array, scores: Array, *, least: float, most_overlap: float, count: int) -> Ids:
-    """Return the boxes that remain, the best first: of boxes that overlap too much only the best box remains.
+    """Return the boxes that remain, the best first: if boxes overlap too much, only the best of them remains.
 
     Args: least: boxes with this score or less are dropped.  count: number of the best boxes to consider; 0: all.
     """

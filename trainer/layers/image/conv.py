@@ -18,10 +18,11 @@ from trainer.layers.workspace import Buffer
 
 
 class ConvolutionLayer(Layer):
-    """From one or several inputs x_k, (n, channels, *image), to the sum over k of (n, filters, *grid), plus a bias.
+    """The sum of the convolutions of one or several inputs, plus a bias.
 
-    The bias has one value per filter (shared_biases) or one per value of the output. The message holds the sizes of the
-    output, so the config language has already applied caffe_mode (rounding down).
+    An input has the shape (n, channels, *image), and the result has the shape (n, filters, *grid). The bias has one
+    value per filter (shared_biases) or one per value of the output. caffe_mode (whether sizes are rounded down) is not
+    needed here, because the message holds the sizes of the output.
     """
 
     owns_result = True
@@ -49,7 +50,7 @@ class ConvolutionLayer(Layer):
             for one, product in zip(inputs, self._products, strict=True)
         ]
         total: Array | None = None
-        # the bias of each filter is added now, while the map of the filter is in the cache
+        # the convolution itself adds the bias of each filter, because the map of the filter is then still in the cache
         bias = self.bias if self.config.shared_biases and not self.is_transposed else None
         for x, product, weight in zip(self._images, self._products, self._filter_weights, strict=True):
             out = (self._out if total is None else self._more).take((len(x), self.size), weight.value.dtype)

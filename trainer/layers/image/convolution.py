@@ -1,10 +1,11 @@
 """Convolution as matrix products: one operand holds the windows of some images, side by side. Pure except for buffers.
 
-With many filters of 3 x 3 elements, the operands are the points of Winograd's convolution instead
-(kernels/winograd.py).
+If there are many filters of 3 x 3 elements, Winograd's convolution is used, whose matrix products have other operands,
+called points (kernels/winograd.py).
 
-The transposed convolution swaps the roles of images and maps. So one class serves convolution and transposed
-convolution: it computes maps from images, images from maps, and the gradient of the filters from images and maps.
+The input of a convolution is called images, and its output is called maps. The transposed convolution swaps these
+roles. So one class serves convolution and transposed convolution: it computes maps from images, images from maps, and
+the gradient of the filters from images and maps.
 
 Filters are not flipped (cross-correlation). Flat filters have the shape (groups, filters / groups,
 channels / groups * elements of a window); group i of the filters reads group i of the channels.
@@ -23,10 +24,11 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 from trainer.layers.workspace import Buffer
 
-# bytes of unfolded windows and maps that are processed at a time: the second-level cache holds them
+# bytes of unfolded windows and maps that are processed at a time, so that they fit into the second-level cache
 CHUNK_BYTES = 1 << 21
 POINT_BYTES = 1 << 21  # bytes of the points of images and maps that are processed at a time
-# with fewer channels and filters, the transforms take most of the time that the saved multiplications would take
+# With fewer channels or filters, Winograd's convolution saves little: its transforms of images, filters and maps take
+# most of the time that the saved multiplications would take.
 LEAST_CHANNELS = 32
 
 
@@ -134,14 +136,14 @@ _buffers = PointBuffers()
 
 
 class WinogradConvolution(Convolution):
-    """A convolution of stride 1 with filters of 3 x 3 elements, by Winograd's products at points, for float32."""
+    """A convolution of stride 1 with filters of 3 x 3 elements, by Winograd's method, for float32."""
 
     def __init__(self, windows: ImageWindows, channels: int, filters: int) -> None:
         super().__init__(windows, channels, filters)
         y, x = windows.axes
         self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
-        # a chunk has at least as many points as the filters have, because the points of the filters are read for each
-        # chunk
+        # all points of the filters are read again for each chunk, so a chunk has at least as many points of images and
+        # maps
         weights = winograd.POINTS * filters * channels * 4
         bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
         self._step = max(1, max(POINT_BYTES, weights) // bytes_each)
@@ -214,7 +216,10 @@ def make_convolution(windows: ImageWindows, channels: int, filters: int, groups:
 
 
 def _suits_tiles(axes: tuple[WindowAxis, ...]) -> bool:
-    """Return whether 3 x 3 elements are next to each other in each window, and the windows fill most of their tiles."""
+    """Return whether Winograd's convolution fits.
+
+    It needs windows of 3 x 3 adjacent elements, which must fill at least half of the tiles that it computes.
+    """
     if len(axes) != 2 or axes[0].padding != axes[1].padding:
         return False
     if any((axis.size, axis.stride, axis.dilation) != (3, 1, 1) for axis in axes):

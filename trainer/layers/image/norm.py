@@ -17,10 +17,11 @@ CROSS_CHANNEL_EPSILON = 1e-6
 
 
 class NormLayer(Layer):
-    """x: (n, channels * pixels) -> same shape.
+    """x: (n, channels * pixels) -> the same shape.
 
-    cmrnorm-projection: x / d^pow, with d = 1 + scale * the sum of the squares of the `size` channels around the channel
-    of x. cross-channel-norm: scale the channels of each pixel to norm 1, then multiply each channel by its weight.
+    cmrnorm-projection computes x / d^pow, with d = 1 + scale * s. Here s is the sum of the squares of the `size`
+    channels around the channel of x. cross-channel-norm scales the channels of each pixel to norm 1, and then
+    multiplies each channel by its weight.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:

@@ -74,7 +74,8 @@ class PoolLayer(Layer):
         self.require_inputs(1, 1)
         self._conf = config.inputs[0].pool_conf
         self._windows = pool_windows(self._conf, self.dimensions)
-        # for planes v0.10 counts the padding; exclude_mode and volumes came later, and volumes do not count the padding
+        # v0.10 pools only planes, and its average counts the padding. Later versions added volumes, whose average does
+        # not count the padding, and exclude_mode, which decides whether an average counts it.
         counts_padding = not self._conf.exclude_mode if self._conf.HasField("exclude_mode") else self.dimensions == 2
         self._pooling = make_pooling(self, self._conf.pool_type, self._windows, counts_padding=counts_padding)
         self.size = self._conf.channels * self._windows.places
@@ -161,7 +162,7 @@ class PyramidPoolLayer(Layer):
 
 
 def _bin_axis(length: int, bins: int) -> WindowAxis:
-    """Return the windows that cut an axis into `bins` bins of equal size; half of the padding comes in front."""
+    """Return the windows that cut an axis into `bins` bins of equal size; half of the padding is before the image."""
     size = -(-length // bins)
     padding = (size * bins - length + 1) // 2
     return WindowAxis(length, (length - size + 2 * padding) // size + 1, size, size, padding)

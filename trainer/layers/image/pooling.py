@@ -1,6 +1,7 @@
-"""Pooling of images, one axis after the other: the maximum of a window is the maximum of the maxima of its rows.
+"""Pooling of images, one axis after the other. Pure except for buffers.
 
-Windows are clipped at the edges of the image: padding is ignored, unless an average counts it. Pure except for buffers.
+The maximum of a window is the maximum of the maxima of its rows, and its sum is the sum of their sums. So each axis can
+be pooled by itself. Windows are clipped at the edges of the image: padding is ignored, unless an average counts it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer
 
-# number of images that are pooled at a time, so that the result of the first axis stays in the cache
+# bytes of the images that are pooled at a time, so that the result of the first axis stays in the cache
 CHUNK_BYTES = 1 << 19
 
 
@@ -104,7 +105,7 @@ class WindowMaximum(Pooling):
             np.maximum(y[:, windows], x[:, places], out=y[:, windows])
 
     def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
-        """Write the gradient to where the largest values are."""
+        """Write the gradient of each window to the places of its largest value."""
         out.fill(0)
         for element in range(axis.size):
             windows, places = axis.span(element)
@@ -152,7 +153,7 @@ class WindowAverage(Pooling):
 
 
 def find_first_largest(images: Array, windows: ImageWindows, values: Array) -> Array:
-    """Return for each window the place, in the flat image, of its first largest value, as floating-point numbers.
+    """Return for each window the place of its first largest value in the flat image; places are floating-point numbers.
 
     Shapes: images: (n, *image); values: (n, *grid), the largest values; result: like values.
     """

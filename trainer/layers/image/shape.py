@@ -1,4 +1,8 @@
-"""Functions for layers over images. A row of such a layer is C, H, W (or C, D, H, W), with the last axis contiguous."""
+"""Functions for layers over images.
+
+A row of such a layer has the order channels, height, width (or channels, depth, height, width); the last axis is
+contiguous.
+"""
 
 from __future__ import annotations
 

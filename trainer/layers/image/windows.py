@@ -38,7 +38,7 @@ class WindowAxis:
         return self.length, self.windows, self.size, self.stride, self.padding, self.dilation
 
     def span(self, element: int) -> tuple[slice, slice]:
-        """Return the windows that have an element inside the image, and the places of the element in the image."""
+        """Return the windows whose element number `element` is inside the image, and the places of these elements."""
         shift = element * self.dilation - self.padding
         first = max(0, -(shift // self.stride))
         last = min(self.windows, (self.length - 1 - shift) // self.stride + 1)
@@ -92,7 +92,7 @@ class ImageWindows:
 
     @cached_property
     def spans(self) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-        """For each element of a window: its index, the windows that have it inside the image, and its places."""
+        """For each element of a window: its index, the windows that have it in the image, and its places there."""
         return list(self._find_spans())
 
     def _find_spans(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
@@ -120,7 +120,7 @@ def unfold(pixels: Array, windows: ImageWindows, out: Array) -> None:
 
 
 def fold(columns: Array, windows: ImageWindows, out: Array) -> None:
-    """Add up for every value of the images the elements of the windows that cover it: the transpose of `unfold`.
+    """For every value of the images, add up the elements of the windows that cover it: the transpose of `unfold`.
 
     Shapes: columns: (channels, *sizes, n, *grid); out: (n, channels, *image).
     """

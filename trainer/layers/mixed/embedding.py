@@ -1,4 +1,7 @@
-"""The embedding: a mixed layer of one table projection. It stores repeated rows once if the next layers allow this."""
+"""The embedding: a mixed layer with a single table projection.
+
+It stores repeated rows only once if the layers that read it allow this.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ WORTHWHILE = 0.8  # above this share of distinct rows, finding the distinct rows
 
 
 class EmbeddingLayer(MixedLayer):
-    """ids: (rows,), W: (ids, size) -> (rows, size), as distinct rows and their index where `may_repeat`."""
+    """ids: (rows,), W: (ids, size) -> (rows, size); with `may_repeat` the result is distinct rows and their index."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -1,6 +1,7 @@
 """Gated recurrent units: the layer that runs over whole sequences, and its single step for recurrent groups.
 
-One step, where (x_u, x_r, x_c) is the input plus the bias, and ' marks the previous step:
+One step computes the output h from the output h' of the previous step. (x_u, x_r, x_c) is the input plus the bias. u
+and r are the update gate and the reset gate, and c is the candidate:
 
     u = gate(x_u + h' W_u)   r = gate(x_r + h' W_r)   c = act(x_c + (r h') W_c)   h = h' - u h' + u c
 
@@ -29,7 +30,7 @@ from trainer.layers.workspace import Workspace
 
 
 def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
-    """Replace the sums of u and r by u and r, and write r h' to `reset`.
+    """Replace the sums inside gate(...) by u and r, and write r h' to `reset`.
 
     Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
     """
@@ -38,7 +39,7 @@ def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivatio
 
 
 def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
-    """Replace the sums of c by c, and write h. Shapes: u_r: (n, 2 * size); all other arrays: (n, size)."""
+    """Replace the sum inside act(...) by c, and write h. Shapes: u_r: (n, 2 * size); all other arrays: (n, size)."""
     candidate.apply(c)
     np.subtract(c, h_before, out=h)
     h *= u_r[:, : h_before.shape[1]]
@@ -48,7 +49,10 @@ def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: S
 def output_backward(
     u_r: Array, c: Array, h_before: Array, d_h: Array, d_u_r: Array, d_c: Array, candidate: StepActivation
 ) -> None:
-    """Write the gradients of u and of the sums of c; turn the gradient of h into the part that reaches h' directly."""
+    """Write the gradients of u and of the sum inside act(...).
+
+    Also replace d_h, the gradient of h, by its part that reaches h' through the term h' - u h'.
+    """
     size = h_before.shape[1]
     d_u = d_u_r[:, :size]
     np.subtract(c, h_before, out=d_u)
@@ -59,7 +63,10 @@ def output_backward(
 
 
 def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
-    """Write the gradients of the sums of r and u (d_u_r holds that of u), and add to d_h the gradient through r h'."""
+    """Write the gradients of the sums inside gate(...), and add to d_h the gradient that reaches h' through r h'.
+
+    Before the call, d_u_r holds the gradient of u.
+    """
     size = h_before.shape[1]
     np.multiply(d_reset, h_before, out=d_u_r[:, size:])
     gate.descend(d_u_r, u_r)
@@ -85,7 +92,10 @@ class _Gru(Layer):
         return flat[:split].reshape(self.size, 2 * self.size), flat[split:].reshape(self.size, self.size)
 
     def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
-        """Add to the parameters' gradients; h' and r h' belong to the last rows of the sums and are zero before."""
+        """Add to the parameters' gradients.
+
+        The first rows of the sums, those of the first step, may have no rows in h_before and reset: h' is zero there.
+        """
         if not self._weight.is_static:
             sums = sums_gradient[len(sums_gradient) - len(h_before) :]
             self._weight.add_product(h_before, sums[:, : 2 * self.size])
@@ -95,7 +105,7 @@ class _Gru(Layer):
 
 
 class GruRunLayer(_Gru):
-    """x: (frames, 3 * size), already projected; weight: 3 * size * size; bias: (3 * size,).
+    """x: (frames, 3 * size), already multiplied by the input weights; weight: 3 * size * size; bias: (3 * size,).
 
     The network also uses this layer for a group whose step is only a GRU (trainer/network/groups.py).
     """
@@ -193,7 +203,7 @@ class GruRunLayer(_Gru):
 class GruLayer(StatefulLayer, GruRunLayer):
     """The GRU layer that a config can name (its type is `gated_recurrent`)."""
 
-    can_go_on = False  # v0.10 also refuses to carry its state from batch to batch
+    can_go_on = False  # as in v0.10, this layer cannot carry its state from batch to batch
 
 
 class GruStepLayer(_Gru):
@@ -235,6 +245,6 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-# the type of the layer that trainer.network.fusion makes of a group with a gru_step; a config cannot name this type
+# the type of the layer that replaces a group with only a gru_step (trainer/network/groups.py); not for configs
 GROUP_RUN = "gru of a group"
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

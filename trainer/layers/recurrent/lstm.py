@@ -1,6 +1,8 @@
 """Long short-term memory: the layer that runs over whole sequences, and its single step for recurrent groups.
 
-One step, where z = (z_a, z_i, z_f, z_o) is the input plus h' W plus a bias, and ' marks the previous step:
+One step computes the output h and the state c from h' and c', those of the previous step. z = (z_a, z_i, z_f, z_o) is
+the input plus h' W plus a bias. a is the candidate; i, f and o are the input, forget and output gates; p_i, p_f and p_o
+are peephole weights:
 
     a = act(z_a)   i = gate(z_i + p_i c')   f = gate(z_f + p_f c')   c = a i + c' f
     o = gate(z_o + p_o c)   h = o state(c)
@@ -31,7 +33,7 @@ from trainer.layers.workspace import Workspace
 
 @dataclass(frozen=True)
 class LstmActivations:
-    """The activations of the candidate, of the three gates, and of the state when it is output."""
+    """The activations `act` of the candidate, `gate` of the three gates, and `state` of the formula above."""
 
     candidate: StepActivation
     gate: StepActivation
@@ -87,7 +89,7 @@ def step_backward(
 ) -> None:
     """Replace (a, i, f, o) in `gates` by the gradients of the sums z.
 
-    Replace the gradient of c by the gradient of c_before.
+    Replace the gradient of c in `d_c` by the gradient of c_before.
 
     Shapes: as in `step_forward`; d_h, d_c: (n, size), the gradients of h and c from later steps (d_h is overwritten);
         d_peepholes: (3, size), to which the gradient is added.
@@ -119,10 +121,11 @@ def step_backward(
 
 
 class LstmLayer(StatefulLayer):
-    """x: (frames, 4 * size), already projected, W: (size, 4 * size), bias: 4 * size, then 3 * size peepholes.
+    """x: (frames, 4 * size), already multiplied by the input weights, W: (size, 4 * size).
 
-    If state is carried between batches, each sequence starts with the final h and c of the sequence at the same
-    position of the previous batch; no gradient flows through this state.
+    The bias parameter has 4 * size biases and then 3 * size peephole weights. If state is carried between batches, each
+    sequence starts with the final h and c of the sequence at the same position of the previous batch; no gradient flows
+    through this state.
     """
 
     applies_activation = True
@@ -144,7 +147,7 @@ class LstmLayer(StatefulLayer):
         self._gates: Array
         self._c: Array
         self._h: Array
-        # h and c before the first step, in the order of the longest sequence first
+        # h and c before the first step, with the longest sequence first
         self._first: tuple[Array, Array] | None = None
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -254,7 +257,8 @@ class LstmLayer(StatefulLayer):
 class LstmStepLayer(Layer):
     """A single step.
 
-    Inputs: z: (rows, 4 * size), which includes h' W and the bias; c': (rows, size). Bias: three peepholes.
+    Inputs: z: (rows, 4 * size), which includes h' W and the bias; c': (rows, size). The bias parameter has 3 * size
+    peephole weights.
 
     Additional output: "state", which is c.
     """

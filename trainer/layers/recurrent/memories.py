@@ -17,12 +17,12 @@ from trainer.arrays.parameters import Parameter
 
 @dataclass
 class GroupMemory:
-    """A memory during one batch. Its boot rows are in packed order."""
+    """A memory during one batch. Its boot rows, the values before the first step, are in packed order."""
 
     record: MemoryConfig
     size: int
     boot: Argument
-    # gradient of the agent of the next step; for a static memory, the sum over all later steps
+    # gradient of the memory's agent in the next step; for a static memory, the sum of its gradients in all later steps
     gradient: Array | None = None
     bias: Parameter | None = None
     source: int | None = None
@@ -34,7 +34,7 @@ class GroupMemory:
         return bool(self.record.layer_name == self.record.link_name)
 
     def add_gradient(self, gradients: dict[str, Array], outputs: Mapping[str, Argument]) -> None:
-        """Add the gradient from the next step to the gradient of the remembered layer."""
+        """Add the gradient that comes from the next step to the gradient of the layer that the memory remembers."""
         name = self.record.layer_name
         target = None if self.is_static or self.gradient is None else outputs[name].value
         if target is not None and self.gradient is not None:
@@ -43,10 +43,7 @@ class GroupMemory:
             gradients[name] = total
 
     def take_gradient(self, part: Array | None) -> None:
-        """Keep the gradient that the agent has in a step.
-
-        For a static memory add it to the gradients of later steps.
-        """
+        """Store the gradient of the memory's agent in a step; for a static memory, add it to the stored gradient."""
         if not self.is_static:
             self.gradient = part
         elif part is not None and self.boot.value is not None:

@@ -1,4 +1,4 @@
-"""The simple recurrent layer: h = act(x + h' W + bias), where ' marks the previous step.
+"""The simple recurrent layer: h = act(x + h' W + bias), where h' is the h of the previous step.
 
 Source: spec/config.md 6; gserver/layers/RecurrentLayer.cpp of v0.10.
 """

@@ -1,8 +1,9 @@
 """A fully connected layer over windows of frames, and its maximum over each sequence, computed in one layer.
 
-The layer multiplies each block of the weight with each distinct frame once. The sum of a window is then a sum of rows
-of these products, so the windows are never stored. A maximum needs the activation of one frame only, and sends its
-gradient to one window only.
+The weight has one block for each frame of a window. The layer multiplies each block with each distinct frame once; the
+table of these products has a row for each frame and block. The sum of a window is then a sum of rows of the table, so
+the windows are never stored. A maximum over a sequence needs the activation of only one window, and sends its gradient
+to only one window.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from trainer.layers.workspace import Workspace
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
-# The maxima are few if there are at most 1/FEW as many maxima as distinct frames. A product from tables takes FEW times
-# fewer processor cycles per number, so few maxima are faster without tables.
+# With the table, a product takes FEW times fewer processor cycles, but the table has products for all distinct frames.
+# So the gradients of maxima use no table if there are more than FEW times as many distinct frames as sequences.
 FEW = 6
 
 
@@ -58,7 +59,7 @@ class WindowLayer(Layer):
         return self._weight.value.reshape(self._shape)
 
     def find_windows(self, x: Argument) -> tuple[Array, SequenceWindows]:
-        """Return the distinct frames, or all frames if there are no repeated frames, and the windows over the frames.
+        """Return the distinct frames (all frames, if the input does not store distinct rows) and the windows over them.
 
         Raises: ConfigError: the input has no sequences, or no dense rows of the expected width.
         """
@@ -76,7 +77,7 @@ class WindowLayer(Layer):
         return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
 
     def empty_tables(self, rows: Array, dtype: npt.DTypeLike) -> Array:
-        """Return zeros in the shape of the products, for their gradient; they reuse the memory of the products."""
+        """Return an array of zeros for the gradient of the products; it reuses the memory of the products."""
         length, _, size = self._shape
         return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
 
@@ -94,7 +95,7 @@ class WindowLayer(Layer):
         return self.flow(flat @ self._joined.T) if is_wanted else None
 
     def flow(self, gradient: Array) -> Flowing:
-        """Return the gradient of the distinct frames in the form of the input."""
+        """Return the given gradient of distinct frames, as a DistinctGradient if the input stores distinct rows."""
         return gradient if self._input.index is None else DistinctGradient(gradient)
 
     def descend_bias(self, gradient: Array) -> None:
@@ -137,9 +138,9 @@ class WindowSumLayer(WindowLayer):
 
 
 class WindowMaximumLayer(WindowLayer):
-    """The maximum over each sequence of the activated sums: (sequences, size); zero for an empty sequence.
+    """The maximum over each sequence of the activations of the sums: (sequences, size); zero for an empty sequence.
 
-    The activation never decreases, so the activation of the largest sum is the largest.
+    The activation is a non-decreasing function, so the activation of the largest sum is the largest activation.
     """
 
     applies_activation = True
