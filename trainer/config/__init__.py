@@ -3,8 +3,8 @@
     from trainer.config import parse_config
     config = parse_config("trainer_config.py", "dict_file=./data/dict.txt")
 
-Each module of the package registers the names of one kind (`layers/`, `activations`, `attrs`, `optimizers`,
-`evaluators`, ...) with `names`. `state.Parse` holds the state of one parse.
+A parse is one execution of a script; `building.state.Parse` holds its state. Each module of the package registers the
+functions and classes of one kind (layers, activations, optimisers, evaluators and so on) with `building.names`.
 """
 
 from trainer.config.older_form import as_v0_10

@@ -1,4 +1,4 @@
-"""The whole config language: importing this module registers every name."""
+"""The whole config language: the import of this module registers every name of the language."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def v1_names() -> dict[str, Any]:
-    """Return the names that a configuration has without an import, except `Import`, which needs the importing file."""
+    """Return the names that a configuration has without an import, except `Import`, which is made for each file."""
     return v1_settings.obsolete_settings() | dict(built("v1"))
 
 

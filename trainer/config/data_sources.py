@@ -19,14 +19,14 @@ from trainer.config.v1.data import PyData, TestData, data_config, define
 
 @helper("data_sources")
 def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None) -> None:
-    """Name the providers: function `obj` of the module `module`, with a list file (or None) for training and testing.
+    """Name the data providers of training and testing: each is the function `obj` of the module `module`.
 
     Args:
         train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
             list of entries is written to train.list or test.list in the working directory.
         module, obj, args: one value for training and testing, or a list or tuple with a value for each.
-        args: keyword arguments of the provider's init_hook; any picklable objects. A string is taken as a finished
-            pickle.
+        args: keyword arguments of the provider's init_hook, which can be any picklable objects. A string must be a
+            pickle of them.
     """
     _define_both("py2", train_list, test_list, module, obj, args)
 
@@ -71,7 +71,7 @@ def _list_file(argument: str, entries: Any) -> str:
 
 
 def pack_args(args: Any) -> str:
-    """Return the arguments of a provider as a pickle of protocol 0; a character of the text is a byte."""
+    """Return the arguments of a provider as a pickle of protocol 0, a text with one character for each byte."""
     if args is None:
         return ""
     if isinstance(args, str):

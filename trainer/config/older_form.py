@@ -1,10 +1,9 @@
-"""The text form of a configuration as PaddlePaddle v0.10 printed it.
+"""The conversion of a configuration into the form in which PaddlePaddle v0.10 printed it.
 
-The config language writes the form of the last PaddlePaddle version with this language.
-
-Both forms describe the same network. The conversion removes fields that v0.10 does not have, if they have the values
-that v0.10 used. v0.10 passed height and width on from layer to layer; the later version passes them on for a few types
-only.
+The config language writes the form of the last PaddlePaddle version that had this language. Both forms describe the
+same network. The conversion removes a field that v0.10 did not have, if the field has the value that v0.10 used. It
+also adds heights and widths: v0.10 passed them on from layer to layer, and the later version did so for only a few
+types of layers.
 
 Source: legacy config_parser.py of v0.10; the specification's section 19.
 """
@@ -16,7 +15,7 @@ from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
-# types of layers without an activation; v0.10 wrote the activation "linear"
+# types of layers for which v0.10 wrote the activation "linear" if they have no activation
 _LINEAR = frozenset({"average", "max", "seqlastins", "seqreshape"})
 # type of layer -> fields that v0.10 did not have
 _LATER_FIELDS = {
@@ -35,7 +34,10 @@ _LATER_FIELDS = {
 def as_v0_10(
     config: TrainerConfig_pb2.TrainerConfig, marks: OlderMarks | None = None
 ) -> TrainerConfig_pb2.TrainerConfig:
-    """Return a copy of a configuration in the form of v0.10; `marks` are facts of the script that the message lacks."""
+    """Return a copy of a configuration in the form of v0.10.
+
+    Args: marks: facts about the script that the message does not contain.
+    """
     older = TrainerConfig_pb2.TrainerConfig()
     older.CopyFrom(config)
     marks = marks or OlderMarks()
@@ -47,10 +49,10 @@ def as_v0_10(
     _flatten_slopes(older.model_config)
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
-        # for `x - number` v0.10 added the number, also in its computation; this trainer subtracts the number
+        # v0.10 had a bug: for `x - number` it wrote and computed `x + number`; the config language subtracts the number
         if layer.name in marks.subtracted:
             layer.intercept = 0.0 - layer.intercept
-    # in v0.10 the clipping threshold was only a default of parameters
+    # in v0.10 this setting was not written; it was only the default threshold of parameters
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
 

@@ -1,8 +1,9 @@
 """The form of recurrent groups that v0.10 printed.
 
-In the form of v0.10 each link and memory, and the types of their agents, state whether it has sub-sequences or whole
-sequences. In the form of v0.10 a StaticInput X is a memory `__X_memory__` that a mixed layer copies from the memory's
-delay agent. In the later form a StaticInput is a memory of itself.
+The form of v0.10 states for each link whether its items are sub-sequences, and for each memory whether it is a whole
+sequence. The types of the agents of links and memories state the same facts. In the form of v0.10 a StaticInput X is a
+memory of a mixed layer `__X_memory__`, and this layer copies the agent of the memory. In the later form a StaticInput
+is a memory of its own agent.
 
 Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; the specification's sections 12 and 19.
 """
@@ -36,7 +37,7 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
                 layers[link.link_name].type = "sequence_scatter_agent"
         for link in group.out_links:
             link.has_subseq = link.layer_name in marks.nested
-            # the result of a generator is a data layer
+            # a result of a group that generates has the type "data", which does not change
             if link.has_subseq and layers[link.link_name].type == "gather_agent":
                 layers[link.link_name].type = "sequence_gather_agent"
         for memory in group.memories:

@@ -48,7 +48,7 @@ def _scalar(kind: int, value: Any) -> str:
 
 
 def _as_given(value: float) -> float:
-    """Return the shortest number with the same single-precision value: 0.45 for 0.449999988079."""
+    """Return the number with the fewest digits that has the same single-precision value: 0.45 for 0.449999988079."""
     candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
     return next((near for near in candidates if struct.pack("f", near) == struct.pack("f", value)), value)
 

@@ -1,4 +1,4 @@
-"""Activations: objects that carry the `active_type` of the message; the network computes them."""
+"""Activations of the config language: objects with the name of an activation; the network computes the activation."""
 
 from trainer.config.building.names import public
 
@@ -8,7 +8,7 @@ class BaseActivation:
     """An activation, which has a name in the message.
 
     Args:
-        name: the active_type.
+        name: the name, which is the `active_type` of a layer's message.
         support_hppl: whether lstmemory and grumemory can use it as an inner activation.
     """
 

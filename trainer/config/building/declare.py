@@ -20,7 +20,10 @@ _BEYOND_MESSAGE = re.compile(r"Value out of range: (-?\d+)")  # the text of the 
 def helper(
     module: str, *, prefix: str | None = None, also: str | None = None, renamed: Mapping[str, str] | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register a function of the language; add automatic names to its calls, and the call to the text of its errors.
+    """Register a function of the language.
+
+    The decorator gives automatic names to calls without a name, and adds the call to the messages of the function's
+    errors.
 
     Args:
         module: the sub-module of trainer_config_helpers that the function belongs to.
@@ -41,7 +44,7 @@ def helper(
             given = {(renamed or {}).get(key, key): value for key, value in kwargs.items()}
             bound = _bind(function, signature, args, given)
             try:
-                parse = current()  # fail before the name is counted, if there is no current parse
+                parse = current()  # raises an error if there is no current parse; no name is then counted
                 if optional_name and bound.arguments.get("name") is None:
                     bound.arguments["name"] = parse.auto_name(auto_prefix)
                 return function(*bound.args, **bound.kwargs)

@@ -9,9 +9,9 @@ from proto import ModelConfig_pb2
 
 
 def handed_on_maps(model: ModelConfig_pb2.ModelConfig) -> dict[str, tuple[int, int]]:
-    """Return (height, width) in pixels of layers without a map of their own: the height and width of their first input.
+    """Return the (height, width) in pixels that layers without a map of their own get from their first input.
 
-    v0.10 passed height and width on only up to the first recurrent group of the configuration.
+    v0.10 did not pass height and width on after the first recurrent group of the configuration.
     """
     maps: dict[str, tuple[int, int]] = {}
     given: dict[str, tuple[int, int]] = {}

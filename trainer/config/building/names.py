@@ -92,7 +92,7 @@ def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
 
     def register(thing: T) -> T:
         names = _built.setdefault(module, {})
-        names[getattr(thing, "__name__")] = thing  # noqa: B009 - any function or class, which T cannot say
+        names[getattr(thing, "__name__")] = thing  # noqa: B009 - T has no bound that promises a __name__
         if also:
             names[also] = thing
         return thing

@@ -68,7 +68,10 @@ def wrap_bias_attr_default(
     default_factory: Callable[[Function], Any] | None = None,
     has_bias: bool = True,
 ) -> Decorator:
-    """Replace True, and with has_bias also None, by a zero bias in the argument `bias_attr` or in param_names."""
+    """Give the argument `bias_attr`, or the arguments param_names, a bias that is initially zero.
+
+    The decorator replaces the value True by this bias, and with has_bias also the value None.
+    """
     return wrap_param_default(
         param_names or ["bias_attr"],
         default_factory or (lambda _: ZERO_BIAS),

@@ -125,13 +125,13 @@ def classification_error_evaluator(
 
 @helper("evaluators")
 def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any = None) -> None:
-    """Report the area under the ROC curve of the last column."""
+    """Report the area under the ROC curve, with the last column as the score."""
     add_evaluator(name, "last-column-auc", _labelled(input, label, weight))
 
 
 @helper("evaluators", renamed={"info": "query_id"})
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
-    """Report the ratio of pairs in the right order to pairs in the wrong order, within a query."""
+    """Report the number of correctly ordered pairs divided by that of wrongly ordered pairs, within each query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
     add_evaluator(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
 
@@ -235,7 +235,7 @@ def gradient_printer_evaluator(input: Any, name: str | None = None) -> None:
 
 @helper("evaluators")
 def maxid_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
-    """Log the ids of the greatest values of each row."""
+    """Log for each row the ids (column numbers) of the greatest values."""
     add_evaluator(
         name, "max_id_printer", to_layers("input", input), {"num_results": _maybe(to_int, "num_results", num_results)}
     )
@@ -243,7 +243,7 @@ def maxid_printer_evaluator(input: Any, num_results: int | None = None, name: st
 
 @helper("evaluators")
 def maxframe_printer_evaluator(input: Any, num_results: int | None = None, name: str | None = None) -> None:
-    """Log the frames of the greatest values of each sequence."""
+    """Log for each sequence the numbers of the frames with the greatest values."""
     add_evaluator(
         name,
         "max_frame_printer",
@@ -261,7 +261,7 @@ def seqtext_printer_evaluator(
     delimited: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Write sequences of ids as words of a dictionary to a file; id_input becomes a parent of the first input."""
+    """Write sequences of ids to a file, as words of a dictionary; outputs() visits id_input through the first input."""
     inputs = to_layers("input", input)
     if id_input is not None:
         identity = to_layer("id_input", id_input)

@@ -1,4 +1,4 @@
-"""Poolings: how the values of a sequence, or of a window of a map, are reduced to one.
+"""Poolings: how the values of a sequence, or of a window of a map, are reduced to a single value.
 
 Source: legacy trainer_config_helpers/poolings.py; the specification's section 8.
 """
@@ -19,7 +19,7 @@ class BasePoolingType:
 
 @public("poolings")
 class MaxPooling(BasePoolingType):
-    """The maximum; for sequences, output_max_index selects the index of the frame of the maximum instead."""
+    """The maximum. For sequences with output_max_index, the result is the index of the frame with the maximum."""
 
     def __init__(self, output_max_index: bool | None = None):
         super().__init__("max")

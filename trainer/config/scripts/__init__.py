@@ -1,1 +1,1 @@
-"""Execution of a user's configuration script: Python 2 names, and errors that name the line of the user's script."""
+"""Execution of a user's configuration script: it can use names of Python 2, and an error names the script's line."""

@@ -1,13 +1,17 @@
 """Names, modules and the import path that configurations and data providers written for Python 2 need.
 
-Only modules of the user get these builtins. The modules of the user are the script and every module that it imports
-from the working directory, from the configuration's directory, or from a directory that `--python_path` or a script
-adds to `sys.path`. They run with builtins of their own: the builtins of Python 3 and `xrange, unicode, basestring,
-long, raw_input, reduce, cmp`. `map`, `filter` and `zip` return a `LazyList`, which behaves like a list of Python 2 and
-an iterator of Python 3. `cPickle` (which reads Python 2 pickles), `cStringIO` and `__builtin__` can be imported, and
-`sys.maxint` exists. Methods that Python 3 removed (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be
-called. If a method of bytes, such as a line of a gzip file, gets a text argument, the bytes count as text. A text file
-need not be UTF-8. Users must change print statements and the `/` of integers themselves: a traceback names the line.
+Only the user's modules get these names. They are the script and every module that the script imports from the working
+directory, from the configuration's directory, or from a directory that `--python_path` or a script adds to `sys.path`.
+The user's modules have the builtins of Python 3, and also `xrange, unicode, basestring, long, raw_input, reduce, cmp`.
+In these modules:
+
+- `map`, `filter` and `zip` return a `LazyList`, which behaves like a list of Python 2 and an iterator of Python 3.
+- `cPickle` (which reads Python 2 pickles), `cStringIO` and `__builtin__` can be imported, and `sys.maxint` exists.
+- Methods that Python 3 removed (`iteritems`, `itervalues`, `iterkeys`, `has_key`, `next`) can be called.
+- If a method of a bytes object, such as a line of a gzip file, gets a text argument, the bytes are decoded first.
+- A text file may contain bytes that are not UTF-8.
+
+Users must change print statements and the `/` of integers themselves; an error names the line of a print statement.
 """
 
 import ast
@@ -34,7 +38,7 @@ _OUR_ROOT = Path(__file__).resolve().parents[3]
 class LazyList(Sequence[Any]):
     """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, which is filled on demand.
 
-    `next()` and infinite sources work, and so do `len()`, indices, repeated loops and the methods of lists.
+    It supports `len()`, indices, repeated loops and the methods of lists, and also `next()` and infinite sources.
     """
 
     def __init__(self, items: Iterable[Any]):
@@ -105,7 +109,7 @@ def _listed(function: Callable[..., Iterable[Any]]) -> Callable[..., LazyList]:
 
 def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any]:
     """Open a file; bytes of a text file that are not UTF-8 (Latin-1 data) are preserved."""
-    # the second of the arguments is the encoding, the third is the error handler
+    # arguments[1] is the encoding, and arguments[2] is the error handler
     if "b" not in mode and len(arguments) < 3:
         options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
     opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
@@ -116,7 +120,7 @@ def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-# what `thing.name(...)` returned in Python 2, for objects without a method of this name
+# method name -> function that returns the result of `thing.name(...)` in Python 2, for objects without this method
 _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "has_key": lambda mapping, key: key in mapping,
     "iteritems": lambda mapping: iter(mapping.items()),
@@ -125,7 +129,7 @@ _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "next": next,
 }
 _CALL_METHOD = "__call_python_2_method__"
-# Python 3 raises TypeError if these methods mix bytes and text
+# methods of bytes for which Python 3 raises TypeError if an argument is text
 _TEXT_METHOD_NAMES = """
     count endswith find index lstrip partition replace rfind rindex rpartition rsplit rstrip split startswith strip"""
 _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
@@ -133,7 +137,7 @@ _CALL_TEXT_METHOD = "__call_python_2_text_method__"
 
 
 def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method with a name in `_DROPPED_METHODS`; an object without the method gets what Python 2 returned."""
+    """Call a method with a name in `_DROPPED_METHODS`; if the object has no such method, return Python 2's result."""
     method = getattr(thing, name, None)
     has_it = name == "next" or isinstance(thing, Mapping)
     if method is None and has_it and not options:
@@ -142,7 +146,7 @@ def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> A
 
 
 def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method by a name in `_TEXT_METHODS`; decode bytes if an argument is text, as Python 2 mixed both."""
+    """Call a method with a name in `_TEXT_METHODS`; if an argument is text, decode a bytes object first."""
     if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
         with contextlib.suppress(TypeError):
             return getattr(thing, name)(*arguments, **options)
@@ -151,7 +155,7 @@ def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any)
 
 
 class _MethodCalls(ast.NodeTransformer):
-    """Replaces calls like `thing.iteritems()` by a call of `_call_method`; line numbers do not change."""
+    """Replaces calls like `thing.iteritems()` by calls of `_call_method`; line numbers do not change."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -232,7 +236,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code of the module; each call compiles it."""
+        """Compile the module and return its code."""
         path = self.get_filename(fullname)
         return compile_script(self.get_data(path), path)
 
@@ -262,10 +266,10 @@ class ScriptFinder:
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file is in a directory of the user and belongs neither to this project nor to a package.
+        """Return whether a file is in a user's directory and belongs neither to this project nor to a package.
 
-        Directories added to `sys.path` since the first call of `enter`, by --python_path or a script, are also the
-        user's.
+        The user's directories include those that --python_path or a script has added to `sys.path` since the first call
+        of `enter`.
         """
         if filename.startswith("<"):  # code without a file has names like "<string>" and "<frozen os>"
             return False
@@ -279,7 +283,10 @@ class ScriptFinder:
         return not any(part in _INSTALLED_PACKAGES for part in path.parts)
 
     def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
-        """Search for the user's modules first in the given directories; forget those of the previous call."""
+        """Search for the user's modules first in the given directories, and no longer in those of the previous call.
+
+        Args: forget: whether modules that are loaded already are loaded again when they are imported.
+        """
         if self._path_before is None:
             self._path_before = frozenset(sys.path)
         for entry in self._added:
@@ -312,15 +319,15 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
     Args:
         directories: the directories of configurations and providers; they come first in sys.path and replace the
             directories of the previous call.
-        forget: whether the user's modules are imported again, so that a second parse gives the result of the first
-            parse.
+        forget: whether the user's modules are executed again when they are imported, so that each parse of a script
+            gives the same result.
     """
     install_modules()
     _finder.enter((Path(directory) for directory in directories), forget=forget)
 
 
 def use_python_path(text: str) -> None:
-    """Make the user's modules in the working directory and in the directories of `a:b` importable."""
+    """Make the user's modules importable from the working directory and from the directories in `text`, like `a:b`."""
     use_directories(Path.cwd())
     sys.path += filter(None, text.split(":"))
 

@@ -24,19 +24,19 @@ _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 @dataclass(frozen=True)
 class ScriptPlace:
-    """The line of a script, and the function of the language that it called."""
+    """The line of a script, and the function of the language that this line called (None: no such function)."""
 
     where: str
     inside: str | None
 
 
 def explain(error: BaseException, title: str) -> PaddleError | None:
-    """Return the error to report, or None if the error is a bug of this project.
+    """Return the error to report, or None if the exception is a bug of this project.
 
     Args:
-        error: the script's exception, with its traceback.
-        title: the name of the script, for errors without a line in it.
-    Returns: The error is a ConfigError for wrong use of the language, and a DataError for the script's own exceptions.
+        error: the exception that ended the script, with its traceback.
+        title: the name of the script, for exceptions that no line of the script raised.
+    Returns: a ConfigError for wrong use of the language, or a DataError for an exception of the script's own code.
     """
     place = _find_place(error.__traceback__, title)
     if isinstance(error, SyntaxError) and error.filename and is_script_file(error.filename):
@@ -50,7 +50,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
-    # an endless recursion of the script can fail in any function
+    # if a script recurses endlessly, the RecursionError can arise in any function, so it is not a bug of this project
     if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())

@@ -1,1 +1,1 @@
-"""The v1 form of the oldest configurations: Layer(type=...), Settings(...), TrainData(...)."""
+"""The raw form (v1) of the config language, for the oldest configurations: Layer(type=...), Settings(...) and so on."""

@@ -1,4 +1,4 @@
-"""Image layers by type: the functions that newer configurations call receive the arguments of Layer(...).
+"""Image layers of Layer(type=...): the arguments are passed to the functions that newer configurations call.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -51,7 +51,7 @@ def _pooling_type(name: str) -> BasePoolingType:
 
 
 def _sides(shape: Any, *keys: str) -> dict[str, Any]:
-    """Return the arguments for x, y and z from the shape."""
+    """Return the shape's values of the given keys as arguments, each with the suffixes of x (none), y and z."""
     named = {key + suffix: getattr(shape, key + suffix, None) for key in keys for suffix in ("", "_y", "_z")}
     return {key: value for key, value in named.items() if value is not None}
 

@@ -1,7 +1,7 @@
 """The arguments of Layer(...) in the oldest configurations: inputs, biases, projections, and shapes of image layers.
 
-The oldest configurations refer to a layer by its name. A parameter without attributes is initialised as the default_*
-functions say, not by its number of rows.
+The oldest configurations refer to a layer by its name. For a parameter without attributes, the default_* functions set
+the distribution of the initial values; it does not depend on the number of rows.
 
 Source: legacy config_parser.py; the specification's section 16.
 """
@@ -42,7 +42,7 @@ _NUMBERS = (
 
 
 class V1Attribute(ParameterAttribute):
-    """The attributes of a parameter under their names in the message; missing attributes take the defaults."""
+    """The attributes of a parameter by their names in the message; missing attributes have the parse's defaults."""
 
     def __init__(self, **given: Any):
         super().__init__(initial_std=0)
@@ -90,7 +90,7 @@ class V1Input:
 
 @helper("v1")
 def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> V1Input:
-    """Name an input layer, with attributes of its parameter; image layers take their shape in conv=, pool= and so on.
+    """Name an input layer, and give attributes of its parameter and, in conv=, pool= and so on, shapes of image layers.
 
     With format "csr" or "csc", and nnz as the number of values, the parameter of a fully connected layer has sparse
     storage.
@@ -149,7 +149,7 @@ class V1Layer:
 
 
 def to_v1_bias(bias: Any) -> Any:
-    """Return the attributes of a bias. True means a bias without attributes, which does not begin with zeros."""
+    """Return the attributes of a bias. True means a bias without attributes; its initial values need not be zero."""
     if isinstance(bias, ParameterAttribute) or bias is False:
         return bias
     if bias is not True:
@@ -179,7 +179,7 @@ _SHAPES = {
 
 
 def _shape(name: str, required: str, **optional: Any) -> None:
-    """Register a function that takes the given arguments, also by position, and returns them as attributes."""
+    """Register a function `name` that takes the given arguments, also by position, and returns them in an object."""
     needed = required.split()
     keys = (*needed, *optional)
 

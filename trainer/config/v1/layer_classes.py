@@ -1,6 +1,6 @@
-"""One class name for each type of layer: FCLayer(...) is Layer(type="fc", ...).
+"""A function with a class name for each type of layer: FCLayer(...) is Layer(type="fc", ...).
 
-Also Evaluator(...), which adds an evaluator.
+The module also has Evaluator(...), which adds an evaluator.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -136,7 +136,7 @@ def ExpressionLayer(name: str, inputs: Any, **options: Any) -> LayerOutput:
 
 @helper("v1")
 def Evaluator(name: str, type: str, inputs: Any, **fields: Any) -> None:
-    """Add an evaluator of layers, which are given by name."""
+    """Add an evaluator; `inputs` are the names of the layers that it evaluates."""
     unknown = sorted(set(fields) - set(EvaluatorConfig.DESCRIPTOR.fields_by_name))
     if unknown:
         raise ArgumentError(f"an evaluator has no argument {unknown[0]!r}")

@@ -1,4 +1,4 @@
-"""The properties of each layer type in Layer(): size, parameters, bias and fields.
+"""The properties of each layer type of Layer(): size, parameters, bias and fields of the message.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -15,7 +15,8 @@ from trainer.config.v1.inputs import V1Layer
 REQUIRED = object()  # a field without a default
 
 
-# from (call of Layer(), size of the layer, index of an input, size of the input) to dims; None: there is no parameter
+# a function from (call of Layer(), size of the layer, index of an input, size of the input) to the dims of the input's
+# parameter; None means that the input has no parameter
 Dims = Callable[[V1Layer, int, int, int], list[int] | None]
 
 
@@ -57,7 +58,7 @@ def _sum(declared: V1Layer) -> int:
 
 
 def _weighted(declared: V1Layer) -> int:
-    """Return the number of inputs with a weight; the last input of selective_fc may select columns instead."""
+    """Return the number of inputs with a weight; the last input may have none, because it selects columns."""
     return len(declared.inputs) - bool(declared.options["has_selected_colums"])
 
 
@@ -86,7 +87,7 @@ def _only_first(dims: Callable[[V1Layer, int, int], list[int]]) -> Dims:
 
 def _classes(less: int) -> Dims:
     def dims(declared: V1Layer, _size: int, index: int, columns: int) -> list[int] | None:
-        # the label, and an optional weight, are the last inputs
+        # the last input, or the last two, have no parameter: the label and, in nce, an optional weight of size 1
         counted = len(declared.inputs) - (
             2 if declared.kind == "nce" and declared.columns(len(declared.inputs) - 1) == 1 else 1
         )

@@ -15,7 +15,7 @@ _LEVELS = ("non-seq", "seq")
 
 @public("layers")
 class AggregateLevel:
-    """What a layer returns for a sequence: one row, or for a nested sequence one row for each sub-sequence."""
+    """How a layer reduces sequences: to one row for each sequence, or to one row for each sub-sequence."""
 
     TO_NO_SEQUENCE = EACH_TIMESTEP = "non-seq"
     TO_SEQUENCE = EACH_SEQUENCE = "seq"
@@ -23,14 +23,14 @@ class AggregateLevel:
 
 @public("layers")
 class ExpandLevel:
-    """What a layer repeats: the one row of a sequence, or the rows of a sequence, one for each sub-sequence."""
+    """What a layer repeats: the single row of each sequence, or the row that belongs to each sub-sequence."""
 
     FROM_NO_SEQUENCE = FROM_TIMESTEP = "non-seq"
     FROM_SEQUENCE = "seq"
 
 
 def to_level(argument: str, value: Any) -> str:
-    """Return a level in the form that the message has."""
+    """Return the text of a level in the message."""
     if value not in _LEVELS:
         raise wrong(argument, value, "it must be one of the constants of AggregateLevel or ExpandLevel")
     return str(value)

@@ -1,7 +1,7 @@
 """Layers that slide windows over maps and volumes: convolution and pooling.
 
-The columns are ordered by channels, then rows, then pixels of a row. Convolution omits a last window that extends past
-the end; pooling includes it.
+The columns of a layer are ordered by channels, then rows, then pixels of a row. If the last window extends past the end
+of a map, convolution omits this window, and pooling includes it.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's sections 4.7 and 6, "Image".
 """
@@ -42,7 +42,7 @@ from trainer.config.language.poolings import (
 
 
 def is_asked(argument: str) -> bool:
-    """Return whether config_args set a switch, as `use_gpu=1` does."""
+    """Return whether config_args set the given switch to true, as `use_gpu=1` does."""
     return current().args.get(argument, "0") not in ("", "0", "False")
 
 
@@ -52,7 +52,7 @@ def runs_on_gpu(layer: LayerBuilder) -> bool:
 
 
 def _conv_kind(trans: bool, layer_type: str | None) -> str:
-    """Return the type of the LayerOutput of a convolution; the type in the message names the implementation."""
+    """Return the layer_type of a convolution's LayerOutput; the type in the message is a different one."""
     suffix = "convt" if trans else "conv"
     if layer_type is None:
         return suffix
@@ -102,7 +102,7 @@ def img_conv_layer(
     trans: bool = False,
     layer_type: str | None = None,
 ) -> LayerOutput:
-    """Convolve maps with trained filters; the default of act is relu; `trans` selects the transposed convolution."""
+    """Convolve maps with trained filters; act is relu by default, and `trans` selects the transposed convolution."""
     source = to_layer("input", input)
     activation = to_activation("act", act, ReluActivation())
     filters = Filters(
@@ -160,7 +160,8 @@ def img_conv3d_layer(
         raise wrong("layer_type", layer_type, f"with trans={trans} it must be {kind}")
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
     width, height, depth = _add_filters(layer, source, filters, param_attr)
-    # the last version of PaddlePaddle wrote a number of weights that is correct only for as many channels as filters
+    # The last version of PaddlePaddle wrote a number of weights that is correct only if there are as many channels as
+    # filters. In a job the correct number is written.
     if filters.transposed:
         parameter = layer.parse.parameters[layer.message.inputs[0].input_parameter_name]
         values = math.prod(filters.size) * filters.filter_channels * filters.channels
@@ -262,7 +263,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Reduce each window of a volume to one number, by default the largest. Lists are (x, y, z); padding: (x, -, y)."""
+    """Reduce each window of a volume to one number, by default the largest. Lists have the form (x, y, z)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
@@ -272,7 +273,7 @@ def img_pool3d_layer(
     if is_list(padding):
         if len(padding) != 3:
             raise wrong("padding", padding, "it must be a number or a list of 3 numbers")
-        padding, _unread, padding_y = padding  # as in v0.10, y is the third number, and z takes the number of x
+        padding, _unread, padding_y = padding  # as in v0.10 only this list has the form (x and z, unused, y)
     width, height, depth = _write_pool(
         message,
         volume_of(source, channels),
@@ -345,7 +346,7 @@ def block_expand_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Turn a map into the sequence of its blocks; the number of blocks is known at run time."""
+    """Turn a map into the sequence of its blocks; the number of blocks is known only at run time."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     block = to_size("block_x", block_x), to_size("block_y", block_y)
@@ -371,7 +372,7 @@ def upsample_layer(
     pad_out_y: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Put each pixel at the place of the maximum of its window, which the mask of the second input holds."""
+    """Enlarge pooled maps: put each pixel at the place of its maximum, which the mask of the second input holds."""
     if not is_list(input) or len(input) != 2:
         raise wrong("input", input, "it must be the layer to be enlarged and the img_pool_layer with its mask")
     source, mask = (to_layer("input", item) for item in input)

@@ -34,7 +34,10 @@ def gru_unit(
     gru_layer_attr: Any = None,
     naive: bool = False,
 ) -> LayerOutput:
-    """Compute one step of a GRU inside a recurrent group; the input holds the three projections."""
+    """Compute one step of a GRU inside a recurrent group.
+
+    The input holds the projections for the update gate, the reset gate and the candidate.
+    """
     source = to_layer("input", input)
     columns = columns_of_part(source, 3, size)
     last_output = memory(name=name, size=columns, boot_layer=memory_boot)
@@ -77,7 +80,7 @@ def gru_group(
 
 
 def _project(input: Any, size: Any, name: str | None, param_attr: Any, bias_attr: Any, layer_attr: Any) -> LayerOutput:
-    """Return the three projections of the input: of the update gate, the reset gate and the candidate."""
+    """Return the three projections of the input: for the update gate, the reset gate and the candidate."""
     return mixed_layer(
         name=f"{name}_transform",
         size=to_size("size", size) * 3,

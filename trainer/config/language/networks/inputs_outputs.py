@@ -24,14 +24,14 @@ _GUESSING = (
 
 
 def set_inputs(names: Iterable[str]) -> None:
-    """Append names to the input layers of the model and of its root, or of the open sub-network."""
+    """Append names to the input layers of the open sub-network or, if none is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.input_layer_names.append(name)
 
 
 def set_outputs(names: Iterable[str]) -> None:
-    """Append names to the output layers of the model and of its root, or of the open sub-network."""
+    """Append names to the output layers of the open sub-network or, if none is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.output_layer_names.append(name)
@@ -58,8 +58,7 @@ def inputs(layers: Any, *args: Any) -> None:
 def outputs(layers: Any, *args: Any) -> None:
     """Name the output layers; without inputs(), the output layers determine the order of the inputs.
 
-    A depth-first walk through the parents of the outputs gives the order: a data layer is added when the walk leaves
-    it.
+    The order is that in which a depth-first walk through the parents of the outputs leaves the data layers.
     """
     wanted = _gather("layers", layers, args)
     if not wanted:
@@ -79,11 +78,11 @@ def outputs(layers: Any, *args: Any) -> None:
 
 
 def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
-    """Return the names of the data layers that the given layers depend on, without repetition, in post-order."""
+    """Return the names of the data layers that the given layers depend on, each once, in post-order of the walk."""
     found: dict[str, None] = {}
     visited: set[int] = set()
     for layer in wanted:
-        # a stack instead of recursion: networks can be deeper than Python's recursion limit
+        # a stack replaces recursion, because networks can be deeper than Python's recursion limit
         stack = [(layer, iter(layer.parents))] if id(layer) not in visited else []
         visited.add(id(layer))
         while stack:

@@ -1,4 +1,4 @@
-"""Long short-term memories: as layers over whole sequences, and as recurrent groups.
+"""Long short-term memories (LSTM): as layers over whole sequences, and as recurrent groups.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -59,7 +59,7 @@ def simple_lstm(
     )
 
 
-# the names of two arguments in v0.10
+# two arguments: from the name in v0.10 to the present name
 _RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "input_proj_layer_attr"}
 
 
@@ -79,9 +79,10 @@ def lstmemory_unit(
     lstm_layer_attr: Any = None,
     get_output_layer_attr: Any = None,
 ) -> LayerOutput:
-    """Compute one step of an LSTM inside a recurrent group; the input holds the four projections.
+    """Compute one step of an LSTM inside a recurrent group.
 
-    get_output_layer_attr is an argument of v0.10.
+    The input holds the projections for the candidate and the three gates. get_output_layer_attr is an argument of
+    v0.10.
     """
     source = to_layer("input", input)
     columns = columns_of_part(source, 4, size)
