@@ -40,7 +40,9 @@ def _run(arguments: list[str]) -> int:
         return probe.run(services, job, float(line.values["timeout"]))
     glog.info("commandline: " + " ".join(["paddle pserver", *arguments]) + " ", at="Util.cpp:166")
     if line.ignored:
-        glog.warning(f"accepted without effect here: {', '.join('--' + name for name in line.ignored)}")
+        glog.warning(
+            f"these flags are accepted, but have no effect here: {', '.join('--' + name for name in line.ignored)}"
+        )
     return _serve(line, job, ports)
 
 

@@ -18,7 +18,7 @@ _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this and exit"),
-    Flag("port", 20134, _S, "first port; elastic: 0, any ports that are free", 0, 65535),
+    Flag("port", 20134, _S, "first port; in an elastic job the default is 0: any free ports", 0, 65535),
     Flag("ports_num", 1, _S, "number of ports for dense parameters", 1, 65535),
     Flag("ports_num_for_sparse", 0, _S, "number of further ports for sparse parameters", 0, 65535),
     Flag(
@@ -32,21 +32,33 @@ FLAGS = index_flags(
         "async_lagged_ratio_min",
         1.0,
         _S,
-        "a config's async_lagged_grad_discard_ratio must be above this bound to count",
+        "a config's async_lagged_grad_discard_ratio has an effect only above this bound",
         0,
     ),
     Flag(
         "async_lagged_ratio_default",
         1.5,
         _S,
-        "discard ratio of other configs; a gradient older than ratio x trainers is dropped",
+        "discard ratio of other configs; a gradient whose age is at least ratio x trainers is discarded",
         0,
     ),
-    Flag("pserver_num_threads", 1, _S, "threads that take an optimiser step together; for large parameters", 1, 256),
+    Flag(
+        "pserver_num_threads",
+        1,
+        _S,
+        "number of threads that share an optimiser step; useful for large parameters",
+        1,
+        256,
+    ),
     Flag("log_period_server", 500, _S, "batches between two log lines of a pass; 0: none", 0),
-    Flag("log_barrier_abstract", True, _S, "log after a pass the trainers that were the last ones in too many rounds"),
-    Flag("log_barrier_lowest_nodes", 5, _S, "number of trainers in that log line", 0, 1 << 20),
-    Flag("log_barrier_show_log", False, _S, "write that line of every pass with three trainers or more"),
+    Flag("log_barrier_abstract", True, _S, "after a pass, log the trainers that were the last in too many rounds"),
+    Flag("log_barrier_lowest_nodes", 5, _S, "maximum number of trainers that --log_barrier_abstract logs", 0, 1 << 20),
+    Flag(
+        "log_barrier_show_log",
+        False,
+        _S,
+        "log them after every pass, even if no trainer was the last too often; with three trainers or more",
+    ),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0: none", 0, 65535),
     Flag("sock_send_buf_size", 0, _S, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
@@ -58,10 +70,10 @@ FLAGS = index_flags(
         0,
         1 << 30,
     ),
-    Flag("sock_listen_queue_size", 1024, _S, "connections that may wait to be accepted", 1, 1 << 20),
+    Flag("sock_listen_queue_size", 1024, _S, "maximum number of connections that wait to be accepted", 1, 1 << 20),
     Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
-    Flag("probe", False, _S, "ask every service of --pservers whether it is ready instead of serving; exit 0 or 69"),
+    Flag("probe", False, _S, "do not serve, but ask every service of --pservers whether it is ready; exit 0 or 69"),
     Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets the first port of a host"),
     Flag("timeout", 60.0, _S, "with --probe: seconds until all must have answered", 0, 86400),
     # ----- of an elastic job -----
@@ -69,8 +81,8 @@ FLAGS = index_flags(
     Flag("etcd_endpoints", "", _S, "elastic: comma list of http://host:port of an etcd in place of --store_dir"),
     Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
     Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("num_pservers", 1, _S, "elastic: servers of the job; the first one that starts decides", 1, 4096),
-    Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free one", -1, 4095),
+    Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the first server that starts sets it", 1, 4096),
+    Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free index", -1, 4095),
     Flag(
         "checkpoint_path",
         "",
@@ -80,8 +92,8 @@ FLAGS = index_flags(
     ),
     Flag("checkpoint_interval", "600s", _S, "elastic: time between two snapshots"),
     Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server loses its index"),
-    Flag("dial_timeout", "5s", _Q, "attempts to reach etcd at the start last 15 s"),
-    Flag("log_level", "info", _Q, "every line is written"),
+    Flag("dial_timeout", "5s", _Q, "the attempts to reach etcd at the start always last 15 s"),
+    Flag("log_level", "info", _Q, "every log line is written"),
     # ----- accepted, without a meaning here -----
     Flag("small_messages", False, _Q, "messages are always sent at once"),
     Flag("seed", 1, _Q, "a server draws no random numbers"),
@@ -144,7 +156,7 @@ def format_help() -> str:
         "",
         "Environment: PADDLE_JOB_NAME, PADDLE_ATTEMPT (set by the launcher; empty: stand-alone), PADDLE_SECRET or",
         "PADDLE_SECRET_FILE (authenticates all peers; empty: anyone may take part),",
-        "PADDLE_PEER_TIMEOUT (seconds without a sign of life after which a trainer is lost; 10).",
+        "PADDLE_PEER_TIMEOUT (seconds without a message after which a trainer is lost; default 10).",
         "",
         *format_flags(FLAGS),
     ]
@@ -158,7 +170,7 @@ def _check_together(values: dict[str, Value]) -> None:
     if last > 65535:
         raise UsageError(
             f"--port={values['port']} --ports_num={values['ports_num']} --ports_num_for_sparse="
-            f"{values['ports_num_for_sparse']} would need port {last}; the last one is 65535"
+            f"{values['ports_num_for_sparse']} would need port {last}; the highest port is 65535"
         )
     if int(values["port"]) <= int(values["metrics_port"]) <= last and not values["probe"]:
         raise UsageError(
@@ -176,12 +188,12 @@ def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
             "--etcd_endpoints=http://host:2379 on a cluster, as the master and the trainers of the job do"
         )
     if not line.number("port"):
-        raise UsageError("--port is 0; it must be in [1, 65535] where no store is named")
+        raise UsageError("--port is 0; without a store it must be in [1, 65535]")
 
 
 def _check_elastic(line: PserverFlags) -> None:
     if line.endpoints and line.store_dir:
-        raise UsageError("--etcd_endpoints and --store_dir are both given; a job has one of them")
+        raise UsageError("--etcd_endpoints and --store_dir are both given; a job has only one store")
     for name, least in (("etcd_ttl", 1.0), ("checkpoint_interval", 0.1)):
         if line.seconds(name) < least:
             raise UsageError(f"--{name} is '{line.text(name)}'; it must be at least {least:g}s")
@@ -189,7 +201,7 @@ def _check_elastic(line: PserverFlags) -> None:
         raise UsageError(f"--nics is '{line.text('nics')}'; a server of an elastic job has one address or all of them")
     if line.number("ports_num") + line.number("ports_num_for_sparse") > MOST_PORTS:
         raise UsageError(
-            f"--ports_num and --ports_num_for_sparse are more than {MOST_PORTS} ports of an elastic server"
+            f"--ports_num and --ports_num_for_sparse together are over the limit of {MOST_PORTS} of an elastic server"
         )
 
 

@@ -42,7 +42,7 @@ class AsynchronousSteps:
         if limits.choose(ratio) != ratio:
             glog.warning(
                 f"async_lagged_grad_discard_ratio is {ratio:g}, not above --async_lagged_ratio_min={limits.least:g}: "
-                f"--async_lagged_ratio_default={limits.default:g} counts"
+                f"--async_lagged_ratio_default={limits.default:g} is used instead"
             )
         threshold = self.staleness.threshold if trainers else f"{limits.choose(ratio):g} x trainers"
         glog.info(f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {threshold}")

@@ -107,9 +107,11 @@ class TwoPhaseRounds:
             BugError: the trainer is not a member of the view; the piece is invalid, see `SynchronousRounds.add`.
         """
         if key.epoch != self.epoch:
-            raise EpochChangedError(f"{key} is pushed in epoch {self.epoch}", self.epoch)
+            raise EpochChangedError(f"a push is for {key}, but this service is in epoch {self.epoch}", self.epoch)
         if self.members is None or trainer not in self.members:
-            raise BugError(f"trainer {trainer} pushes and is no member of epoch {self.epoch}: {self.members}")
+            raise BugError(
+                f"trainer {trainer} pushes, but is not one of the members {self.members} of epoch {self.epoch}"
+            )
         if key == self.prepared:
             return True
         if self.prepared is not None and self.prepared.epoch < self.epoch:
@@ -117,7 +119,7 @@ class TwoPhaseRounds:
             self.prepared, self._pass = None, 0
         if key <= self.done or self.prepared is not None or self._open not in (None, key):
             known = self.prepared or self._open or self.done
-            raise EpochChangedError(f"{key} is pushed, but {known} is the last round here", self.epoch)
+            raise EpochChangedError(f"a push is for {key}, but the last round here is {known}", self.epoch)
         self.rounds.add(trainer, one.piece, one.payload, one.samples, 0, one.length)
         self._open = key
         self._pass = max(self._pass, pass_number)
@@ -158,12 +160,12 @@ class TwoPhaseRounds:
             completed one.
         """
         if view != self.epoch:
-            raise EpochChangedError(f"the commit of {key} is of view {view}, not {self.epoch}", self.epoch)
+            raise EpochChangedError(f"the commit of {key} is of epoch {view}, not {self.epoch}", self.epoch)
         if key == self.done:
             return False
         if key != self.prepared:
             raise EpochChangedError(
-                f"{key} is committed, but {self.prepared or self.done} is the last round here", self.epoch
+                f"a commit is for {key}, but the last round here is {self.prepared or self.done}", self.epoch
             )
         advance_pass(self.rounds.shard, self._pass)
         self.rounds.step(range(self.rounds.pieces), self._order)

@@ -119,5 +119,5 @@ def check_piece(pieces: int, expected: int, piece: int, gradient: Buffer, has_co
     length = memoryview(gradient).nbytes
     if length != expected or has_come:
         raise BugError(
-            f"piece {piece} of {pieces} of a gradient has {expected} bytes and comes once, not {length} bytes"
+            f"piece {piece} of {pieces} of a gradient has {length} bytes or is sent twice; it must have {expected}"
         )

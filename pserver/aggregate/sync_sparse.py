@@ -94,7 +94,7 @@ class SparseInbox:
             return None
         rows, more = self._split(whole)
         if more.size:
-            raise BugError(f"trainer {trainer} asks for rows with {more.size} numbers too many")
+            raise BugError(f"trainer {trainer} asks for rows with an array that has {more.size} numbers too many")
         count = self.shard.count_elements(rows)
         if trainer not in self._answers or len(self._answers[trainer]) < count:
             self._answers[trainer] = np.empty(count + count // 4, np.float32)
@@ -116,7 +116,7 @@ class SparseInbox:
         counts = numbers[: len(groups)].tolist()
         start = len(groups)
         if len(counts) != start or start + sum(counts) > numbers.size:
-            raise BugError(f"an array of {numbers.size} numbers that names {counts} rows of {len(groups)} tables")
+            raise BugError(f"an array of {numbers.size} numbers cannot name {counts} rows of {len(groups)} tables")
         rows = []
         for count, group in zip(counts, groups, strict=True):
             rows.append(numbers[start : start + count].copy())
@@ -186,7 +186,9 @@ class Joined:
         target = protocol.cut(self._array.view("B").data, piece)
         given = memoryview(payload)
         if piece not in self._missing or given.nbytes != len(target):
-            raise BugError(f"piece {piece} of rows has {given.nbytes} bytes, here it would have {len(target)}")
+            raise BugError(
+                f"piece {piece} of rows has {given.nbytes} bytes or is sent twice; it must have {len(target)}"
+            )
         target[:] = given.cast("B")
         self._missing.discard(piece)
         return None if self._missing else self._array
@@ -201,7 +203,7 @@ def _join(
     Raises: BugError: the array would be longer than `most`, or has no such piece.
     """
     if not 0 <= length <= most or length % 4:
-        raise BugError(f"trainer {trainer} announces rows of {length} bytes; there are at most {most}")
+        raise BugError(f"trainer {trainer} announces rows of {length} bytes; at most {most} are possible")
     view = memoryview(payload)
     if protocol.count_pieces(length) == 1 and view.nbytes == length and piece == 0:
         whole = np.frombuffer(view, np.float32)

@@ -160,7 +160,7 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
         counters, arrays = note["counters"], {}
         for name, kind, size in note["arrays"]:
             if not isinstance(counters, dict) or not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
-                raise ValueError(f"array {notes.show(name)} of {notes.show(size)} bytes")
+                raise ValueError(f"array {notes.show(name)} cannot have {notes.show(size)} bytes")
             dtype = _number_type(kind)
             arrays[name] = np.empty(size // dtype.itemsize, dtype)
     except (KeyError, TypeError, ValueError, MemoryError) as exc:
@@ -177,5 +177,5 @@ def _number_type(kind: object) -> np.dtype[Any]:
     """
     dtype = np.dtype(kind) if isinstance(kind, str) and len(kind) < 8 else np.dtype(object)
     if dtype.kind not in "biuf":
-        raise ValueError(f"an array of {notes.show(kind)}")
+        raise ValueError(f"an array cannot contain {notes.show(kind)}")
     return dtype

@@ -242,7 +242,7 @@ class FanOut:
         arrived = note.get("received") == channel.sequence and note.get("pieces") == pieces - len(channel.unsent)
         if arrived and notes.get_integer(note, "answers") <= answers - len(channel.pending):
             return
-        glog.warning(f"{channel.name} lost '{request.doing}' with a connection; sending it again")
+        glog.warning(f"{channel.name} lost '{request.doing}' with a connection; it is sent again")
         for piece in range(pieces) if pieces != answers else sorted(channel.pending - channel.unsent):
             self.send(channel, piece)
 

@@ -334,6 +334,6 @@ class JobMember:
         """
         if array.shape != (self._elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
             raise BugError(
-                f"needs a contiguous float32 array of {self._elements} elements, "
+                f"the client needs a contiguous float32 array of {self._elements} elements, "
                 f"not {array.dtype} of shape {array.shape}"
             )

@@ -63,10 +63,10 @@ class SparseRows:
         if len(known) == len(rows) and all(one is other for one, other in zip(known, rows, strict=True)):
             return dealt  # a trainer pushes the same rows that it has pulled
         if len(rows) != len(self._tables):
-            raise BugError(f"rows of {len(rows)} tables are given, there are {len(self._tables)}")
+            raise BugError(f"rows of {len(rows)} tables are given, but there are {len(self._tables)} tables")
         for table, some in zip(self._tables, rows, strict=True):
             if some.dtype != np.uint32 or (len(some) and int(some[-1]) >= table.rows):
-                raise BugError(f"rows of parameter {table.name} are uint32, rising, and below {table.rows}")
+                raise BugError(f"rows of parameter {table.name} must be rising uint32 numbers below {table.rows}")
         dealt = [table.deal(some) for table, some in zip(self._tables, rows, strict=True)]
         self._last_dealt = (list(rows), dealt)
         return dealt

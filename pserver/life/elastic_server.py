@@ -68,7 +68,9 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
     if only >= desired:
         raise UsageError(f"--index is {only}, and the job has {desired} servers: it must be in [-1, {desired - 1}]")
     if desired != line.number("num_pservers"):
-        glog.warning(f"--num_pservers is {line.number('num_pservers')}; the job began with {desired}, which count")
+        glog.warning(
+            f"--num_pservers is {line.number('num_pservers')}, but the job began with {desired} and keeps them"
+        )
 
     def note(what: str) -> None:
         health.waits_for = what
@@ -136,7 +138,7 @@ def _run(server: Server, snapshots: Snapshots) -> None:
         try:
             snapshots.store_last()
         except PaddleError as exc:
-            glog.error(f"the last snapshot is not stored; the next server resumes from an earlier one: {exc}")
+            glog.error(f"the last snapshot is not stored; the next server resumes from an earlier snapshot: {exc}")
         raise
 
 

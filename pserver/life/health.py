@@ -13,8 +13,10 @@ from runtime.environment import JobEnvironment
 from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import Metric, Sample, describe_build
 
-INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for one")
-CLAIMED = Metric("paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim, and so may answer")
+INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -1 while it waits for an index")
+CLAIMED = Metric(
+    "paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim of its index, and may answer"
+)
 SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots of a server of an elastic job that were stored")
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that could not be stored")
 SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "seconds since the last snapshot was stored or recovered")

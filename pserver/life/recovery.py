@@ -39,8 +39,8 @@ def recover(
     if record is None:
         if INIT_DONE in registry.read(INIT_DONE):
             raise DamagedError(
-                f"the job has begun, and the registry has no {CHECKPOINTS}{index}, the snapshot that server {index} "
-                "would go on from; restore the registry, or begin the job anew under another --job"
+                f"the job has begun, but the registry has no {CHECKPOINTS}{index}, which names the snapshot that "
+                f"server {index} resumes from; restore the registry, or begin the job anew under another --job"
             )
         return None
     path = directory / Path(record.path).name
@@ -55,7 +55,7 @@ def recover(
         except DamagedError as error:
             raise describe_damage(path, error) from error
         raise ConfigError(
-            f"the snapshot {path} has service {number}, this server has {len(services)}; start it with the --ports_num "
-            "and --ports_num_for_sparse of the server that wrote it"
+            f"the snapshot {path} has service {number}, but this server has {len(services)} services; start it with "
+            "the --ports_num and --ports_num_for_sparse of the server that wrote the snapshot"
         )
     return record, path

@@ -45,7 +45,7 @@ class ElasticLife:
             else:
                 glog.warning(
                     f"the claim of {self._keeper.claim.key} was not renewed in time: this server was frozen, or the "
-                    "registry is away; it answers nothing until it knows that it still has the claim"
+                    "registry cannot be reached; this server answers nothing until it knows that it has the claim"
                 )
         return is_valid
 

@@ -146,7 +146,7 @@ class Snapshots:
         self.failed += 1
         self._taken -= 1  # requests for the failed snapshot wait for the next snapshot
         self._steps, self._retry_at = -1, now + RETRY_S
-        glog.error(f"no snapshot is stored; the next trial is in {RETRY_S:g} s: {task.error}")
+        glog.error(f"no snapshot is stored; the next attempt is in {RETRY_S:g} s: {task.error}")
         return False
 
     def _count_steps(self) -> int:
@@ -170,5 +170,5 @@ def split_content(content: Content) -> tuple[int, dict[str, Any]]:
     """
     number, note = content[0].get(PART), content[0].get(CAPTURE)
     if not is_integer(number) or not isinstance(note, dict):
-        raise DamagedError("it does not say which service it is of")
+        raise DamagedError("a part of it does not name its service")
     return int(number), note  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleE
     kinds = ("was started for a fixed number of trainers", "was started with a store, for trainers that come and go")
     return ConfigError(
         f"{one} {kinds[one.is_elastic]}; {caller} {kinds[theirs]}: start both with --store_dir or --etcd_endpoints, or "
-        "both without"
+        "both without these flags"
     )
 
 
@@ -124,7 +124,7 @@ def refuse_difference(
             )
     if hello.get("settings") != first.get("settings"):
         counting = "the first values" if one.is_elastic else "trainer 0"
-        glog.warning(f"{caller} has other optimization settings than {owner}; those of {counting} count")
+        glog.warning(f"{caller} has other optimization settings than {owner}; the settings of {counting} are used")
     return None
 
 

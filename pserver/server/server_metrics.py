@@ -23,7 +23,7 @@ QUEUE = Metric("paddle_pserver_queue_messages", "unsent parts of messages", _OF)
 RECEIVED = Metric("paddle_pserver_received_bytes_total", "bytes read from connections, without shared memory", _OF)
 SENT = Metric("paddle_pserver_sent_bytes_total", "bytes written to connections, without shared memory", _OF)
 DROPPED = Metric(
-    "paddle_pserver_dropped_messages_total", "invalid messages and handshakes, and those of other jobs", _OF
+    "paddle_pserver_dropped_messages_total", "messages and handshakes that are invalid or belong to other jobs", _OF
 )
 FAILED = Metric(
     "paddle_pserver_failed_messages_total", "messages whose handling raised an error; the connection was closed", _OF
@@ -40,7 +40,7 @@ PASSES = Metric(
 )
 WAITED = Metric(
     "paddle_pserver_wait_seconds_total",
-    "seconds that the other trainers waited for this one, in rounds in which it was the last",
+    "seconds that other trainers waited for this trainer, in rounds in which this trainer was the last",
     _BY,
 )
 SILENCE = Metric("paddle_pserver_silence_seconds", "seconds since the trainer's last gradient, inside a pass", _BY)
@@ -50,13 +50,13 @@ DISCARDED = Metric(
 )
 STALENESS = Metric(
     "paddle_pserver_lag_steps_total",  # the metric's name in earlier releases, which users' dashboards read
-    "sum of the staleness of asynchronous gradients, in steps; divided by paddle_pserver_async_gradients_total it is "
-    "the mean",
+    "sum of the staleness of asynchronous gradients, in steps; the mean is this sum divided by "
+    "paddle_pserver_async_gradients_total",
     _OF,
 )
 BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server's loop had work")
 TURN = Metric(
-    "paddle_pserver_turn_age_seconds", "seconds since the last turn of the loop; above 1: it is in one long step"
+    "paddle_pserver_turn_age_seconds", "seconds since the last turn of the loop; above 1: the loop is in one long step"
 )
 
 METRICS = (

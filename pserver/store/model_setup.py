@@ -56,7 +56,7 @@ def _read_settings(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
         if not isinstance(value, _TYPES[wanted]) or isinstance(value, bool) != (wanted == "bool"):
             raise TypeError(f"{field.name} is {show(value)}, not of type {wanted}")
         if wanted == "float" and is_wide:
-            raise ValueError(f"{field.name} is {show(value)}, which is no float32")
+            raise ValueError(f"{field.name} is {show(value)}, which is too large for float32")
     return kind(**given)
 
 

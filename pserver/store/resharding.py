@@ -58,7 +58,7 @@ def reshard(
     except SETUP_ERRORS as error:
         raise DamagedError(
             f"the state of the checkpoint cannot be divided anew ({type(error).__name__}: {glog.clean(error, 200)}); "
-            "go on from another checkpoint"
+            "resume from another checkpoint"
         ) from error
     for trainer, origin in enumerate(origins):
         if origin in whole.blobs:

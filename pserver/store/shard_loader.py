@@ -58,7 +58,7 @@ class ShardLoader:
         has_state = self._counters is not None
         self._names: list[str] = sorted([*self._part.arrays, *self._restored_blobs]) if has_state else []
         if setup.get("arrays", self._names) != self._names:
-            raise BugError(f"the state has the arrays {show(setup.get('arrays'))}, this service has {self._names}")
+            raise BugError(f"the state has the arrays {show(setup.get('arrays'))}, but this service has {self._names}")
         if slots:
             glog.info(f"pserver: new cpuvector: size={slots}", at="ParameterServer2.cpp:306")
         self._targets = self._list_targets()
@@ -88,7 +88,7 @@ class ShardLoader:
         Raises: BugError: the state has no array with this number.
         """
         if not 0 <= number < len(self._names):
-            raise BugError(f"the state has {len(self._names)} arrays, none of number {number}")
+            raise BugError(f"the state has {len(self._names)} arrays, and none has the number {number}")
         return f"state {self._names[number]}"
 
     def add(self, name: str, piece: int, payload: memoryview) -> None:
@@ -98,7 +98,9 @@ class ShardLoader:
         """
         target = protocol.cut(self._targets[name], piece)
         if (name, piece) not in self._awaited or len(target) != payload.nbytes:
-            raise BugError(f"piece {piece} of the {name} has {payload.nbytes} bytes, here it would have {len(target)}")
+            raise BugError(
+                f"piece {piece} of the {name} has {payload.nbytes} bytes or is sent twice; it must have {len(target)}"
+            )
         target[:] = payload
         self._awaited.discard((name, piece))
 

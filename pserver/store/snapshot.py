@@ -58,7 +58,7 @@ def take(shard: Shard) -> Part:
     Raises: BugError: `values` contains averages at the moment.
     """
     if shard.shows_averages:
-        raise BugError("the state of a shard is asked for while averages stand in the place of its values")
+        raise BugError("the state of a shard is requested while averages replace its values")
     counters: Counters = {
         "settings": {name: _write(value) for name, value in asdict(shard.optimization).items()},
         "size": shard.size,
@@ -131,7 +131,7 @@ def find_flaw(counters: Any) -> str:
         and all(map(_is_group, groups)),
     }
     wrong += [name for name, is_right in checks.items() if not is_right]
-    return f"counters whose {', '.join(wrong)} cannot be" if wrong else ""
+    return f"counters with invalid fields: {', '.join(wrong)}" if wrong else ""
 
 
 def _is_group(value: Any) -> bool:
@@ -188,8 +188,8 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
     method = given["learning_method"]
     if method != shard.optimization.learning_method:
         raise ConfigError(
-            f"the checkpoint is of learning_method '{_shorten(method)}', the config asks for "
-            f"'{shard.optimization.learning_method}'; their states do not fit: change the config, or start anew"
+            f"the checkpoint is of learning_method '{_shorten(method)}', but the config has "
+            f"'{shard.optimization.learning_method}', whose state is different: change the config, or start anew"
         )
     pairs = {
         "elements": (part.counters["size"], shard.size),
@@ -203,8 +203,8 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
     for what, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise ConfigError(
-                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, here: {_shorten(ours)}; go on "
-                "with the config, the number of servers and the ports that it was made with"
+                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, here: {_shorten(ours)}; resume "
+                "with the config, the number of servers and the ports with which the checkpoint was made"
             )
     changed = [
         f"{name} {_read(given[name])!r} is now {value!r}"
@@ -212,7 +212,7 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
         if name in given and _read(given[name]) != value
     ]
     if changed:
-        glog.warning(f"settings have changed since the checkpoint, and the new ones count: {', '.join(changed)}")
+        glog.warning(f"settings have changed since the checkpoint, and the new settings are used: {', '.join(changed)}")
 
 
 def _shapes(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, str]:

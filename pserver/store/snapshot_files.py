@@ -70,7 +70,7 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
         remove_if_possible(staging)
         raise VolumeError(
             f"a pserver cannot write its snapshot {path}: {error.strerror}; --checkpoint_path must be a directory that "
-            "it may write to, and that is there when it starts again"
+            "the pserver may write to, and that still exists when the pserver restarts"
         ) from error
     return crc
 
@@ -134,23 +134,23 @@ def _encode(services: Sequence[Content]) -> Iterator[bytes | memoryview]:
 def _decode(reader: SnapshotReader) -> list[Content]:
     magic, version, services = _HEAD.unpack(reader.take(_HEAD.size))
     if magic != MAGIC or version != VERSION or services > MOST_SERVICES:
-        raise DamagedError("it does not begin as a snapshot does")
+        raise DamagedError("it does not begin with the header of a snapshot")
     return [_decode_service(reader) for _ in range(services)]
 
 
 def _decode_service(reader: SnapshotReader) -> Content:
     length = _LENGTH.unpack(reader.take(_LENGTH.size))[0]
     if length > MOST_NOTE:
-        raise DamagedError(f"a note of {length} bytes")
+        raise DamagedError(f"it has a note of {length} bytes, which is over the limit of {MOST_NOTE}")
     try:
         note = parse_bounded(reader.take(length), depth=NOTE_DEPTH, values=NOTE_VALUES)
     except BoundedJsonError as error:
         raise DamagedError(f"it has a note {error}") from error
     said, arrays = note.get("service"), note.get("arrays")
     if not isinstance(said, dict) or not isinstance(arrays, list):
-        raise DamagedError("a note lacks a part")
+        raise DamagedError("a note in it lacks a field")
     if len(arrays) > MOST_ARRAYS:
-        raise DamagedError(f"it has {len(arrays)} arrays in a service")
+        raise DamagedError(f"a service in it has {len(arrays)} arrays, which is over the limit of {MOST_ARRAYS}")
     return said, dict(_decode_array(reader, one) for one in arrays)
 
 
@@ -162,7 +162,7 @@ def _decode_array(reader: SnapshotReader, found: Any) -> tuple[str, np.ndarray[A
             raise TypeError
         count = math.prod(_check_count(one, reader.left) for one in shape)
     except (TypeError, ValueError) as error:
-        raise DamagedError("an invalid array description") from error
+        raise DamagedError("it has an invalid description of an array") from error
     if count * kind.itemsize > reader.left:
         raise DamagedError("it ends too early")
     array = np.empty(shape, kind)

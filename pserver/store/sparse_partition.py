@@ -56,13 +56,14 @@ class SparseTable:
         """
         if spec.row_width < 1 or spec.size % spec.row_width or services < 1:
             raise BugError(
-                f"parameter {spec.name}: rows of {spec.row_width} elements of {spec.size} over {services} services"
+                f"parameter {spec.name} of {spec.size} elements cannot be divided into rows of {spec.row_width} "
+                f"elements for {services} services"
             )
         rows = spec.size // spec.row_width
         if rows > MOST_ROWS:
             raise ConfigError(
-                f"parameter {spec.name} has {rows} rows; a table with sparse_update has at most {MOST_ROWS}, so cut "
-                "it into several"
+                f"parameter {spec.name} has {rows} rows, but a table with sparse_update has at most {MOST_ROWS}; "
+                "divide it into several tables"
             )
         return cls(spec.name, rows, spec.row_width, services)
 

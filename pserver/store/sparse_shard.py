@@ -285,7 +285,7 @@ def make_table_groups(
     at = row = 0
     for index, p in enumerate(tables):
         if not p.sparse_update or p.is_static or p.row_width < 1 or p.size % p.row_width:
-            raise BugError(f"parameter {p.name} is no table that is updated by rows")
+            raise BugError(f"parameter {p.name} is not a table that is updated by rows")
         check_momentum(p, optimization)
         decay = separate_decay(p)
         hyperparameters = Hyperparameters(p.learning_rate, p.momentum, is_sparse=is_asynchronous)

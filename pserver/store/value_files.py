@@ -45,7 +45,9 @@ def save(path: Path, values: Array) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):  # the volume may have become read-only since the directory was checked
             staging.unlink(missing_ok=True)
-        raise VolumeError(f"a pserver cannot write {path}: {error.strerror}; it needs the trainers' volume") from error
+        raise VolumeError(
+            f"a pserver cannot write {path}: {error.strerror}; it must mount the trainers' volume"
+        ) from error
 
 
 def load(path: Path, values: Array) -> None:
@@ -61,7 +63,7 @@ def load(path: Path, values: Array) -> None:
             if header != expected or path.stat().st_size != HEADER.size + values.nbytes:
                 raise DataError(
                     f"{path} is not the file of the {values.size} values of this service: {_describe(header)}, "
-                    f"{path.stat().st_size} bytes; it needs as many servers and sparse ports as wrote it"
+                    f"{path.stat().st_size} bytes; the job needs as many servers and sparse ports as the writing job"
                 )
             values[:] = np.fromfile(file, "<f4", values.size)
     except OSError as error:

@@ -56,7 +56,7 @@ class Reason(enum.IntEnum):
 _WORDS = {
     Reason.FORM: "it does not accept this program's handshake",
     Reason.VERSION: f"it does not speak protocol version {VERSION}",
-    Reason.PROOF: "it refuses the proof of the secret; PADDLE_SECRET differs between the two",
+    Reason.PROOF: "it refuses the proof of the secret; PADDLE_SECRET differs between the two programs",
 }
 
 
@@ -123,11 +123,11 @@ class ServerHandshake(Handshake):
             self._other = field
             return _pack(Record.GREETING, 1, self._nonce)
         if (record, side, rest) != (Record.PROOF, 0, bytes(7)) or kind not in KINDS:
-            return self._fail(Reason.FORM, "it answers the challenge with something else than a proof")
+            return self._fail(Reason.FORM, "it does not answer the challenge with a proof")
         self.name = token + kind
         if not hmac.compare_digest(field, self._mac(b"client")):
             return self._fail(
-                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two"
+                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two programs"
             )
         self._finish()
         return _pack(Record.PROOF, 1, self._mac(b"server"))
@@ -166,7 +166,10 @@ class ClientHandshake(Handshake):
             )
         wanted = Record.PROOF if self._other else Record.GREETING
         if not is_blank or record != wanted or not side:
-            return self._fail(Reason.FORM, f"it answers {'the proof' if self._other else 'the greeting'} with noise")
+            return self._fail(
+                Reason.FORM,
+                f"its answer to {'the proof' if self._other else 'the greeting'} is not a record of the handshake",
+            )
         if not self._other:
             self._other = field
             return _RECORD.pack(
@@ -174,7 +177,7 @@ class ClientHandshake(Handshake):
             )
         if not hmac.compare_digest(field, self._mac(b"server")):
             return self._fail(
-                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two"
+                Reason.PROOF, "it does not prove this job's secret; PADDLE_SECRET differs between the two programs"
             )
         self._finish()
         return b""

@@ -91,11 +91,11 @@ def read_view(note: Mapping[str, Any]) -> MembershipView:
     epoch = notes.get_integer(note, "epoch", 1, MAX_EPOCH)
     members = notes.get_list(note, "members")
     if len(members) > MAX_MEMBERS:
-        raise BugError(f"its members are {len(members)}; at most {MAX_MEMBERS} are possible")
+        raise BugError(f"it has {len(members)} members; at most {MAX_MEMBERS} are possible")
     previous = -1
     for one in members:
         if not notes.is_integer(one, previous + 1, MAX_NUMBER):
-            raise BugError(f"its members have {show(one)} after {previous}; they are rising numbers of trainers")
+            raise BugError(f"its members have {show(one)} after {previous}; they must be rising numbers of trainers")
         previous = one
     return MembershipView(epoch, tuple(members))
 

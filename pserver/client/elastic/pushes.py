@@ -171,7 +171,9 @@ class AgreedPushes:
         self._entered = None
         settled = agree(services.enter(view), view.epoch, self._own)
         if settled.services:
-            glog.info(f"{settled.key} counts: {len(settled.services)} services complete it now, as the others have")
+            glog.info(
+                f"{settled.key} counts: {len(settled.services)} services complete it now; the others have completed it"
+            )
             services.commit(settled.key, view.epoch, values, settled.services)
         self._update(services, settled, values)
         self._entered, self._next = (services, view), RoundKey(view.epoch, settled.next_round)

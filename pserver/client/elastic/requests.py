@@ -135,7 +135,11 @@ class RoundPush(SendVector):
 
     def interruption(self) -> PaddleError | None:
         """Return an error if the view has changed: the round may wait for a lost member."""
-        return None if self._is_current() else EpochChangedError(f"the view has changed: not going on to {self.doing}")
+        return (
+            None
+            if self._is_current()
+            else EpochChangedError(f"the view has changed: this trainer does not {self.doing}")
+        )
 
 
 class RoundRows(CountedRows):
@@ -154,4 +158,8 @@ class RoundRows(CountedRows):
 
     def interruption(self) -> PaddleError | None:
         """Return an error if the view has changed."""
-        return None if self._is_current() else EpochChangedError(f"the view has changed: not going on to {self.doing}")
+        return (
+            None
+            if self._is_current()
+            else EpochChangedError(f"the view has changed: this trainer does not {self.doing}")
+        )

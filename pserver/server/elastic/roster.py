@@ -40,8 +40,8 @@ class Roster:
         if known is None or (known.uid == uid and known.incarnation <= incarnation):
             return ""
         if known.uid != uid:
-            return f"its number {number} belongs to {show(known.uid)}, and it is {show(uid)}"
-        return f"it is incarnation {incarnation} of {show(uid)}, of which incarnation {known.incarnation} has joined"
+            return f"the number {number} belongs to {show(known.uid)}, but the trainer is {show(uid)}"
+        return f"it is incarnation {incarnation} of {show(uid)}, but incarnation {known.incarnation} has already joined"
 
     def note(self, number: int, uid: str, incarnation: int, present: Container[int] = ()) -> None:
         """Record that a process joins. The push numbers of a new process restart from 1.

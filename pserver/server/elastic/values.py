@@ -67,12 +67,12 @@ class ElasticValues:
         if message.piece == 0:
             more = message.note.keys() - SETUP_KEYS
             if more:
-                raise BugError(f"the initial values of an elastic job come without {', '.join(sorted(more)[:4])}")
+                raise BugError(f"the initial values of an elastic job must not contain {', '.join(sorted(more)[:4])}")
             self._loader, self._sender = ShardLoader(trainer.hello, message.note, self._options.threads), trainer
             self._setup = dict(message.note)
         if self._loader is None or self._sender is not trainer:
             sender = self._sender or "another trainer"
-            raise LostPeerError(f"{sender} has begun to send the initial values; {trainer} joins again and takes them")
+            raise LostPeerError(f"{sender} has begun to send the initial values; {trainer} must join again to get them")
         self._loader.add("values", message.piece, trainer.payload_of(message))
         trainer.take(message, "sent the initial values")
         if not self._loader.is_complete:

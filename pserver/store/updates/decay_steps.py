@@ -81,7 +81,7 @@ class DecaySteps:
         """
         decay = group.settings.decay
         if decay is None:
-            raise BugError("a group without decay is to be pulled to zero")
+            raise BugError("a group without separate decay cannot decay")
         rates = None
         if group.method.has_rates:
             rates = scratch[1]

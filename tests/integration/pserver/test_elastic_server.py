@@ -300,7 +300,7 @@ def test_servers_of_one_machine_take_the_smallest_free_indices(job):
     servers = [job.server(count=2).serving(), job.server(count=2).serving()]
     assert [f"this is server {index} of 2" in one.text() for index, one in enumerate(servers)] == [True, True]
     third = job.server(count=3)
-    third.wait_for("the job began with 2, which count").wait_for("waiting for all 2 indices of servers to be free")
+    third.wait_for("the job began with 2 and keeps them").wait_for("waiting for all 2 indices of servers to be free")
     found = job.find()
     assert len({one.ports for one in found}) == 2
     servers[0].kill()
@@ -371,7 +371,7 @@ def test_an_etcd_that_is_away_for_longer_than_a_lease_pauses_the_server(etcd, fo
         services.give(first_values(), np.zeros(0, np.float32))
         values = push(services, 1)
         etcd.stop()
-        server.wait_for("it answers nothing until it knows that it still has the claim")
+        server.wait_for("this server answers nothing until it knows that it has the claim")
         etcd.start()
         server.wait_for("this server answers again")
         services.fetch(found := np.zeros(SIZE, np.float32), 0)
@@ -439,7 +439,7 @@ def test_a_directory_of_snapshots_that_cannot_be_written_holds_the_first_values_
         job.join_at(job.find(), peer_timeout=15.0, wait_timeout=1.0, number=1).give(
             first_values(), np.zeros(0, np.float32)
         )
-    server.wait_for("no snapshot is stored; the next trial is in 10 s: a pserver cannot write its snapshot")
+    server.wait_for("no snapshot is stored; the next attempt is in 10 s: a pserver cannot write its snapshot")
     (job.folder / "snapshots").unlink()
     services.fetch(values := np.zeros(SIZE, np.float32), 0)
     assert (values == first_values()).all() and len(job.files) == 1

@@ -198,7 +198,9 @@ def test_sparse_and_dense_services_go_on_together(place):
 
 def test_a_server_with_other_ports_is_told_so(place):
     place.begin(begin_wire().service, begin_wire().service)._store.store([({"service": 1, "capture": {}}, {})], 0)
-    with pytest.raises(ConfigError, match=r"has service 1, this server has 1; start it with the --ports_num"):
+    with pytest.raises(
+        ConfigError, match=r"has service 1, but this server has 1 services; start it with the --ports_num"
+    ):
         place.begin(ElasticWire().service)
 
 
@@ -246,7 +248,7 @@ def test_a_file_that_says_nothing_of_a_service_is_damaged(place, note):
 
 def test_a_server_of_a_job_that_has_begun_does_not_begin_with_nothing(place):
     place.registry.put("init/done", "{}")
-    with pytest.raises(DamagedError, match="the job has begun, and the registry has no ckpt/0"):
+    with pytest.raises(DamagedError, match="the job has begun, but the registry has no ckpt/0"):
         place.begin(ElasticWire().service)
 
 

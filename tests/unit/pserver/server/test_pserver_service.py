@@ -193,8 +193,8 @@ def test_a_request_of_another_attempt_is_not_counted(wire):
 @pytest.mark.parametrize(
     "misuse, part",
     [
-        (lambda t: t.ask(Op.PUSH, samples=1, payload=[b"123"]), "not 3 bytes"),
-        (lambda t: t.ask(Op.PUSH, samples=1), "not 0 bytes"),
+        (lambda t: t.ask(Op.PUSH, samples=1, payload=[b"123"]), "has 3 bytes"),
+        (lambda t: t.ask(Op.PUSH, samples=1), "has 0 bytes"),
         (lambda t: t.push(1, piece=1), "piece 1 of 1"),
         (lambda t: t.initialise(), "come once"),
         (lambda t: t.ask(Op.START_PASS), "inside a pass"),

@@ -313,7 +313,7 @@ def test_more_services_than_blocks_have_nothing_and_count_all_the_same() -> None
 @pytest.mark.parametrize(
     ("parameters", "optimization", "message"),
     [
-        ([ParameterSpec("w", 40)], Optimization("momentum"), r"learning_method 'adam', the config asks for 'momentum'"),
+        ([ParameterSpec("w", 40)], Optimization("momentum"), r"learning_method 'adam', but the config has 'momentum'"),
         ([ParameterSpec("w", 50)], Optimization("adam"), r"its elements: "),
         ([ParameterSpec("w", 40)], Optimization("adam", average_window=0.5), r"its arrays: "),
     ],

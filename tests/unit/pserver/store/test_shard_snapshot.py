@@ -176,7 +176,7 @@ def test_a_schedule_says_only_once_that_the_rate_changes(capsys):
 @pytest.mark.parametrize(
     ("parameters", "optimization", "message"),
     [
-        ([ParameterSpec("w", 4)], Optimization("momentum"), r"learning_method 'adam', the config asks for 'momentum'"),
+        ([ParameterSpec("w", 4)], Optimization("momentum"), r"learning_method 'adam', but the config has 'momentum'"),
         ([ParameterSpec("w", 5)], Optimization("adam"), r"its elements: 4, here: 5"),
         (
             [ParameterSpec("v", 3), ParameterSpec("w", 1, learning_rate=2)],
@@ -202,5 +202,5 @@ def test_no_state_is_taken_while_averages_stand_in_the_place_of_values():
     shard = build([ParameterSpec("w", 4)], Optimization("momentum", 0.1, average_window=0.5))
     shard.step(np.ones(4, np.float32), 1)
     shard.apply_average()
-    with pytest.raises(BugError, match="averages stand in the place"):
+    with pytest.raises(BugError, match="while averages replace its values"):
         take(shard)

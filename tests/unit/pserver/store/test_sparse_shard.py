@@ -211,7 +211,7 @@ def test_momentum_and_decay_do_not_go_together():
 
 
 def test_a_dense_parameter_is_no_table():
-    with pytest.raises(BugError, match="w is no table"):
+    with pytest.raises(BugError, match="w is not a table"):
         SparseShard([ParameterSpec("w", 10)], Optimization())
 
 

@@ -66,7 +66,7 @@ def test_a_restarted_trainer_takes_the_place_and_an_older_one_cannot(elastic):
     assert one.trainer(0, token=b"n" * 16, incarnation=2).join().last.op == Op.HELLO
     late = one.trainer(0, token=b"o" * 16, incarnation=1).join()
     assert late.last.op == Op.ERROR and late.last.note["exit_code"] == ConfigError.exit_code
-    assert "incarnation 1 of 'pod-0', of which incarnation 2 has joined" in late.last.note["message"]
+    assert "incarnation 1 of 'pod-0', but incarnation 2 has already joined" in late.last.note["message"]
     other = one.trainer(0, token=b"p" * 16, uid="another").join()
     assert other.last.op == Op.ERROR and "belongs to 'pod-0'" in other.last.note["message"]
     assert one.closed[-1] == other.token + DATA

@@ -119,7 +119,7 @@ def test_a_setup_that_restores_is_refused(elastic):
     one = elastic()
     trainer = one.trainer(0).join()
     trainer.ask(Op.INITIALISE, note=describe_setup(PARAMETERS, SGD) | {"counters": {}}, payload=[bytes(28)])
-    assert "come without counters" in trainer.last.note["message"]
+    assert "must not contain counters" in trainer.last.note["message"]
 
 
 def test_fetched_values_are_as_they_were_when_others_go_on(elastic):

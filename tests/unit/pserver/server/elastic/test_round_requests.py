@@ -151,7 +151,7 @@ def test_pushes_that_do_not_fit_are_refused(elastic):
     assert first.enter(1, 0, 1).answer.own == (1, 1)
     stranger = one.trainer(7).join()
     stranger.enter(1, 0, 1).push_round((1, 2), 1.0)
-    assert stranger.last.note["exit_code"] == 70 and "no member" in stranger.last.note["message"]
+    assert stranger.last.note["exit_code"] == 70 and "not one of the members" in stranger.last.note["message"]
     first.commit((1, 9))
     assert first.epoch_told == 1
 
