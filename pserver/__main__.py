@@ -49,7 +49,7 @@ def _run(arguments: list[str]) -> int:
 def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    # a server never multiplies matrices; without this, importing numpy starts one thread for each core
+    # a server never multiplies matrices; without this variable, importing numpy would start one thread for each core
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # these modules are imported here, so that --help and the probe start fast and signal handlers are set before
     if line.is_elastic:

@@ -82,7 +82,7 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """The description of the model for the services. `note` is the description as the note of INITIALISE."""
+    """The description of the model for the services. `note` is the description in the form that INITIALISE sends."""
 
     parameters: Sequence[ParameterSpec]
     note: Mapping[str, Any]

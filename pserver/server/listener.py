@@ -311,7 +311,8 @@ def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with _bind_errors(made, f"{host}:{port}"):
-        if port:  # with SO_REUSEADDR, the system might choose for port 0 a port that another unlistening socket owns
+        # with SO_REUSEADDR, the system might choose for port 0 a port of another socket that does not listen yet
+        if port:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
             if value:

@@ -170,7 +170,7 @@ class Service:
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow the last request of its trainer: its number must be the next."""
+        """Return whether a request may follow its trainer's last request: it is the same or the next request."""
         return number in (last, last + 1)
 
     def _describe_wait(self) -> str:

@@ -1,4 +1,4 @@
-"""The wire format: the layout of messages, and the checks of received messages. It needs no numpy and no sockets.
+"""The wire format: the layout of messages, and the checks of received messages, without numpy and sockets.
 
 A TCP connection begins with a handshake (`pserver.wire.authentication`), in which both sides prove that they know the
 secret. Then the connection carries messages without gaps. Each message consists of

@@ -134,7 +134,7 @@ class RoundPush(SendVector):
         return self.note
 
     def interruption(self) -> PaddleError | None:
-        """Return an error if the view has changed: the round may wait for a lost member."""
+        """Return an error if the view has changed, because the round may wait for a lost member."""
         return (
             None
             if self._is_current()
