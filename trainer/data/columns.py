@@ -289,7 +289,7 @@ def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if not is_finite(numbers):
         place = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
         raise SampleError(
-            f"number {int(place[-1]) + 1} is {numbers[place]:g}, with which nothing can be trained: replace it, "
+            f"number {int(place[-1]) + 1} is {numbers[place]:g}, but training needs finite numbers: replace it, "
             "or leave the sample out"
         )
     return numbers

@@ -29,7 +29,9 @@ def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
             what = f"the model file lets the evaluator {evaluator.name} write to {evaluator.result_file!r}"
             path = _inside(evaluator.result_file, what, REMEDY)
             if path.exists():
-                raise ConfigError(f"{what}, which exists: a model file overwrites nothing; remove it, or {REMEDY}")
+                raise ConfigError(
+                    f"{what}, which exists, and a model file must not overwrite a file; remove it, or {REMEDY}"
+                )
         if evaluator.dict_file and Path(evaluator.dict_file).exists() and not Path(evaluator.dict_file).is_file():
             raise ConfigError(
                 f"the model file lets the evaluator {evaluator.name} read {evaluator.dict_file!r}, which is no file; "

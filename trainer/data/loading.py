@@ -63,8 +63,8 @@ def open_source(
     configs = config.sub_data_configs if config.type == multi.KIND else [config]
     if len(configs) != len(inputs):
         raise ConfigError(
-            f"the {'test' if config.for_test else 'training'} data is {len(configs)} sources, the model {len(inputs)} "
-            "networks; give model_type('multi_nn') a MultiData of as many sources as it has networks"
+            f"the {'test' if config.for_test else 'training'} data has {len(configs)} sources, but the model has "
+            f"{len(inputs)} networks; give model_type('multi_nn') a MultiData with one source for each network"
         )
     sources = []
     for one, sizes in zip(configs, inputs, strict=True):
@@ -110,7 +110,9 @@ def open_provider(
     """
     check_data(config)
     if config.type == multi.KIND:
-        raise ConfigError("MultiData is several sources at once; give one source where a master gives the tasks")
+        raise ConfigError(
+            "MultiData combines several sources; with a master, the training data must be a single source"
+        )
     if not is_own and not is_of_files(config.type):
         check_provider(config.load_data_module)
     entries = read_entries(config, is_own=is_own)
@@ -140,8 +142,8 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
     split = len(names) - len(constants)
     if constants and split < 1:
         raise ConfigError(
-            f"the data has {len(constants)} constant_slots, the network {len(names)} inputs ({', '.join(names)}); at "
-            "least one must come from the provider"
+            f"the data has {len(constants)} constant_slots, and the network has {len(names)} inputs "
+            f"({', '.join(names)}); at least one input must come from the provider"
         )
     for name in names[split:]:
         if inputs[name] != 1:
@@ -165,7 +167,7 @@ def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
     except OSError as error:
         raise MissingInputError(
             f"the list of {kind} data {config.files} cannot be read from {Path.cwd()}: {error.strerror}; "
-            "correct its name, or start in the directory that it counts from"
+            "correct its name, or start in the directory to which the name is relative"
         ) from error
     if not is_own and len(text) == MOST_LIST_BYTES:
         raise ConfigError(
@@ -228,7 +230,7 @@ def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
             raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
         raise ConfigError(
             f"args of the data provider {name} in the model file cannot be read: {error}; a model file holds numbers, "
-            f"texts, and lists, tuples and dicts of them; {REMEDY}, which may have others"
+            f"texts, and lists, tuples and dicts of them; {REMEDY}, whose args may hold other types"
         ) from error
     if not isinstance(arguments, Mapping):
         raise ConfigError(f"args of the data provider {name} must be a dict, not a {type(arguments).__name__}")

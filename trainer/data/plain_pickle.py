@@ -311,7 +311,7 @@ _ACTIONS: dict[bytes, _Action] = {
 _OBJECTS = {  # instructions that name code, call code, or build values that are not plain
     **dict.fromkeys((b"c", b"i", b"\x93", b"\x82", b"\x83", b"\x84"), "it names a class or function"),
     **dict.fromkeys((b"R", b"o", b"\x81", b"\x92", b"b"), "it makes an object"),
-    **dict.fromkeys((b"P", b"Q"), "it refers to a value outside"),
+    **dict.fromkeys((b"P", b"Q"), "it refers to a value outside of the pickle"),
     **dict.fromkeys((b"\x8f", b"\x90", b"\x91"), "it has a set"),
     **dict.fromkeys((b"\x96", b"\x97", b"\x98"), "it has a buffer"),
 }

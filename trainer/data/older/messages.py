@@ -88,10 +88,10 @@ def read_header(path: str) -> DataHeader:
     kinds = [slot.type for slot in header.slot_defs]
     if not kinds or any(kind not in _KINDS for kind in kinds):
         names = ", ".join(SlotDef.SlotType.Name(kind) for kind in kinds) or "none"
-        raise DataError(f"{path} has the slots {names}; there must be some, of numbers or ids")
+        raise DataError(f"{path} has the slots {names}; it must have slots, and all of them must hold numbers or ids")
     is_id = [kind in _OF_IDS for kind in kinds]
     if is_id != sorted(is_id):
-        raise DataError(f"{path} has a slot of ids before one of vectors")
+        raise DataError(f"{path} has a slot of ids before a slot of vectors; the slots of vectors must come first")
     return header
 
 

@@ -36,7 +36,9 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
         first file, whose header defines the slots, does not exist. DataError: the first file does not have the format.
     """
     if not entries:
-        raise ConfigError(f"the list {config.files} of {config.type} data names no file; write one into each line")
+        raise ConfigError(
+            f"the list {config.files} of {config.type} data names no file; write the name of a file into each line"
+        )
     if config.type == SIMPLE:
         # feat_dim values for each frame of a window: the frame itself, and context_len frames on each side
         dim = config.feat_dim * (2 * config.context_len + 1)
@@ -59,7 +61,7 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
     joins = not is_each_sequence and any(map(messages.has_sequences, entries))
     slots = messages.slots_of(entries[0], in_sequences=joins, is_each_sequence=is_each_sequence)
     if joins and any(slot.grid for slot in slots):
-        raise ConfigError("ProtoData: slots on grids are sequences themselves; every sample must begin one")
+        raise ConfigError("ProtoData: a slot with a grid is itself a sequence, so every sample must begin a sequence")
 
     def read(_settings: Any, path: str) -> Iterator[Any]:
         messages.require_header(path, header)

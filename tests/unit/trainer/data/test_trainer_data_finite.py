@@ -36,7 +36,7 @@ def read(kind, samples, entries=("a.txt", "b.txt")):
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "message"),
     [
-        (dense_vector(2), [1, 2], [1, NAN], r": slot x \(dense_vector\(2\)\): number 2 is nan, with which nothing can"),
+        (dense_vector(2), [1, 2], [1, NAN], r": slot x \(dense_vector\(2\)\): number 2 is nan, but training needs"),
         (dense_vector(2), [1, 2], np.array([INF, 1], np.float32), ": number 1 is inf, "),
         (dense_vector(1), [1], -INF, ": number 1 is -inf, "),
         (dense_vector(4), np.ones((2, 2)), np.array([[1, 2], [NAN, 4]]), ": number 3 is nan, "),

@@ -152,7 +152,11 @@ def test_several_networks_train_together(here, capfd):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("TrainData(DATA)", "TrainData(SimpleData(files='a.list', feat_dim=1))", "is 1 sources, the model 2 networks"),
+        (
+            "TrainData(DATA)",
+            "TrainData(SimpleData(files='a.list', feat_dim=1))",
+            "has 1 sources, but the model has 2 networks",
+        ),
         ("model_type('multi_nn')", "model_type('nn')", "no output layer"),
         (
             "model_type('multi_nn')",

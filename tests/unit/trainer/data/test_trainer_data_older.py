@@ -161,7 +161,7 @@ GRID = header(("VAR_MDIM_DENSE", 1))
 WRONG = [
     (b"", "has the slots none; there must be some"),
     (message(header(("STRING", 2))), "has the slots STRING"),
-    (message(header(("INDEX", 2), ("VECTOR_DENSE", 2))), "a slot of ids before one of vectors"),
+    (message(header(("INDEX", 2), ("VECTOR_DENSE", 2))), "a slot of ids before a slot of vectors"),
     (b"\xff\xff\xff\xff\xff\xff", "message 0 claims to have over .* bytes: no file of ProtoData"),
     (b"\x80", "the length of message 0 is cut off"),
     (b"\x05abc", "message 0 ends after 3 of 5 bytes"),
@@ -211,5 +211,5 @@ def test_files_of_a_list_have_the_same_slots_and_are_there(tmp_path):
 def test_sequences_of_samples_do_not_go_with_grids(tmp_path):
     two = with_grid([1], 1)
     two.is_beginning = False
-    with pytest.raises(ConfigError, match="every sample must begin one"):
+    with pytest.raises(ConfigError, match="every sample must begin a sequence"):
         read(write(tmp_path, of_samples(with_grid([1], 1), two, head=GRID)), "proto", {"x": 1})

@@ -198,7 +198,7 @@ def test_constant_slots_follow_the_providers_slots(job):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"one": 1}, r"1 constant_slots, the network 1 inputs \(one\)"),
+        ({"one": 1}, r"1 constant_slots, and the network has 1 inputs \(one\)"),
         ({"x": 1, "one": 3}, "data_layer one has size 3, but its slot is a constant"),
     ],
 )
