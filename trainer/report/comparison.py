@@ -50,9 +50,11 @@ def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
         ("Numbers", _tabulate("Numbers", names, list_numbers(runs))),
         (
             "Cost and evaluators",
-            join([draw_smoothing(), tag("div", *charts, class_="charts")]) if charts else tag("p", "None has a curve."),
+            join([draw_smoothing(), tag("div", *charts, class_="charts")])
+            if charts
+            else tag("p", "Neither run has a curve."),
         ),
-        ("Throughput", join(speed) if speed else tag("p", "None has finished a pass.")),
+        ("Throughput", join(speed) if speed else tag("p", "Neither run has finished a pass.")),
         ("What differs", _show_differences(runs, names)),
     ]
     main = tag("main", *(make_section(title, content) for title, content in sections))

@@ -104,13 +104,14 @@ def name_slowest(trainers: Sequence[TrainerTime]) -> str:
     slowest, others = trainers[0], trainers[1:]
     usual = others[len(others) // 2]
     if slowest.own <= NEAR * usual.own:
-        return f"No trainer is much slower than the others: the most own work is {seconds(slowest.own)}."
+        spent = seconds(slowest.own)
+        return f"No trainer is much slower than the others: the slowest has computed and waited for data for {spent}."
     part = "data" if slowest.phases[1] - usual.phases[1] > slowest.phases[0] - usual.phases[0] else "compute"
-    times = f", {slowest.own / usual.own:.2f} times" if usual.own > 0 else ","
+    factor = f", {slowest.own / usual.own:.2f} times as long as" if usual.own > 0 else ", longer than"
     where = f" on {slowest.host}" if slowest.host else ""
     return (
-        f"Slowest is trainer {slowest.trainer}{where}: {seconds(slowest.own)} of computing and waiting for data{times} "
-        f"that of trainer {usual.trainer} in the middle; most of the difference is {part}."
+        f"Slowest is trainer {slowest.trainer}{where}: {seconds(slowest.own)} of computing and waiting for data"
+        f"{factor} trainer {usual.trainer}, the median of the others; most of the difference is {part}."
     )
 
 
