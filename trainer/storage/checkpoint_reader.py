@@ -88,12 +88,14 @@ class _Reader:
     def _read_job(self) -> dict[str, Any]:
         directory = self._directory
         if not _is_directory(directory):
-            raise MissingInputError(f"--resume_from={directory}: there is no such directory; name one of state/")
+            raise MissingInputError(
+                f"--resume_from={directory}: there is no such directory; name a directory in <save_dir>/{FOLDER}"
+            )
         self._check_that_it_is_one()
         mark = self._read_file(DONE, 2 * hashlib.sha256().digest_size)
         text = self._read_file(JOB, MOST_JOB_BYTES)
         if hashlib.sha256(text).hexdigest().encode() != mark:
-            self._damaged(f"{JOB} is not the one that '{DONE}' names")
+            self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
         if not isinstance(job, dict):
             self._damaged(f"its {JOB} is no object")
@@ -104,13 +106,13 @@ class _Reader:
                 "the program that wrote it"
             )
         if version != VERSION:
-            self._damaged(f"{JOB} says no version")
+            self._damaged(f"{JOB} has no valid version")
         self._check_job(job)
         self._sizes, self._sums = job["files"], job.get("sums", {})
         self._used: set[str] = {TRAINERS}
         if "sums" not in job:
             glog.info(
-                f"the checkpoint {directory} has no sums of its files, because an older release wrote it: "
+                f"the checkpoint {directory} has no checksums of its files, because an older release wrote it: "
                 "a changed bit is not noticed"
             )
         return job
@@ -126,27 +128,28 @@ class _Reader:
             if directory.parent.name == FOLDER:
                 self._damaged(f"its {JOB} is missing")
             raise MissingInputError(
-                f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; these are in <save_dir>/{FOLDER}"
+                f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; checkpoints are in "
+                f"<save_dir>/{FOLDER}"
             )
 
     def _check_job(self, job: dict[str, Any]) -> None:
         files, sums, services = job.get("files"), job.get("sums", {}), job.get("services")
         if not isinstance(files, dict) or not all(_is_count(size) for size in files.values()):
-            self._damaged(f"{JOB} names no files with their sizes")
+            self._damaged(f"{JOB} has no list of files with valid sizes")
         for name in files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
-                self._damaged(f"{JOB} names a file outside of it, {name[:100]!r}")
+                self._damaged(f"{JOB} names a file outside of the checkpoint, {name[:100]!r}")
         are_sums = isinstance(sums, dict) and all(isinstance(one, str) for one in sums.values())
         if not are_sums or ("sums" in job and sums.keys() != files.keys()):
-            self._damaged(f"{JOB} has no sum of each file")
+            self._damaged(f"{JOB} does not have a checksum of each file")
         if TRAINERS not in files:
             self._damaged(f"{TRAINERS} is not among its files")
         if not _is_count(job.get("trainers")):
-            self._damaged(f"{JOB} does not say how many trainers made it")
+            self._damaged(f"{JOB} does not say how many trainers made the checkpoint")
         parameters = job.get("parameters")
         if not isinstance(parameters, list) or not all(map(_is_parameter, parameters)):
-            self._damaged(f"{JOB} does not say of which parameters it is")
+            self._damaged(f"{JOB} has no valid list of parameters")
         if not isinstance(services, list) or not all(isinstance(one, dict) for one in services):
             self._damaged(f"{JOB} has no list of services")
 
@@ -169,7 +172,7 @@ class _Reader:
         size = math.prod(shape) * kind.itemsize
         if not file:
             if (kind, shape) != (table.values.dtype, table.values.shape):
-                self._damaged(f"the values of service {number} are not those of its parameters")
+                self._damaged(f"{JOB} gives the values of service {number} another shape than the parameters have")
             return table.values
         if self._sizes.get(file) != size:
             self._damaged(f"the array {record['name'][:50]!r} of service {number} does not fill its file")
@@ -185,7 +188,7 @@ class _Reader:
             self._damaged(f"its {TRAINERS} is no list of {count} trainers")
         for number, one in enumerate(trainers):
             if one is not None and not _is_told(one):
-                self._damaged(f"its {TRAINERS} has no place of trainer {number}")
+                self._damaged(f"its {TRAINERS} has no training position of trainer {number}")
 
     # ----- Files
 
@@ -196,7 +199,7 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             self._damaged(f"its {name} cannot be read: {str(error)[:200]}")
         if not _is_plain(found, MOST_DEPTH):
-            self._damaged(f"its {name} has a number without limit, or too many levels of lists")
+            self._damaged(f"its {name} has a number that is infinite or too large, or too many levels of lists")
         return found
 
     def _read_file(self, name: str, most: int) -> bytearray:
@@ -231,7 +234,7 @@ class _Reader:
 
     def _check_sum(self, name: str, found: str) -> None:
         if self._sums and self._sums[name] != found:
-            self._damaged(f"its file {name} has another sum: it has changed since it was written")
+            self._damaged(f"its file {name} has another checksum: it has changed since it was written")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
         """Read a file into targets, or only compute its checksum if there are no targets; return the checksum."""
@@ -276,7 +279,8 @@ class _Reader:
         ) from error
 
     def _damaged(self, what: str) -> NoReturn:
-        hint = f"go on from another one: {others}" if (others := name_others(self._directory)) else "there is no other"
+        others = name_others(self._directory)
+        hint = f"go on from another checkpoint: {others}" if others else "there is no other checkpoint"
         raise DamagedError(f"the checkpoint {self._directory} is damaged: {glog.clean(what)}; {hint}")
 
 
@@ -379,14 +383,14 @@ def _check_parameters(directory: Path, theirs: list[list[Any]], ours: list[list[
         return
     there, here = ({name: (size, is_static) for name, size, is_static in one} for one in (theirs, ours))
     differences = [
-        *(f"{name} is only there" for name in there.keys() - here.keys()),
-        *(f"{name} is only here" for name in here.keys() - there.keys()),
+        *(f"only the checkpoint has {name}" for name in there.keys() - here.keys()),
+        *(f"only the config has {name}" for name in here.keys() - there.keys()),
         *(
-            f"{name} has {there[name][0]} elements{' (static)' * there[name][1]} there, {here[name][0]}"
-            f"{' (static)' * here[name][1]} here"
+            f"{name} has {there[name][0]} elements{' (static)' * there[name][1]} in the checkpoint, but {here[name][0]}"
+            f"{' (static)' * here[name][1]} in the config"
             for name in there
             if name in here and there[name] != here[name]
         ),
-    ] or ["their order differs"]
+    ] or ["the order of the parameters differs"]
     shown = "; ".join(differences[:_SHOWN]) + (f"; and {len(differences) - _SHOWN} more" * (len(differences) > _SHOWN))
-    raise ConfigError(f"the checkpoint {directory} is of other parameters than the config: {glog.clean(shown, 2000)}")
+    raise ConfigError(f"the checkpoint {directory} has other parameters than the config: {glog.clean(shown, 2000)}")

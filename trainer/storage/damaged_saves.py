@@ -36,7 +36,7 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
         if not is_chosen:
             raise
         place = set_aside(Path(save))
-        raise SetAsideError(f"{error}. It is {place} now; the next attempt goes on from an older save") from error
+        raise SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save") from error
     except MissingInputError as error:
         if is_chosen and has_been_set_aside(Path(save)):
             raise SetAsideError(
@@ -46,7 +46,7 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
         if not (is_chosen and isinstance(error, LostFileError)):
             raise
         place = set_aside(Path(save))
-        raise SetAsideError(f"{error}. It is {place} now; the next attempt goes on from an older save") from error
+        raise SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save") from error
 
 
 def set_aside(save: Path) -> Path:

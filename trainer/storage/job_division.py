@@ -40,8 +40,8 @@ def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) 
     if first is None or type(number) is not int or number < 0:
         raise ConfigError(
             f"the checkpoint {shown} was made by {_count(len(told), '')} and does not contain their position, "
-            f"this job has {trainers}: go on with as many, or from the parameters of a pass alone: "
-            "--init_model_path=<save_dir>/pass-*"
+            f"and this job has {trainers}: go on with the same number of trainers, or only with the parameters of a "
+            "pass: --init_model_path=<save_dir>/pass-*"
         )
     origins = [trainer % len(told) for trainer in range(trainers)]
     begins = {"place": {"number": number, "stage": BEFORE}, ABSENT: absent, "data": None, "test": None, "sums": {}}

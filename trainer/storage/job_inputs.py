@@ -32,7 +32,9 @@ def read_config(flags: Values) -> tuple[TrainerConfig, str]:
     merged = find_merged_config(flags.config, flags.init_model_path)
     if merged is not None:
         if flags.config_args:
-            glog.warning("--config_args has no effect: the config comes with the merged model; or give --config")
+            glog.warning(
+                "--config_args has no effect, because the merged model contains the config; give --config, too"
+            )
         check_outputs(merged, is_saving=saves_model(flags) and not flags.save_dir)
         return merged, ""
     first = flags.test_pass if flags.job == "test" else flags.start_pass - 1
@@ -91,8 +93,8 @@ def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None
     if made_by != number:
         raise ConfigError(
             f"the checkpoint {flags.resume_from} was made by {made_by} trainer{'s' * (made_by != 1)}, "
-            f"this job has {number}: go on with as many, or from the parameters of a pass alone: "
-            "--init_model_path=<save_dir>/pass-*"
+            f"this job has {number}: go on with the same number of trainers, or only with the parameters of a "
+            "pass: --init_model_path=<save_dir>/pass-*"
         )
     return restored
 

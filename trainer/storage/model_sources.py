@@ -141,7 +141,9 @@ def refuse_save_directory(path: str | Path) -> None:
         return
     if names:
         newest = Path(path) / names[-1]
-        raise MissingInputError(f"{path} holds passes, and is none itself (did you mean {newest}?); name one of them")
+        raise MissingInputError(
+            f"{path} contains passes, but is not a pass (did you mean {newest}?); name one of the passes"
+        )
 
 
 def _exists(path: Path) -> bool:
@@ -372,8 +374,8 @@ def naming_modules(config: str, path: str) -> Iterator[None]:
         if config or not isinstance(missing, ModuleNotFoundError):
             raise
         raise type(error)(
-            f"{error}; {Path(path).parent} holds the config only, not what it imports: give --config=<the script in "
-            f"its own directory>, or --python_path=<the directory that holds {missing.name}>"
+            f"{error}; {Path(path).parent} holds only the config, and not the modules that it imports: give "
+            f"--config=<the script in its own directory>, or --python_path=<the directory that holds {missing.name}>"
         ) from missing
 
 

@@ -235,13 +235,17 @@ def flip_bit(folder, name):
     [
         (spoil_size, DataError, r"values\.bin has 8 bytes, not 16"),
         (lambda folder: (folder / "parameters" / "w").unlink(), DataError, "parameters/w is missing"),
-        (spoil_job, DataError, "job.json is not the one that 'done' names"),
-        (lambda folder: (folder / "done").write_bytes(b"\xff"), DataError, "not the one that 'done' names"),
-        (lambda folder: (folder / "job.json").write_text("{"), DataError, "not the one that 'done' names"),
-        (lambda folder: (folder / "job.json").write_text('{"version": 9}'), DataError, "not the one that 'done' names"),
+        (spoil_job, DataError, "job.json does not have the checksum in 'done'"),
+        (lambda folder: (folder / "done").write_bytes(b"\xff"), DataError, "does not have the checksum in 'done'"),
+        (lambda folder: (folder / "job.json").write_text("{"), DataError, "does not have the checksum in 'done'"),
+        (
+            lambda folder: (folder / "job.json").write_text('{"version": 9}'),
+            DataError,
+            "does not have the checksum in 'done'",
+        ),
         (lambda folder: write_job(folder, "{"), DataError, "job.json cannot be read"),
         (lambda folder: (folder / "job.json").unlink(), MissingInputError, "it has no job.json"),
-        (lambda folder: flip_bit(folder, "job.json"), DataError, "not the one that 'done' names"),
+        (lambda folder: flip_bit(folder, "job.json"), DataError, "does not have the checksum in 'done'"),
         (spoil_version, ConfigError, "is of version 9, this program reads version 1"),
         (
             lambda folder: (folder / "done").unlink(),
@@ -272,7 +276,9 @@ def test_a_bit_that_has_changed_in_any_file_is_noticed_and_the_others_are_named(
     for name in names:
         before = (tmp_path / "pass-00001" / name).read_bytes()
         flip_bit(tmp_path / "pass-00001", name)
-        with pytest.raises(DamagedError, match=r"pass-00001 is damaged: .*go on from another one: .*/pass-00000"):
+        with pytest.raises(
+            DamagedError, match=r"pass-00001 is damaged: .*go on from another checkpoint: .*/pass-00000"
+        ):
             read(tmp_path, "pass-00001")
         (tmp_path / "pass-00001" / name).write_bytes(before)
     read(tmp_path, "pass-00001")
@@ -293,16 +299,19 @@ def test_a_checkpoint_of_an_older_release_is_read_and_what_it_lacks_is_said_once
     write_job(tmp_path / "pass-00000", json.dumps(job))
     found, _ = read(tmp_path, "pass-00000")
     assert found["w"].value.tolist() == table["w"].value.tolist()
-    assert capsys.readouterr().err.count("has no sums of its files, because an older release wrote it") == 1
+    assert capsys.readouterr().err.count("has no checksums of its files, because an older release wrote it") == 1
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ([("w", 6, False), ("mean", 2, True)], "b is only there"),
-        ([("w", 6, False), ("mean", 2, True), ("b", 3, False), ("c", 1, False)], "c is only here"),
-        ([("w", 7, False), ("mean", 2, False), ("b", 3, False)], r"w has 6 .*, 7 here; mean has 2 elements \(static\)"),
-        ([("b", 3, False), ("mean", 2, True), ("w", 6, False)], "their order differs"),
+        ([("w", 6, False), ("mean", 2, True)], "only the checkpoint has b"),
+        ([("w", 6, False), ("mean", 2, True), ("b", 3, False), ("c", 1, False)], "only the config has c"),
+        (
+            [("w", 7, False), ("mean", 2, False), ("b", 3, False)],
+            r"w has 6 .*, but 7 in the config; mean has 2 elements \(static\)",
+        ),
+        ([("b", 3, False), ("mean", 2, True), ("w", 6, False)], "the order of the parameters differs"),
         ([(f"v{n}", 1, False) for n in range(9)], "and 7 more"),
     ],
 )

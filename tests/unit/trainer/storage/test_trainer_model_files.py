@@ -327,7 +327,8 @@ def test_a_directory_of_passes_is_asked_about_with_the_newest_complete_one(tmp_p
         save_pass(tmp_path / name, make_table(), {"config.py": b"settings()"})
     (tmp_path / "pass-00011").mkdir()
     (tmp_path / "pass-00012.damaged").mkdir()
-    asked = rf"^{tmp_path} holds passes, and is none itself \(did you mean {tmp_path}/pass-00010\?\); name one of them$"
+    meant = rf"\(did you mean {tmp_path}/pass-00010\?\)"
+    asked = rf"^{tmp_path} contains passes, but is not a pass {meant}; name one of the passes$"
     with pytest.raises(MissingInputError, match=asked):
         load(tmp_path)
     with pytest.raises(MissingInputError, match=asked):
