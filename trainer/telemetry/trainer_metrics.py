@@ -96,7 +96,7 @@ class TrainerMetrics:
         age = self._liveness.age
         if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):
             return ""
-        return f"the trainer has begun no batch for {age:.0f} s, nor does it wait for its peers"
+        return f"the trainer has begun no batch for {age:.0f} s, and it does not wait for its peers"
 
     def why_not_ready(self) -> str:
         """Return "" after training has begun, else the problem."""

@@ -157,7 +157,7 @@ class Writer(threading.Thread):
                 self._has_warned = True
                 # str() of an OSError contains the path of the file, which repr() omits
                 why = f"{type(error).__name__}: {error}"
-                glog.warning(f"records, progress or report cannot be written, training goes on without: {why}")
+                glog.warning(f"records, progress or report cannot be written; training goes on without them: {why}")
 
 
 def ends_line(path: Path) -> bool:

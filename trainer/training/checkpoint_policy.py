@@ -181,8 +181,8 @@ class TrainerState:
         if not flags.local and size > NOTES_BYTES // flags.num_gradient_servers:
             if not self._has_warned:
                 glog.warning(
-                    f"the order of {position.get('samples', 'the')} samples is too long for the servers to carry: "
-                    "a run that goes on from a checkpoint shuffles them in a different order"
+                    f"the order of {position.get('samples', 'the')} samples is too long to be stored by the servers: "
+                    "a run that goes on from a checkpoint uses the samples in a different order"
                 )
             self._has_warned = True
             position |= dict.fromkeys(position.keys() & {"order", "states"})

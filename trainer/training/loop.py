@@ -64,8 +64,8 @@ class Training:
         """
         if own is None or not self._checkpoints.is_on:
             raise ConfigError(
-                f"the checkpoint has no state of trainer {self._flags.trainer_id}: use as many trainers as made it, or "
-                "leave out --resume_from"
+                f"the checkpoint has no state of trainer {self._flags.trainer_id}: use as many trainers as the job "
+                "that made it, or leave out --resume_from"
             )
         self._position = self._checkpoints.resume(own)
         if self._position.number >= self._end_pass:

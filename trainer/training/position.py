@@ -65,5 +65,5 @@ def read_position(record: Mapping[str, Any]) -> Position:
     position = Position(**record)
     counts = (position.number, position.batches, position.saves, position.checkpoints)
     if min(map(operator.index, counts)) < 0 or position.stage not in STAGES or not isinstance(position.is_due, bool):
-        raise ValueError(f"no place: {record}")
+        raise ValueError(f"not a position: {record}")
     return position

@@ -86,7 +86,7 @@ def test_a_trainer_whose_data_does_not_come_is_stuck_after_the_limit_and_not_bef
         tools.wait_for(lambda folder=folder: "the provider is stuck" in log(folder))
     tools.wait_for(lambda: ask(ports[0], "/healthz")[0] == 503)
     assert re.fullmatch(
-        r"the trainer has begun no batch for \d+ s, nor does it wait for its peers\n", ask(ports[0], "/healthz")[1]
+        r"the trainer has begun no batch for \d+ s, and it does not wait for its peers\n", ask(ports[0], "/healthz")[1]
     )
     assert ask(ports[0], "/readyz")[0] == 503
     assert ask(ports[1], "/healthz") == (200, "ok\n")
