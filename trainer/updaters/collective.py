@@ -71,8 +71,8 @@ class CollectiveUpdater:
         rank = operations.rank()
         if rank == 0 and restored is not None and len(restored.services) != 1:
             raise ConfigError(
-                f"the checkpoint is of training with {len(restored.services)} services of parameter servers; go on "
-                "with as many"
+                f"the checkpoint was made with {len(restored.services)} services of parameter servers; go on with as "
+                "many services"
             )
         given = None
         if rank == 0 and restored is not None:

@@ -266,7 +266,7 @@ def share_decay(
             raise ConfigError(
                 f"parameter {p.name}: with num_batches_regularization={p.num_batches_regularization} and "
                 f"{'delta_add_rate of one trainer' if is_asynchronous else 'delta_add_rate'} its decay on the servers "
-                f"is {max(l1, l2):g} in each exchange; it must be at most {MOST_DECAY:g}: take smaller ones"
+                f"is {max(l1, l2):g} in each exchange; it must be at most {MOST_DECAY:g}: choose smaller values"
             )
         own.append(replace(p, decay_rate=0.0, decay_rate_l1=0.0, num_batches_regularization=1))
         served.append(replace(plain, decay_rate=l2, decay_rate_l1=l1))

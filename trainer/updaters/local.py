@@ -138,8 +138,8 @@ class LocalUpdater:
             return None
         if len(restored.services) != 1:
             raise ConfigError(
-                f"the checkpoint is of training with {len(restored.services)} services of parameter servers; go on "
-                "with --local=0 and as many"
+                f"the checkpoint was made with {len(restored.services)} services of parameter servers; go on with "
+                "--local=0 and as many services"
             )
         snapshot.put_back(self._shard, restored.services[0])
         own = restored.trainers[0] or {}

@@ -136,8 +136,8 @@ def list_missing(config: OptimizationConfig, sending: Sending) -> list[str]:
     if not config.shrink_parameter_value or sending.shrink:
         return []
     return [
-        f"settings: shrink_parameter_value={config.shrink_parameter_value:g} has no effect here: only the trainers of "
-        "a fixed number shrink rows, those of sparse_update parameters with L1, when they fetch them from servers"
+        f"settings: shrink_parameter_value={config.shrink_parameter_value:g} has no effect here: it shrinks rows of "
+        "sparse_update parameters with L1 when a trainer fetches them from servers, in a job of fixed size"
     ]
 
 
@@ -170,7 +170,7 @@ def list_oddities(
     lines = [f"{sentence}, as in the original; the setting has no effect" for sentence in found]
     if not takes_own_steps and sending.batches_per_get > 1:
         lines.append(
-            f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers take new values with every "
+            f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers fetch new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
     # unlike dense services, sparse services count passes

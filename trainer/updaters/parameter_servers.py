@@ -66,7 +66,7 @@ class ParameterServers:
         if flags.loadsave_parameters_in_pserver:
             glog.warning(
                 "--loadsave_parameters_in_pserver: no parameter has sparse_update; as in the original, trainer 0 saves "
-                "the others"
+                "the parameters"
             )
         return self._make_dense(table, optimization, sending, client, pool)
 

@@ -127,8 +127,8 @@ def _find_uses(config: ModelConfig, parameters: Mapping[str, Parameter]) -> list
 def _refuse_whole(parameters: Collection[str], name: str, user: str) -> None:
     if name in parameters:
         raise ConfigError(
-            f"parameter {name} has sparse_update, but {user} uses all of it; rows can be told apart where it is the "
-            f"parameter of an embedding or of a fully connected layer of sparse input: {_ADVICE}"
+            f"parameter {name} has sparse_update, but {user} uses all of it; only a parameter of an embedding, or of a "
+            f"fully connected layer of sparse input, is used row by row: {_ADVICE}"
         )
 
 

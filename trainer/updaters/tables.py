@@ -117,7 +117,9 @@ class RemoteTables:
         try:
             self._client.join(self._tables.specs, self._optimization)
         except PeerUnreachableError as error:
-            raise PeerUnreachableError(f"{error}; it is to hold tables (sparse_update): {SPARSE_PORTS}") from error
+            raise PeerUnreachableError(
+                f"{error}; this service must hold tables (sparse_update): {SPARSE_PORTS}"
+            ) from error
         return self._client.initialise(self._tables.values, restored)
 
     def pull(self, slots: Mapping[str, Argument]) -> None:
@@ -169,8 +171,8 @@ class TablesUpdater:
             count, left = divmod(len(restored.services) * dense, total)
             if left:
                 raise ConfigError(
-                    f"the checkpoint is of {len(restored.services)} services (hosts x ports), this job has {dense} for "
-                    f"dense parameters and {total - dense} for tables; go on with the ports that it was made with"
+                    f"the checkpoint was made with {len(restored.services)} services (hosts x ports), this job has "
+                    f"{dense} for dense parameters and {total - dense} for tables; go on with the ports of that job"
                 )
             first = dataclasses.replace(restored, services=restored.services[:count])
             rest = dataclasses.replace(restored, services=restored.services[count:])

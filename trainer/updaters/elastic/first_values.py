@@ -63,7 +63,7 @@ def agree_on_first_values(
         if now - began >= patience:
             raise PeerUnreachableError(
                 f"{glog.clean(holder)} should have sent the parameter servers their first values, but has not in "
-                f"{patience:.0f} s; end it, and another trainer does"
+                f"{patience:.0f} s; end that trainer, and another trainer will send them"
             )
         if now >= due:
             due = now + NOTE_S

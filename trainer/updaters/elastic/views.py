@@ -92,14 +92,14 @@ class MasterViews:
                     )
                 if now - began >= self._patience:
                     raise PeerUnreachableError(
-                        f"the master has said nothing of epoch {epoch} for {self._patience:.0f} s, its last is "
-                        f"{view.epoch}; start it with the store that the job began with"
+                        f"the master has said nothing of epoch {epoch} for {self._patience:.0f} s, and its newest "
+                        f"epoch is {view.epoch}; start the master with the store with which the job began"
                     )
                 if now >= due:
                     due = now + NOTE_S
                     glog.info(
                         f"has waited {now - began:.0f} s for the master to name the members of epoch {epoch}; its "
-                        f"last is {view.epoch}"
+                        f"newest epoch is {view.epoch}"
                     )
                 self._look()
                 self._changed.wait(LOOK_S)
