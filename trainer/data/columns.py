@@ -1,6 +1,7 @@
-"""Samples as columns: a few arrays store one slot of all samples, so that making a batch needs no Python loop.
+"""Samples as columns: a few arrays store one slot of all samples, so that no batch needs a Python loop.
 
-`encode` runs in the thread that reads the provider; all further functions run in the main thread.
+A slot is the part of a sample that one data layer takes. `encode` runs in the thread that reads the provider; all
+further functions run in the main thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Restrictions on the names in a merged model file. The file may come from other people, unlike a config script.
+"""Restrictions on the files and modules that a merged model file names.
 
-docs/security.md describes the restrictions for users.
+Unlike a config script, a merged model file may come from other people. docs/security.md describes the restrictions for
+users.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class _Machine:
                 what = _OBJECTS.get(code)
                 if what is None:
                     raise PlainPickleError(f"it is no pickle: {code!r} at byte {self._at - 1} is no instruction")
-                raise PlainPickleError(f"it is not of plain values only: {what} ({self._name(code)})")
+                raise PlainPickleError(f"it does not consist of plain values only: {what} ({self._name(code)})")
             action(self)
         if len(self._stack) != 1 or self._stack[0] is _MARK:
             raise PlainPickleError("it is no pickle: it does not end with one value")
@@ -135,7 +135,7 @@ class _Machine:
         self.push(int(self._line().removesuffix(b"L")))
 
     def push_long(self, form: str) -> None:
-        """Push a number with its byte count in front."""
+        """Push a number; its length in bytes comes before it."""
         count = self._number(form)
         if not 0 <= count <= MOST_INT_BYTES:
             raise PlainPickleError(f"a number has {count} bytes, and {MOST_INT_BYTES} are the limit")
@@ -150,11 +150,11 @@ class _Machine:
         self.push(literal.decode("utf-8", "surrogateescape"))
 
     def push_old_text(self, form: str) -> None:
-        """Push a text of Python 2 with its length in front."""
+        """Push a text of Python 2; its length comes before it."""
         self.push(self._counted(form).decode("utf-8", "surrogateescape"))
 
     def push_text(self, form: str) -> None:
-        """Push a text with its length in front."""
+        """Push a text; its length comes before it."""
         self.push(self._counted(form).decode("utf-8", "surrogatepass"))
 
     def push_text_line(self) -> None:
@@ -162,7 +162,7 @@ class _Machine:
         self.push(self._line().decode("raw-unicode-escape"))
 
     def push_bytes(self, form: str) -> None:
-        """Push bytes with their length in front."""
+        """Push bytes; their length comes before them."""
         self.push(self._counted(form))
 
     # ----- Lists, tuples, dictionaries -----

@@ -1,7 +1,8 @@
 """Read a checkpoint, and distinguish a damaged checkpoint from a checkpoint that cannot be read at present.
 
-No file is trusted: sizes, checksums, names, types and depth are checked before use. A file that the volume does not
-return is a VolumeError and no damage: it may be readable when the volume works again.
+No file is trusted: sizes, checksums, names, types and depth are checked before use. If the volume does not return a
+file, VolumeError is raised, and the checkpoint does not count as damaged: the file may be readable when the volume
+works again.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ class _Reader:
         return found
 
     def _read_file(self, name: str, most: int) -> bytearray:
-        """Return a file whose size is not recorded."""
+        """Return the content of a file whose size job.json does not list."""
         size = self._stat(name)
         if size > most:
             self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
@@ -221,7 +222,7 @@ class _Reader:
         return data
 
     def _read_into(self, name: str, *targets: memoryview) -> None:
-        """Fill targets with a file, and check its checksum."""
+        """Fill the targets with the content of a file, and check its checksum."""
         self._used.add(name)
         size = sum(target.nbytes for target in targets)
         if self._sizes[name] != size:

@@ -106,7 +106,7 @@ class _BoundedFile:
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes of a header."""
         if not 0 <= size <= HEADER_LIMIT:
-            raise tarfile.ReadError(f"a header of {size} bytes, at most {HEADER_LIMIT}")
+            raise tarfile.ReadError(f"a header of {size} bytes, but at most {HEADER_LIMIT} are allowed")
         return self._file.read(size)
 
     def read_all(self, size: int) -> bytes:

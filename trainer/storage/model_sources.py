@@ -322,7 +322,7 @@ def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
         raise MissingInputError(f"there is no model directory {path}; name a pass-* that has its file '{DONE}'")
     if needs_done and not is_complete(path):
         raise MissingInputError(
-            f"the model directory {path} has no file '{DONE}': it was not written to its end; name a pass that has it"
+            f"the model directory {path} has no file '{DONE}': it is incomplete; name a pass that has this file"
         )
     return Directory(place)
 

@@ -40,7 +40,9 @@ COST = Metric("paddle_trainer_cost", "average cost since the pass began, from th
 EVALUATOR = Metric("paddle_trainer_evaluator", "value of each evaluator since the pass began", ("trainer", "evaluator"))
 SECONDS = {
     DATA: Metric("paddle_trainer_data_seconds_total", "seconds of waiting for the data provider", _OF),
-    COMPUTE: Metric("paddle_trainer_compute_seconds_total", "seconds of forward, backward and evaluators", _OF),
+    COMPUTE: Metric(
+        "paddle_trainer_compute_seconds_total", "seconds of computing forward, backward and the evaluators", _OF
+    ),
     EXCHANGE: Metric(
         "paddle_trainer_exchange_seconds_total", "seconds of waiting for pservers and other trainers", _OF
     ),
@@ -91,7 +93,7 @@ class TrainerMetrics:
     def why_stuck(self) -> str:
         """Return "" if the main loop has made a turn recently (see `runtime.health.liveness`), else the problem.
 
-        A save may take as long as the volume does, because restarting the program would not make the volume faster.
+        A save may take any time, because restarting the program would not make the volume faster.
         """
         age = self._liveness.age
         if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):

@@ -42,8 +42,8 @@ class Writer(threading.Thread):
 
     Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. These fields are read
     and changed only under `_lock`; `_take` decides about a whole round while it holds the lock. A page therefore never
-    combines the snapshot of one moment with the records of another, and the last page has the last record. Only the
-    writing thread uses all further fields.
+    combines the snapshot of one moment with the records of another, and the last page has the last record. All further
+    fields are used only by the writing thread.
 
     Args: output: directory of records.jsonl and report.html. write_progress: writes the progress files; it receives the
         newest snapshot, or None before the first snapshot. has_report: whether to create the report.

@@ -1,4 +1,4 @@
-"""Assemble a session from the command line: it builds config, network, parameters, data and updater like v0.10.
+"""Assemble a session from the command line: it makes config, network, parameters, data and updater in this order.
 
 Unsupported features are refused before any data is read.
 """
@@ -301,8 +301,8 @@ def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:
     """Log a warning for each test flag whose effect differs from its name."""
     if "test_period" in flags.given:
         glog.warning(
-            "--test_period: every test takes all test data; a positive number N tests also after every "
-            "N batches, 0 after every pass only",
+            "--test_period: every test uses all test data; a test follows every pass and, with a positive number "
+            "N, also every N batches",
             at=AT["test_period"],
         )
     if flags.average_test_period and not config.opt_config.average_window:

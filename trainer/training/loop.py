@@ -189,7 +189,7 @@ class Training:
             return
         if self._flags.local:
             raise DataError(f"the data provider delivers no sample in pass {number}; check train_list and its files")
-        glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers' steps count")
+        glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test(self) -> None:
         # a signal must not interrupt the exchange of values and averages: a decay would be half done, or averages would

@@ -1,4 +1,4 @@
-"""Steps by all-reduce: every trainer has the whole optimiser, and adds the gradients of all trainers.
+"""Steps by all-reduce: every trainer has the whole optimiser, and takes a step with the sum of all gradients.
 
 All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute the same
 values, and the same values as a job with servers. All trainers also add three counts of a step: samples, trainers that

@@ -1,4 +1,4 @@
-"""Several steps in this process, then an exchange with the servers (num_batches_per_send_parameter over 1).
+"""Several steps in this process, then an exchange with the servers: num_batches_per_send_parameter is over 1.
 
 The setting center_parameter_update_method selects one of two forms of an exchange:
 

@@ -173,10 +173,10 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers fetch new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
-    # unlike dense services, sparse services count passes
+    # the warning is about dense services only, because sparse services count passes
     if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(
             f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes for dense "
-            "parameters in asynchronous training, as in the original; their first rate stays"
+            "parameters in asynchronous training, as in the original; the learning rate stays at its first value"
         )
     return lines

@@ -117,8 +117,8 @@ def _find_uses(config: ModelConfig, parameters: Mapping[str, Parameter]) -> list
             if layers[slot].type != "data":
                 raise ConfigError(
                     f"parameter {parameter.name} has sparse_update, but which of its rows layer {layer.name} uses is "
-                    f"not known before layer {slot} ({layers[slot].type}) is computed; only data layers tell that "
-                    f"before: {_ADVICE}"
+                    f"not known before layer {slot} ({layers[slot].type}) is computed; only a data layer has its "
+                    f"value before: {_ADVICE}"
                 )
             uses.append(_Use(parameter, layer.name, slot, kind == "table"))
     return uses

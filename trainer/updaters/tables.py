@@ -1,4 +1,4 @@
-"""Tables on the sparse services of the parameter servers: the rows of a batch are fetched before the batch.
+"""Tables (parameters with sparse_update) on parameter servers: the rows of a batch are fetched before the batch.
 
 The gradients of these rows are pushed after the batch. The trainer has the whole table in its address space, but only
 the rows of the current batch have the values of the servers. For a test or a save, all rows have the values of the

@@ -1,10 +1,10 @@
 """One trainer sends the initial values to the servers: the holder of a lock.
 
-If it is lost, another trainer takes the lock.
+If this trainer is lost, another trainer takes the lock.
 
-The lock is a claim in the registry. The holder of the lock sends its values to all servers; servers with values ignore
-them. Then the holder writes a second key through the claim; this write fails if the holder has lost the lock. All other
-trainers wait for the second key.
+The lock is a claim in the registry. The holder of the lock sends its values to all servers; a server that already has
+values ignores the new values. Then the holder writes a second key through the claim; this write fails if the holder has
+lost the lock. All other trainers wait for the second key.
 
 Source: spec/distributed.md 5.6; the Go client of v0.11, which waited for ever for a holder that had died.
 """
@@ -62,12 +62,12 @@ def agree_on_first_values(
         holder = known[INIT_LOCK].value[:200] if INIT_LOCK in known else "another trainer"
         if now - began >= patience:
             raise PeerUnreachableError(
-                f"{glog.clean(holder)} should have sent the parameter servers their first values, but has not in "
+                f"{glog.clean(holder)} has not sent the parameter servers their initial values within "
                 f"{patience:.0f} s; end that trainer, and another trainer will send them"
             )
         if now >= due:
             due = now + NOTE_S
-            glog.info(f"has waited {now - began:.0f} s for the first values of {glog.clean(holder)}")
+            glog.info(f"has waited {now - began:.0f} s for the initial values that {glog.clean(holder)} must send")
         registry.wait(INIT, known, LOOK_S)
 
 
@@ -77,11 +77,11 @@ def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callab
         with _renewing(claim):
             if INIT_DONE in registry.read(INIT):
                 return
-            glog.info("gives the parameter servers their first values")
+            glog.info("this trainer sends the parameter servers their initial values")
             give()
             claim.put(INIT_DONE, json.dumps({"by": name, "digest": digest}))
     except LeaseLostError as exc:
-        glog.warning(f"the lock of the first values is lost, another trainer may give them: {exc}")
+        glog.warning(f"the lock for sending the initial values is lost; another trainer may send them: {exc}")
     finally:
         claim.release()
 
@@ -98,7 +98,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
             except LeaseLostError:
                 return  # then the write through the claim will fail, too
             except (PeerUnreachableError, VolumeError) as exc:
-                glog.warning(f"the lock of the first values cannot be renewed now: {exc}")
+                glog.warning(f"the lock for sending the initial values cannot be renewed now: {exc}")
 
     thread = threading.Thread(target=renew, name="first-values-lock", daemon=True)
     thread.start()
@@ -125,7 +125,7 @@ def _check_model(done: Entry, name: str, digest: str) -> None:
         )
     if theirs != digest:
         raise ConfigError(
-            f"the parameter servers have the values of another model: {glog.clean(by[:200])} gave those of "
-            f"{glog.clean(theirs[:200])}, {name} has {digest} (digest and elements of the dense parameters, then of "
-            "the tables); give this job another name, or the same config"
+            f"the parameter servers have the values of another model: {glog.clean(by[:200])} sent values for "
+            f"{glog.clean(theirs[:200])}, and {name} has {digest} (digest and elements of the dense parameters, then "
+            "of the tables); give this job another name, or the same config"
         )

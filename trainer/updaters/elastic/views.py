@@ -46,7 +46,7 @@ class ViewSource(Protocol):
 
 
 class MasterViews:
-    """The newest view, and the wait for a newer one.
+    """Gives the newest view, and waits for newer views.
 
     Args: patience: maximum seconds without a master.  clock: in seconds.
         look: called several times a second during the wait; it may raise an error. tell: called with a newer view, by

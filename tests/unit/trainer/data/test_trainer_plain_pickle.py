@@ -56,7 +56,7 @@ class Point:
 @pytest.mark.parametrize("protocol", range(6))
 def test_nothing_else_is_read_and_no_code_runs(value, protocol, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(PlainPickleError, match="not of plain values only"):
+    with pytest.raises(PlainPickleError, match="not consist of plain values only"):
         load_plain(pickle.dumps(value, protocol))
     assert list(tmp_path.iterdir()) == []
 
