@@ -130,7 +130,7 @@ def test_what_a_launcher_passes_does_no_harm_with_a_store():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([STORE, "--local=true"], "--local=True does not go with --store_dir: the parameter servers of the store"),
+        ([STORE, "--local=true"], "--local=True does not go with --store_dir: the parameter servers in the store"),
         ([STORE, "--pservers=a"], "--pservers=a does not go with --store_dir: .* are found in the store; leave it out"),
         ([STORE, "--trainer_id=1"], "--trainer_id=1 does not go with --store_dir: the master numbers the trainers"),
         (

@@ -159,7 +159,7 @@ GRID = header(("VAR_MDIM_DENSE", 1))
 
 
 WRONG = [
-    (b"", "has the slots none; there must be some"),
+    (b"", "has the slots none; it must have slots"),
     (message(header(("STRING", 2))), "has the slots STRING"),
     (message(header(("INDEX", 2), ("VECTOR_DENSE", 2))), "a slot of ids before a slot of vectors"),
     (b"\xff\xff\xff\xff\xff\xff", "message 0 claims to have over .* bytes: no file of ProtoData"),

@@ -225,5 +225,5 @@ def step(table, updater, gradient):
 def test_a_checkpoint_of_several_services_is_not_for_local_training():
     _, updater = start(parameter())
     gathered = updater.gather_checkpoint({})
-    with pytest.raises(ConfigError, match="training with 2 services"):
+    with pytest.raises(ConfigError, match="made with 2 services"):
         updater.connect(CheckpointState(gathered.services * 2, gathered.trainers))
