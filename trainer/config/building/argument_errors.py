@@ -10,7 +10,7 @@ LARGEST = 2**63 - 1  # largest number that a message can hold
 
 
 class ArgumentError(ConfigError):
-    """A call with wrong arguments; the innermost function puts its name before the message."""
+    """A call with wrong arguments; the innermost function of the language adds its name at the start of the message."""
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -62,12 +62,12 @@ def to_text(argument: str, value: Any) -> str:
     if not isinstance(value, str):
         raise wrong(argument, value, "it must be a text")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise wrong(argument, value, "it must be a text without bytes that are not UTF-8")
+        raise wrong(argument, value, "it must be a text in UTF-8")
     return value
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number of Python or numpy; a bool or a string is none."""
+    """Return whether a value is a number of Python or numpy; bools and strings are not numbers."""
     return hasattr(value, "__float__") and not isinstance(value, bool)
 
 

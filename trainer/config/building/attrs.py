@@ -20,7 +20,7 @@ class HookAttribute:
 
     def __init__(self, type: str, sparsity_ratio: float | None = None):
         if sparsity_ratio is not None and not 0 <= to_float("sparsity_ratio", sparsity_ratio) <= 1:
-            raise wrong("sparsity_ratio", sparsity_ratio, "it must lie in [0, 1]")
+            raise wrong("sparsity_ratio", sparsity_ratio, "it must be in [0, 1]")
         self.type = type
         self.sparsity_ratio = sparsity_ratio
 
@@ -34,7 +34,7 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
     if is_number(maximum) and is_number(minimum):
         if minimum >= maximum:
             raise ArgumentError(f"initial_min {minimum!r} must be less than initial_max {maximum!r}")
-        # two integers are divided as in Python 2
+        # two integers are divided as in Python 2, which rounds down
         whole = isinstance(maximum, int) and isinstance(minimum, int)
         middle = (maximum + minimum) // 2 if whole else (maximum + minimum) / 2
         return {"initial_mean": middle, "initial_std": middle - minimum, "initial_strategy": 1}
@@ -44,8 +44,8 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
 
 
 _NO_INITIALIZER = (
-    "the initializer of ParamAttr has no effect: paddle train draws first values by initial_mean, initial_std, "
-    "initial_max and initial_min"
+    "the initializer of ParamAttr has no effect: paddle train draws the initial values of a parameter by initial_mean, "
+    "initial_std, initial_max and initial_min"
 )
 
 
@@ -53,9 +53,10 @@ _NO_INITIALIZER = (
 class ParameterAttribute:
     """The name of a parameter, and how it is initialised and updated.
 
-    Without any of std, mean, max and min the initialisation is "smart": normal with std 1/sqrt(rows). With max and min
-    it is uniform. An `is_static` parameter is not updated, so its learning rate and decay rates are ignored. In a job,
-    that is with data sources, its initial_* values are ignored too: the default_initial_* functions decide.
+    Without any initial_* argument, initial values are "smart": they have a normal distribution with standard deviation
+    1/sqrt(rows). With initial_max and initial_min they have a uniform distribution. A parameter with `is_static` is not
+    updated, so its learning rate and decay rates are ignored. In a job (a configuration with data sources) its
+    initial_* values are ignored, too; the default_initial_* functions set them.
     """
 
     def __init__(

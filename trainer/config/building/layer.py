@@ -18,7 +18,7 @@ _LINEAR = IdentityActivation()
 
 @public("layers")
 class LayerOutput:
-    """The result of a layer function, and an input of the next one.
+    """The object that a layer function returns; other layer functions accept it as an input.
 
     Attributes: name, full_name, layer_type, parents (the layers that outputs() walks through), activation, num_filters,
     img_norm_type, size, outputs, reverse; width, height and depth come from the message.
@@ -93,7 +93,8 @@ _OPERATORS: dict[str, LayerOperator] = {}
 def register_operators(operators: Mapping[str, LayerOperator]) -> None:
     """Set the functions for the operators `+`, `-`, `-` with a number on the left, and `*` of a layer.
 
-    layer_math calls this function, because the operators call layer functions, whose modules import this module.
+    The operators call layer functions, and the modules of layer functions import this module. So this module cannot
+    import the operators; layer_math, which defines them, calls this function instead.
     """
     _OPERATORS.update(operators)
 
@@ -123,12 +124,12 @@ def size_of(layer: LayerOutput) -> int:
 
 
 def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
-    """Return the message of an input layer; inside a recurrent group, the message of the group's agent for it."""
+    """Return the message of an input layer; inside a recurrent group, return that of its agent in the group."""
     return current().layers[input_name(layer)]
 
 
 def columns_of(layer: LayerOutput) -> int:
-    """Return the size of a layer in the message; for a few layers it differs from the `size` in the script."""
+    """Return the size that a layer has in the message; for a few layers, `LayerOutput.size` is different."""
     columns = int(message_of(layer).size)
     if not columns:
         raise ArgumentError(f"the layer {layer.name!r} has no size")
@@ -163,7 +164,7 @@ def input_name(layer: LayerOutput) -> str:
     name = parse.full_name(layer.name)
     if name not in parse.layers and not parse.opened:
         raise ArgumentError(
-            f"the layer {layer.full_name!r} is inside of a recurrent group; let its step function return it"
+            f"the layer {layer.full_name!r} is inside of a recurrent group; let its step function return this layer"
         )
     if name not in parse.layers:
         raise ArgumentError(
@@ -225,7 +226,7 @@ class LayerBuilder:
         self.message.size = size
 
     def add_input(self, layer: LayerOutput) -> ModelConfig_pb2.LayerInputConfig:
-        """Append an input and return its message; inside a recurrent group a name stands for the layer of the group."""
+        """Append an input and return its message; inside a recurrent group, the input is a layer of the group."""
         return self.message.inputs.add(input_layer_name=input_name(layer))
 
     def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
@@ -243,7 +244,7 @@ class LayerBuilder:
         if attr is None or not size:
             return
         name = attr.name or f"_{self.full_name}.wbias"
-        if name not in self.parse.parameters:  # as in v0.10, a shared bias is not checked
+        if name not in self.parse.parameters:  # as in v0.10, the size of a shared bias is not checked
             add_parameter(self.parse, name, size, [1, size] if dims is None else dims, attr.attr, self._device())
         self.message.bias_parameter_name = name
 

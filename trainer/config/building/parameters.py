@@ -44,13 +44,13 @@ _DEFAULTED_FIELDS = (
 def add_parameter(
     parse: Parse, name: str, size: int, dims: Sequence[int], attr: dict[str, Any], device: int | None = None
 ) -> None:
-    """Add a parameter to the message, unless a parameter of the same name and shape exists: it is shared.
+    """Add a parameter to the message. If a parameter of the same name and shape exists, that parameter is shared.
 
     Args:
         parse: the current parse.
         name: the parameter's name.
         size: number of values.
-        dims: the shape; empty where v0.10 gave none.
+        dims: the shape; empty if v0.10 wrote no shape.
         attr: the dictionary of a ParameterAttribute; missing items take the current defaults.
         device: the device of the layer.
     Raises: ArgumentError: a shared parameter has a different shape, or the attributes contradict each other.
@@ -100,8 +100,8 @@ def _storage(parse: Parse, name: str) -> dict[str, Any]:
 def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any], *, given: bool) -> None:
     if given:
         logger.warning(
-            "parameter %s is static: its initial_* have no effect, as in v0.10; set default_initial_std(...) and the "
-            "like before its layer, or start from a model that has the parameter",
+            "parameter %s is static: its initial_* have no effect, as in v0.10; call the default_initial_* functions "
+            "before its layer, or start from a model that has the parameter",
             parameter.name,
         )
     for key, value in fields.items():

@@ -78,9 +78,9 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 @dataclass
 class OlderMarks:
-    """Facts about layers that v0.10 printed and that the current message does not contain; layers have full names.
+    """Facts about layers that v0.10 printed and that the current message does not contain.
 
-    Attributes:
+    Attributes, whose layers are given by their full names:
         nested: agents of inputs, and results, of recurrent groups whose steps are sub-sequences.
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
@@ -123,7 +123,7 @@ class Parse:
 
     @property
     def has_data(self) -> bool:
-        """Whether the configuration has data sources so far: then it is the configuration of a job."""
+        """Whether the configuration is that of a job, that is, whether it has data sources so far."""
         return self.config.HasField("data_config") or self.config.HasField("test_data_config")
 
     @property
@@ -155,7 +155,7 @@ class Parse:
     def add_layer(self, name: str, kind: str) -> ModelConfig_pb2.LayerConfig:
         """Return the message of a new layer; raise ArgumentError if the name is taken."""
         if "@" in name:
-            raise ArgumentError(f"the layer's name {name!r} has an @, which is for layers of recurrent groups")
+            raise ArgumentError(f"the layer's name {name!r} has an @, which is reserved for recurrent groups")
         full_name = self.full_name(name)
         if full_name in self.layers:
             raise ArgumentError(f"there is a layer {full_name!r} already; every layer needs a name of its own")
@@ -172,7 +172,7 @@ def current() -> Parse:
     """Return the current parse; raise ArgumentError if a config function is called outside a configuration."""
     if not _parses:
         raise ArgumentError(
-            "the config language works inside a config only; use paddle.trainer.config_parser.parse_config"
+            "the config language can be used only inside a config; use paddle.trainer.config_parser.parse_config"
         )
     return _parses[-1]
 

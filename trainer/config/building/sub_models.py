@@ -17,7 +17,7 @@ from trainer.config.building.state import current
 
 @dataclass
 class GroupLink:
-    """An input or a result of a recurrent group: the name of its layer, and whether its steps are sub-sequences."""
+    """An input or a result of a recurrent group: the name of its layer, and whether each step has a sub-sequence."""
 
     name: str
     has_subseq: bool = False
@@ -38,7 +38,7 @@ def end_sub_model(name: str) -> None:
     if not parse.opened:
         raise ArgumentError(f"there is no sub-model to end ({name!r})")
     if parse.sub_model.name.partition("@")[0] != name:
-        raise ArgumentError(f"the sub-model {parse.sub_model.name!r} has to be ended before {name!r}")
+        raise ArgumentError(f"the sub-model {parse.sub_model.name!r} must be ended before {name!r}")
     parse.opened.pop()
 
 
@@ -46,7 +46,7 @@ def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target
     """Open a recurrent group over sequences of the enclosing model; `target` is the input that targetInlink names."""
     parse = current()
     if parse.model.type != "recurrent_nn":
-        raise ArgumentError(f"the model's type is {parse.model.type!r}; model_type('recurrent_nn') has to come first")
+        raise ArgumentError(f"the model's type is {parse.model.type!r}; call model_type('recurrent_nn') first")
     LayerBuilder(name, "recurrent_layer_group")
     begin_sub_model(name)
     parse.sub_model.is_recurrent_layer_group = True
@@ -56,7 +56,7 @@ def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target
         if outer not in parse.layers:
             raise ArgumentError(f"the recurrent group {name!r} has the input {outer!r}, which does not exist")
         source = parse.layers[outer]
-        # stands for the row of the input that a step reads
+        # the agent represents the row of the input that a step reads
         agent = LayerBuilder(link.name, "scatter_agent", size=source.size)
         if source.height and source.width:
             agent.message.height, agent.message.width = source.height, source.width
@@ -70,7 +70,7 @@ def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target
 def in_group(what: str) -> None:
     """Raise ArgumentError outside of a recurrent group."""
     if not current().sub_model.is_recurrent_layer_group:
-        raise ArgumentError(f"{what} works inside of the step function of a recurrent_group only")
+        raise ArgumentError(f"{what} can be used only inside of the step function of a recurrent_group")
 
 
 def add_result(link: GroupLink) -> None:
@@ -104,12 +104,12 @@ def end_group(name: str) -> None:
             raise ArgumentError(
                 f"the recurrent group {group.name!r} has a memory of the layer {target!r}, which its step does not make"
                 if memory_.layer_name
-                else f"the memory {memory_.link_name!r} has no name and no set_input()"
+                else f"the memory {memory_.link_name!r} has no name, and set_input() was not called"
             )
         size, width = parse.layers[memory_.layer_name].size, parse.layers[memory_.link_name].size
         if size != width:
             raise ArgumentError(
-                f"memory {memory_.link_name!r} has size {width}; the layer that it remembers has size {size}"
+                f"memory {memory_.link_name!r} has size {width}, but the layer that it remembers has size {size}"
             )
     end_sub_model(name)
     kind = "data" if group.HasField("generator") else "gather_agent"
@@ -136,7 +136,7 @@ def add_memory(
     parse = current()
     in_group("memory()")
     if name is None and not memory_name:
-        raise ArgumentError("a memory needs the name of a layer")
+        raise ArgumentError("a memory needs the name of the layer that it remembers")
     agent_name = memory_name or f"{name}+delay1"
     agent = LayerBuilder(agent_name, "agent", size=size)
     message = parse.sub_model.memories.add(link_name=agent.full_name)
@@ -145,7 +145,7 @@ def add_memory(
     if name is not None:
         message.layer_name = parse.full_name(name)
     if sum((boot_layer is not None, boot_bias is not None, boot_with_const_id is not None)) > 1:
-        raise ArgumentError("give one of boot_layer, boot_bias and boot_with_const_id")
+        raise ArgumentError("give only one of boot_layer, boot_bias and boot_with_const_id")
     if boot_layer is not None:
         message.boot_layer_name = parse.outer_name(boot_layer)
         if message.boot_layer_name not in parse.layers:

@@ -1,8 +1,8 @@
 """Arithmetic of layers, such as `layer_math.exp(x)`, `x + y` and `2 * x`, which creates further layers.
 
-An expression with a number becomes a slope_intercept_layer. One of two layers may have size 1: for a sum its value is
-repeated, and for a product it scales the rows of the second layer. `x - number` subtracts; in v0.10 it added the
-number.
+An expression of a layer and a number becomes a slope_intercept_layer. In an expression of two layers, one layer may
+have size 1: in a sum its value is repeated, and in a product it scales the rows of the other layer. `x - number`
+subtracts the number, although v0.10 added it.
 
 Source: legacy trainer_config_helpers/layer_math.py; the specification's section 13.
 """
@@ -60,7 +60,7 @@ def add(layer: LayerOutput, other: Any) -> LayerOutput:
         if 1 not in (layer.size, second.size):
             raise ArgumentError(
                 f"{layer.name!r} + {second.name!r}: the sizes {layer.size} and {second.size} must be equal, or one of "
-                "them 1"
+                "them must be 1"
             )
         layer, single = (second, layer) if layer.size == 1 else (layer, second)
         second = repeat_layer(single, size_of(layer))

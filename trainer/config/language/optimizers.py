@@ -1,4 +1,4 @@
-"""settings(), optimisers, regularisation and model averaging: only declarations; pserver.optim computes the updates.
+"""settings(), optimisers, regularisation and model averaging. They only write the message; pserver.optim uses it.
 
 Source: legacy trainer_config_helpers/optimizers.py; the specification's section 10.
 """
@@ -17,12 +17,12 @@ from trainer.config.building.state import Parse, current
 class Optimizer:
     """The base class of the objects that settings() accepts.
 
-    They add settings, and change defaults of later parameters.
+    These objects add settings, and change the default attributes of parameters that are created later.
     """
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
-        raise ArgumentError(f"{type(self).__name__} has no settings; use one of the optimisers")
+        raise ArgumentError(f"{type(self).__name__} is only a base class; use one of the optimisers")
 
     def extra_settings(self, parse: Parse) -> None:
         """Change the defaults of later parameters."""
@@ -35,9 +35,9 @@ class BaseSGDOptimizer(Optimizer):
 
 @public("optimizers")
 class MomentumOptimizer(BaseSGDOptimizer):
-    """m <- momentum m - rate g; w <- w + m.
+    """SGD with momentum: m <- momentum m - rate g; w <- w + m.
 
-    SGD with momentum. 0 is plain SGD, and None leaves the momentum field of the parameters unset.
+    With momentum 0 this is plain SGD. With None the momentum field of the parameters is not written.
     """
 
     def __init__(self, momentum: float | None = None, sparse: bool = False):
@@ -87,7 +87,7 @@ class AdamaxOptimizer(BaseSGDOptimizer):
 
 @public("optimizers")
 class AdaGradOptimizer(BaseSGDOptimizer):
-    """AdaGrad: a step is divided by the root of the sum of all squared gradients."""
+    """AdaGrad: a step is divided by the square root of the sum of all squared gradients so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the optimiser's part of the settings."""
@@ -107,7 +107,7 @@ class _WindowedOptimizer(BaseSGDOptimizer):
 
 @public("optimizers")
 class RMSPropOptimizer(_WindowedOptimizer):
-    """RMSProp: a step is divided by the root of a decaying variance: mean of squared gradients minus squared mean."""
+    """RMSProp: a step is divided by the standard deviation of the gradients, computed from decaying averages."""
 
     method = "rmsprop"
 
@@ -121,7 +121,7 @@ class DecayedAdaGradOptimizer(_WindowedOptimizer):
 
 @public("optimizers")
 class AdaDeltaOptimizer(_WindowedOptimizer):
-    """AdaDelta: a step is scaled by a decaying mean of earlier steps."""
+    """AdaDelta: a gradient is scaled by the decaying averages of earlier squared steps and squared gradients."""
 
     method = "adadelta"
 
@@ -157,7 +157,7 @@ class L2Regularization(BaseRegularization):
 
 @public("optimizers")
 class ModelAverage:
-    """Test and save the average of the parameters over the last steps, instead of the parameters themselves."""
+    """Use, for tests and saved models, the average of the parameters over the last steps instead of the parameters."""
 
     def __init__(self, average_window: float, max_average_window: int | None = None, do_average_in_cpu: bool = False):
         self.average_window = to_float("average_window", average_window)
@@ -208,10 +208,10 @@ def settings(
 ) -> None:
     """Set how the network is trained.
 
-    average_window, max_average_window and do_average_in_cpu are the form that model_average had in v0.9.
+    average_window, max_average_window and do_average_in_cpu are the arguments of v0.9 that model_average replaces.
 
-    Momentum, L2 rate and clipping threshold are defaults of later parameters, so scripts call settings() before the
-    layers.
+    Momentum, L2 rate and clipping threshold become the defaults of parameters that are created later, so scripts call
+    settings() before the layer functions.
     """
     parse = current()
     method = _instance("learning_method", learning_method or MomentumOptimizer(), Optimizer)

@@ -1,4 +1,4 @@
-"""Execution of a configuration script: it returns the message, or raises one clear error for any exception.
+"""Execution of a configuration script, which gives the message or, for any exception of the script, one clear error.
 
 Source: legacy config_parser.py, parse_config(); the specification's section 2.
 """
@@ -19,7 +19,7 @@ from trainer.config.building.state import DEFAULT_SETTINGS, DEFAULT_TRAINER_SETT
 from trainer.config.scripts.python2 import SCRIPT_BUILTINS, SCRIPT_NAME, compile_script, use_directories
 from trainer.config.scripts.script_errors import explain
 
-# arguments that `paddle train` passes to each configuration, and arguments that the language itself reads
+# arguments that `paddle train` passes to each configuration, and arguments that the config language itself reads
 _KNOWN_ARGS = frozenset(
     [
         "trainer_id",
@@ -66,7 +66,7 @@ def run_config(config: str | Path | Callable[[], object], config_args: str = "")
         _finish(parse)
     for name in parse.args:
         if name not in parse.asked and name not in _KNOWN_ARGS:
-            logger.warning("the config never reads config argument %s (get_config_arg)", name)
+            logger.warning("the config never reads the argument %s of config_args with get_config_arg", name)
     return parse
 
 
@@ -105,8 +105,8 @@ def parse_args(config_args: str) -> dict[str, str]:
     for item in items:
         if item.count("=") != 1:
             raise ConfigError(
-                f"config_args has the item {item!r}; each item must be name=value, separated by commas, "
-                "and no value may hold a comma or an equals sign"
+                f"config_args has the item {item!r}; items must have the form name=value and be separated by commas, "
+                "and no value may contain a comma or an equals sign"
             )
     return dict((name.strip(), value) for name, value in (item.split("=") for item in items))
 
@@ -149,7 +149,10 @@ def _environment(path: Path) -> dict[str, Any]:
 
 def _importer(importing: Path) -> Callable[..., None]:
     def Import(config_file: str, local_args: dict[str, Any] | None = None) -> None:
-        """Execute another configuration, given relative to the importing file, and add its names to local_args."""
+        """Execute another configuration file, and add its names to local_args.
+
+        Its path is relative to the directory of the importing file.
+        """
         path = importing.parent / config_file
         if not Path(config_file).is_absolute():
             current().config.config_files.append(str(path))

@@ -27,7 +27,7 @@ def data_config(
     """Return the message of a data source with the fields common to all types."""
     ratio = current().usage_ratio if usage_ratio is None else to_float("usage_ratio", usage_ratio)
     if not 0 <= ratio <= 1:
-        raise wrong("usage_ratio", usage_ratio, "it must lie in [0, 1]")
+        raise wrong("usage_ratio", usage_ratio, "it must be in [0, 1]")
     message = DataConfig_pb2.DataConfig(
         type=kind,
         async_load_data=bool(async_load_data),
@@ -150,7 +150,7 @@ def MultiData(sub_data: Any = ()) -> DataConfig_pb2.DataConfig:
 
 def _message(argument: str, value: Any) -> DataConfig_pb2.DataConfig:
     if not isinstance(value, DataConfig_pb2.DataConfig):
-        raise wrong(argument, value, "it must be what SimpleData(), PyData(), MultiData() or Data() returns")
+        raise wrong(argument, value, "it must be the result of SimpleData(), PyData(), MultiData() or Data()")
     return value
 
 

@@ -41,7 +41,7 @@ def _links(argument: str, links: Iterable[Any]) -> list[GroupLink]:
 
 @helper("v1")
 def Link(name: str, has_subseq: bool = False) -> GroupLink:
-    """Name an input or a result of a recurrent group; has_subseq changes only the text form of v0.10."""
+    """Name an input or a result of a recurrent group; has_subseq changes only the message in the form of v0.10."""
     return GroupLink(to_text("name", name), bool(has_subseq))
 
 
@@ -53,7 +53,7 @@ def Generator(
     beam_size: int = 1,
     log_prob: bool | None = None,
 ) -> _Generator:
-    """Return how a recurrent group generates sequences."""
+    """Return an object that describes how a recurrent group generates sequences."""
     return _Generator(
         to_size("max_num_frames", max_num_frames),
         to_text("eos_layer_name", eos_layer_name),
@@ -82,7 +82,7 @@ def RecurrentLayerGroupSetOutLink(link: Any) -> None:
 def RecurrentLayerGroupSetGenerator(generator: Any = None) -> None:
     """Declare that the group generates its own input."""
     if not isinstance(generator, _Generator):
-        raise wrong("generator", generator, "it must be what Generator() returns")
+        raise wrong("generator", generator, "it must be the result of Generator()")
     set_generator(**vars(generator))
 
 
@@ -103,7 +103,7 @@ def RecurrentLayerGroupBegin(
     if generator is not None:
         RecurrentLayerGroupSetGenerator(generator)
         if to_list(in_links):
-            raise wrong("in_links", in_links, "a group with a generator has no results")
+            raise wrong("in_links", in_links, "a group with a generator must have no in_links")
 
 
 @helper("v1")
@@ -127,7 +127,7 @@ def SubModelEnd(name: str | None = None) -> None:
 
 @helper("v1")
 def EnableSubmodelSuffix(flag: bool = True) -> None:
-    """Give the layers of all sub-models the suffix @NAME, not only the layers of recurrent groups."""
+    """Give the layers of every sub-model NAME the suffix @NAME, not only the layers of recurrent groups."""
     current().suffix_all_sub_models = bool(flag)
 
 

@@ -1,6 +1,6 @@
 """Layer(name=, type=, inputs=, ...): any layer of the message by its type, for the oldest configurations.
 
-layer_kinds.py describes the types. Image layers use the functions that newer configurations call.
+layer_kinds.py describes the layer types. For image layers, Layer calls the functions that newer configurations call.
 
 Source: legacy config_parser.py; the specification's sections 6 and 16.
 """
@@ -83,7 +83,7 @@ def Layer(
         layer = _by_table(declared, KINDS[kind])
     else:
         known = ", ".join(sorted({*KINDS, *BY_FUNCTION}))
-        raise wrong("type", type, f"Layer() knows {known}; for other layers use the function of the layer")
+        raise wrong("type", type, f"the types of Layer() are {known}; other layers have functions of their own")
     numbers = {"drop_rate": drop_rate, "coeff": coeff, "error_clipping_threshold": error_clipping_threshold}
     message = current().layers[layer.full_name]
     if active_type is None and kind in _LINEAR:

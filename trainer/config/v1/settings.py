@@ -42,7 +42,7 @@ def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
         if value is None:
             raise ArgumentError(f"{name} is not in config_args and has no default") from error
         kind = getattr(type, "__name__", type)
-        raise ArgumentError(f"config_args has {name}={value!r}, which is no {kind}: {error}") from error
+        raise ArgumentError(f"config_args has {name}={value!r}, which is not of type {kind}: {error}") from error
 
 
 @helper("v1")
@@ -60,7 +60,7 @@ def Settings(**settings: Any) -> None:
 
 
 def _check_type(key: str, value: Any) -> None:
-    # the value is checked now, while the line of the script is known
+    # the value is checked here, so that an error can name the line of the script
     scratch = TrainerConfig_pb2.OptimizationConfig() if key in DEFAULT_SETTINGS else TrainerConfig_pb2.TrainerConfig()
     try:
         setattr(scratch, key, value)
@@ -119,7 +119,7 @@ def default_initial_strategy(val: int) -> None:
 
 @helper("v1")
 def default_initial_smart(val: bool) -> None:
-    """Set whether parameters created later are by default initialised by their number of rows."""
+    """Set the default of initial_smart for parameters created later: a standard deviation of 1/sqrt(rows)."""
     current().defaults.initial_smart = bool(val)
 
 
@@ -161,7 +161,10 @@ def default_update_hooks(val: Any) -> None:
 
 @helper("v1")
 def default_compact_func(val: Any) -> None:
-    """Set the function that decides the storage of later parameters: from a name to is_sparse, format, need_compact."""
+    """Set the function that determines the storage of parameters created later.
+
+    It takes the name of a parameter and returns (is_sparse, format, need_compact).
+    """
     if val is not None and not callable(val):
         raise wrong("val", val, "it must be a function of a parameter's name")
 
@@ -175,11 +178,11 @@ def default_compact_func(val: Any) -> None:
 
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:
-    """Return a function for each setting; it raises an error that names the new form, `Settings(learning_rate=0.1)`."""
+    """Return for each setting a function that raises an error; the text names the present form, Settings(NAME=...)."""
 
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:
-            error = ArgumentError(f"obsolete; use Settings({key}=...)")
+            error = ArgumentError(f"this function is obsolete; use Settings({key}=...)")
             error.enter(f"{key}()")
             raise error
 

@@ -47,13 +47,13 @@ def _weight_and_input(weight: Any, input: Any) -> list[LayerOutput]:
 def _equal_pair(first: str, a: Any, second: str, b: Any) -> list[LayerOutput]:
     layers = [to_layer(first, a), to_layer(second, b)]
     if layers[0].size != layers[1].size:
-        raise wrong(second, b, f"its size must be {layers[0].size}, that of {first}")
+        raise wrong(second, b, f"its size must be {layers[0].size}, the size of {first!r}")
     return layers
 
 
 @helper("layers")
 def interpolation_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Return w a + (1 - w) b for a pair of inputs and a weight per row."""
+    """Return w a + (1 - w) b, where a and b are the rows of two inputs, and w is the weight of the row."""
     pair = to_layers("input", input)
     if len(pair) != 2:
         raise wrong("input", input, "it must be two layers")
@@ -105,11 +105,14 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 def cos_sim(
     a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the scaled cosine of each row of a with the row of b; with size n, with each of n equal parts of it."""
+    """Return the scaled cosine of each row of `a` and the row of `b`.
+
+    If size is n > 1, cut the row of `b` into n equal parts, and return the cosine of the row of `a` and each part.
+    """
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
     if parts > 1 and columns_of(inputs[1]) != parts * columns_of(inputs[0]):
-        raise wrong("b", b, f"its size must be {parts * columns_of(inputs[0])}, {parts} times that of a")
+        raise wrong("b", b, f"its size must be {parts * columns_of(inputs[0])}, {parts} times the size of 'a'")
     layer = _build(name, "cos" if parts == 1 else "cos_vm", inputs, parts, layer_attr)
     layer.message.cos_scale = to_float("scale", scale)
     return layer.output(inputs)
@@ -148,7 +151,7 @@ def tensor_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return a W_i b for each output i."""
+    """Return a W_i b for each output i, where W_i is a trained matrix."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     columns = to_size("size", size)
     activation = to_activation("act", act)
@@ -176,7 +179,7 @@ def linear_comb_layer(
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
     columns, rest = divmod(columns_of(inputs[1]), columns_of(inputs[0]))
     if rest or (size is not None and to_size("size", size) != columns):
-        need = f"its size must be {size or 'a multiple'} times {inputs[0].size}, that of weights"
+        need = f"its size must be {size or 'a multiple'} times {inputs[0].size}, the size of weights"
         raise wrong("vectors", vectors, need)
     return _build(name, "convex_comb", inputs, columns, layer_attr).output(inputs)
 

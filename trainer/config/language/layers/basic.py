@@ -32,7 +32,7 @@ def data_layer(
     width: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Declare an input: a slot that the data provider delivers under this name, `size` columns wide."""
+    """Declare an input of the network: a slot with `size` columns, which the data provider delivers under this name."""
     to_text("name", name)
     if depth and height and not width:  # v0.10's order of arguments, without depth: data_layer('image', 784, 28, 28)
         depth, height, width = None, depth, height
@@ -44,7 +44,7 @@ def data_layer(
         pixels = int(width) * int(height) * int(depth or 1)
         num_filters, rest = divmod(int(size), pixels)
         if rest:
-            raise wrong("size", size, f"it must be a multiple of width*height*depth = {pixels}")
+            raise wrong("size", size, f"it must be a multiple of width * height * depth, which is {pixels}")
     if depth:
         layer.message.depth = to_size("depth", depth)
     return layer.output([], num_filters=num_filters)
@@ -59,7 +59,7 @@ def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
     attr = to_parameter_attr("param_attr", param_attr)
     if attr.name is not None and count > 1:
         raise ArgumentError(
-            f"param_attr is called {attr.name!r} and there are {count} inputs; give a list, one ParamAttr per input"
+            f"param_attr has the name {attr.name!r}, but there are {count} inputs; give a list of as many ParamAttrs"
         )
     return [copy.deepcopy(attr) for _ in range(count)]
 
@@ -74,7 +74,7 @@ def fc_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Connect every column of the inputs with every output: act(sum of x_k W_k + b); act is tanh unless given."""
+    """Connect every column of the inputs x_k with every output: act(sum of x_k W_k + b); the default of act is tanh."""
     inputs = to_layers("input", input)
     columns = to_size("size", size)
     activation = to_activation("act", act, TanhActivation())
@@ -101,14 +101,14 @@ def selective_fc_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Compute only the selected columns of a fully connected layer; its weights are stored transposed."""
+    """Compute only the selected columns of a fully connected layer, whose weights are stored transposed."""
     inputs = to_layers("input", input)
     if isinstance(size, LayerOutput):  # v0.9's order of arguments
         size, select = select, size
     columns = to_size("size", size)
     selection = to_layer("select", select)
     if columns_of(selection) != columns:
-        raise wrong("select", select, f"its size must be {columns}, this layer's")
+        raise wrong("select", select, f"its size must be {columns}, the size of this layer")
     activation = to_activation("act", act, TanhActivation())
     layer = LayerBuilder(
         to_text("name", name), "selective_fc", size=columns, act=activation, extra=layer_attr, supports="DE"
@@ -138,7 +138,7 @@ def addto_layer(
     num_filters = None
     for source in inputs:
         if columns_of(source) != size:
-            raise wrong("input", source, f"its size must be {size}, that of the first input")
+            raise wrong("input", source, f"its size must be {size}, the size of the first input")
         layer.add_input(source)
         if source.height:
             shape = (source.height, source.width, source.depth)
@@ -184,7 +184,7 @@ def trans_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
 def resize_layer(input: Any, size: int, name: str | None = None) -> LayerOutput:
     """Reshape the values of a batch to rows of `size` values.
 
-    As in v0.10, the `size` of the result is the size of the input.
+    As in v0.10, the LayerOutput has the size of the input; only the message has the new size.
     """
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "resize", size=to_size("size", size))
@@ -201,7 +201,7 @@ def repeat_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row: the whole row n times, or (as_row_vector=False) each of its values n times."""
+    """Make each row n times as long: repeat the whole row n times, or with as_row_vector=False each value n times."""
     source = to_layer("input", input)
     times = to_size("num_repeats", num_repeats)
     activation = to_activation("act", act)
@@ -226,14 +226,14 @@ def sampling_id_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 
 @helper("layers")
 def multiplex_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Select row i from the layer that row i of the first input (an index) names."""
+    """Copy each row from one of several layers; row i of the first input is the number of the layer for row i."""
     inputs = to_layers("input", input)
     if len(inputs) < 3:
         raise wrong("input", input, "it must be an index layer and at least two layers to choose from")
     size = columns_of(inputs[1])
     for source in inputs[2:]:
         if columns_of(source) != size:
-            raise wrong("input", source, f"its size must be {size}, that of the second input")
+            raise wrong("input", source, f"its size must be {size}, the size of the second input")
     layer = LayerBuilder(to_text("name", name), "multiplex", size=size, extra=layer_attr, supports="DE")
     for source in inputs:
         layer.add_input(source)

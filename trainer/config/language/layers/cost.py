@@ -53,7 +53,7 @@ def classification_cost(
 ) -> LayerOutput:
     """Return the cross entropy of a softmax layer against the ids of a data layer, and add evaluators for the log.
 
-    top_k is an argument of v0.10; the evaluators receive it.
+    top_k, an argument of v0.10, is passed to the evaluators.
     """
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
@@ -91,7 +91,7 @@ def square_error_cost(
 def mse_cost(
     input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Do what square_error_cost does. This is the name in v0.10, and the automatic names of layers contain it."""
+    """Do what square_error_cost does. mse_cost is the name in v0.10, and automatic layer names contain this name."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
@@ -103,7 +103,7 @@ def smooth_l1_cost(
     """Return a cost that is quadratic for small differences and linear for large differences."""
     inputs = _inputs(input, label)
     if inputs[0].size != inputs[1].size:
-        raise wrong("label", label, f"its size must be {inputs[0].size}, the input's")
+        raise wrong("label", label, f"its size must be {inputs[0].size}, the size of the input")
     return _cost(name, "smooth_l1", inputs, coeff, layer_attr).output(inputs)
 
 
@@ -116,7 +116,7 @@ def cross_entropy_with_selfnorm(
     softmax_selfnorm_alpha: float = 0.1,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the cross entropy of outputs without normalisation, plus alpha times the square of ln of their sum."""
+    """Return the cross entropy of unnormalised outputs plus alpha (ln Z)^2, where Z is the sum of the outputs."""
     inputs = _inputs(input, label)
     layer = _cost(name, "multi_class_cross_entropy_with_selfnorm", inputs, coeff, layer_attr, size=None)
     layer.message.softmax_selfnorm_alpha = to_float("softmax_selfnorm_alpha", softmax_selfnorm_alpha)
@@ -141,7 +141,7 @@ def multi_binary_label_cross_entropy(
 def huber_regression_cost(
     input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return half the square of differences up to delta, and a linear cost of larger differences."""
+    """Return a cost that is half the squared difference up to delta, and linear for larger differences."""
     inputs = _inputs(input, label)
     layer = _cost(name, "huber_regression", inputs, coeff, layer_attr)
     layer.message.delta = to_float("delta", delta)
@@ -162,7 +162,7 @@ def huber_classification_cost(
 def huber_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Do what huber_classification_cost does. This is its name in v0.9 and v0.10, and the layer has the old type."""
+    """Do what huber_classification_cost does. v0.9 and v0.10 used this name, and the layer type that it writes."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
     return _cost(name, "huber", inputs, coeff, layer_attr).output(inputs)
@@ -170,7 +170,7 @@ def huber_cost(
 
 @helper("layers")
 def sum_cost(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Sum of a row."""
+    """Return the sum of each row."""
     inputs = [to_layer("input", input)]
     return _cost(name, "sum_cost", inputs, 1.0, layer_attr).output(inputs)
 
@@ -197,7 +197,7 @@ def rank_cost(
 def lambda_cost(
     input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the listwise cost of the scores of a sequence, by the NDCG of its first NDCG_num items."""
+    """Return a cost of the order of a sequence's scores: the NDCG of the NDCG_num items with the highest scores."""
     inputs = [to_layer("input", input), to_layer("score", score)]
     _check_width("score", inputs[1])
     layer = _cost(name, "lambda_cost", inputs, None, layer_attr)

@@ -47,7 +47,8 @@ class StaticInput:
 class SubsequenceInput:
     """An input of a recurrent group whose steps are sub-sequences.
 
-    The data decide whether steps are sub-sequences; the class only changes the text form of the message, as in v0.10.
+    Only the data determine whether steps are sub-sequences. As in v0.10, the class changes only the text form of the
+    message.
     """
 
     def __init__(self, input: Any):
@@ -56,7 +57,7 @@ class SubsequenceInput:
 
 @public("layers")
 class BaseGeneratedInput:
-    """The input of a beam search that comes from the previous step of the search."""
+    """An input of each step of a beam search that comes from the previous step."""
 
     def __init__(self) -> None:
         self.bos_id: int | None = None
@@ -64,11 +65,11 @@ class BaseGeneratedInput:
 
     def before_real_step(self) -> LayerOutput:
         """Return the argument that the user's step function receives."""
-        raise ArgumentError(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
+        raise ArgumentError(f"{type(self).__name__} is only a base class; use GeneratedInput")
 
     def after_real_step(self, *_results: Any) -> list[LayerOutput]:
         """Return the results of the step, beginning with the chosen ids."""
-        raise ArgumentError(f"{type(self).__name__} cannot be used itself; use GeneratedInput")
+        raise ArgumentError(f"{type(self).__name__} is only a base class; use GeneratedInput")
 
 
 @public("layers")
@@ -77,8 +78,8 @@ class GeneratedInput(BaseGeneratedInput):
 
     Args:
         size: number of ids.
-        embedding_name: the name of the table's parameter.
-        embedding_size: the size of its rows.
+        embedding_name: the name of the parameter that is the embedding table.
+        embedding_size: the size of the rows of the table.
     """
 
     def __init__(self, size: int, embedding_name: str, embedding_size: int):
@@ -109,7 +110,7 @@ _GroupInput = LayerOutput | StaticInput | SubsequenceInput
 
 
 class MemoryOutput(LayerOutput):
-    """The result of `memory`; if the memory has no name, set_input() says which layer it remembers."""
+    """The result of `memory`; if the memory has no name, set_input() sets the layer that it remembers."""
 
     def set_input(self, input: Any) -> None:
         """Remember the value of a layer of the step."""
@@ -127,19 +128,19 @@ def memory(
     boot_bias_active_type: Any = None,
     boot_with_const_id: int | None = None,
 ) -> LayerOutput:
-    """Return the output of the layer `name` one step ago; the step function may create this layer later.
+    """Return the output of the layer `name` in the previous step; the step function may create this layer later.
 
     Args:
         name: the layer's name; None: `set_input()` names the layer.
         size: the layer's size.
         memory_name: the agent's name, if name is None.
-        is_seq: whether the memory is the whole sequence of boot_layer; the data decide this, and the argument has no
-            effect.
+        is_seq: whether the memory is the whole sequence of boot_layer. The argument has no effect, because the data
+            determine this.
         boot_layer: the layer that gives the value at the first step of a sequence. Without the boot_* arguments the
             value is 0. boot_bias: a trained vector that is the value at the first step, after the activation
             boot_bias_active_type. boot_with_const_id: an id that is the value at the first step.
     """
-    # each call counts an automatic name, even if the agent is named after the layer
+    # a call without memory_name always counts an automatic name, even if the agent then gets the name of the layer
     automatic = current().auto_name("memory") if memory_name is None else memory_name
     boot = None if boot_layer is None else to_layer("boot_layer", boot_layer)
     if boot_bias is not None and not isinstance(boot_bias, ParameterAttribute):
@@ -179,7 +180,7 @@ def recurrent_group(
     targetInlink: Any = None,
     is_generating: bool = False,
 ) -> Any:
-    """Evaluate, at each step of the input sequences, the network that `step` builds.
+    """Evaluate the network that `step` builds once for each item of the input sequences.
 
     Args:
         step: takes one argument per input and returns one or more layers, the results of the group.
@@ -211,7 +212,7 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> Any:
-    """Generate sequences with the step function of training; a step reads the best results of the previous step.
+    """Generate sequences with the step function of training; each step reads the best ids of the previous step.
 
     Args:
         step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with

@@ -34,13 +34,13 @@ def _to_terms(argument: str, value: Any) -> list[Term]:
 
 
 def _common_size(terms: Sequence[Term], size: int) -> int:
-    """Return the common size of all terms; the operators are checked first."""
+    """Return the size of the layer, which all terms must have; the operators are checked first."""
     decided = f"the layer's size is {size}"
     for term in sorted(terms, key=lambda term: isinstance(term, ProjectionTerm)):
         if term.size and not size:
             size, decided = term.size, f"that of {term} is {term.size}"
         elif term.size and term.size != size:
-            raise ArgumentError(f"the size of {term} is {term.size}, but {decided}; all must be equal")
+            raise ArgumentError(f"the size of {term} is {term.size}, but {decided}; all sizes must be equal")
     if not size:
         raise ArgumentError("its size is not set: give size=... to the layer or to one of its projections")
     return size
@@ -69,19 +69,19 @@ def _add_projection(layer: LayerBuilder, index: int, projection: ProjectionTerm,
     rows = columns_of(projection.origin)
     message = layer.message.inputs[index].proj_conf
     message.CopyFrom(projection.message)
-    # the message has this name even if the parameter is called differently, or there is no parameter
+    # the projection has this name even if its parameter has a different name, or it has no parameter
     message.name = f"_{layer.name}.w{index}"
     message.input_size = rows
     message.output_size = size
     if message.type == "identity_offset" and message.offset + size > rows:
-        raise ArgumentError(f"{projection} begins at {message.offset} and needs {size} columns; there are {rows}")
+        raise ArgumentError(f"{projection} begins at {message.offset} and needs {size} columns; its input has {rows}")
     values, dims = projection.shape(rows, size)
     if values:
         layer.add_weight(index, values, dims, projection.attr)
 
 
 def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> None:
-    """Add the bias of the layer: a value for each column, or after convolutions for each filter."""
+    """Add the bias of the layer: a value for each column or, if the terms are convolutions, for each filter."""
     size = layer.size
     if isinstance(terms[0], ProjectionTerm) and terms[0].message.type == "conv":
         layer.message.shared_biases = True
@@ -92,7 +92,9 @@ def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> Non
 
 
 class MixedLayerOutput(LayerOutput):
-    """A sum of projections and operators. Its message is written at the end of the `with` block; with input= at once.
+    """A sum of projections and operators.
+
+    Its message is written at the end of the `with` block or, if input= is given, at once.
 
     Example: `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
     """
@@ -222,7 +224,10 @@ def gated_unit_layer(
 def concat_layer(
     input: Any, act: Any = None, name: str | None = None, layer_attr: Any = None, bias_attr: Any = None
 ) -> LayerOutput:
-    """Put the columns of layers, or of projections, side by side; only projections can have a bias (a ParamAttr)."""
+    """Put the columns of layers, or of projections, side by side.
+
+    Only the result of projections can have a bias, and only if bias_attr is a ParamAttr.
+    """
     activation = to_activation("act", act)
     if any(isinstance(item, ProjectionTerm | OperatorTerm) for item in to_list(input)):
         return _concat_projections(to_text("name", name), input, activation, layer_attr, bias_attr)
@@ -234,7 +239,7 @@ def concat_layer(
     shapes = [(source.height, source.width, source.depth) for source in inputs]
     for source, shape in zip(inputs, shapes, strict=True):
         if shape != shapes[0] and not current().has_data:  # v0.10 does not require equal maps
-            raise wrong("input", source, f"its height, width and depth are {shape}, the first input's {shapes[0]}")
+            raise wrong("input", source, f"its height, width and depth are {shape} instead of {shapes[0]}")
         layer.add_input(source)
     set_shape(layer, shapes[0])
     return layer.output(inputs, activation=activation)
@@ -247,13 +252,15 @@ def _concat_projections(
     convolves = isinstance(projections[0], ProjectionTerm) and projections[0].message.type == "conv"
     for term in projections:
         if isinstance(term, OperatorTerm):
-            raise wrong("input", str(term), "concat_layer takes layers, or projections, and no operators")
+            raise wrong("input", str(term), "concat_layer takes layers or projections, but not operators")
         if not term.size:
             raise ArgumentError(
                 f"{term} has no size of its own: give it size=..., or put it into a mixed_layer that has a size"
             )
         if convolves and term.message.type != "conv":
-            raise ArgumentError(f"{term} is beside {projections[0]}; either all or none must be conv_projections")
+            raise ArgumentError(
+                f"{term} and {projections[0]} cannot be combined: all projections must be conv_projections, or none"
+            )
     sizes = [term.size for term in projections]
     layer = LayerBuilder(name, "concat2", size=sum(sizes), act=activation, extra=layer_attr, supports="DE")
     _add_terms(layer, projections, sizes)

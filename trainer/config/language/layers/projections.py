@@ -18,7 +18,8 @@ from trainer.config.building.layer import LayerOutput, columns_of, message_of, t
 from trainer.config.language.maps.convolution import Filters, write_conv
 from trainer.config.language.maps.geometry import channels_of, initialise_filters, to_count, to_sizes
 
-# from (columns of the input, columns of the result) to (number of values, dims); 0 values: there is no parameter
+# a function from (columns of the input, columns of the result) to the parameter's (number of values, dims); 0 values
+# mean that there is no parameter
 Shape = Callable[[int, int], tuple[int, list[int]]]
 
 
@@ -122,7 +123,7 @@ def table_projection(input: Any, size: int = 0, param_attr: Any = None) -> Proje
 
 @helper("layers")
 def identity_projection(input: Any, offset: int | None = None, size: int | None = None) -> ProjectionTerm:
-    """Return x; with an offset, return as many columns of x from the offset on as the mixed layer has."""
+    """Return x. With an offset, skip this many columns of x, and return as many columns as the mixed layer has."""
     source = to_layer("input", input)
     columns = columns_of(source)
     if offset is None:
@@ -131,7 +132,7 @@ def identity_projection(input: Any, offset: int | None = None, size: int | None 
     if start >= columns:
         raise wrong("offset", offset, f"it must be less than {columns}, the size of {source.name!r}")
     if size is not None and start + to_size("size", size) > columns:
-        raise wrong("size", size, f"from offset {start} on the layer {source.name!r} has {columns - start} columns")
+        raise wrong("size", size, f"the layer {source.name!r} has {columns - start} columns from offset {start} on")
     part = _projection("identity_offset", source, 0)
     part.message.offset = start
     return part
@@ -155,7 +156,7 @@ def slice_projection(input: Any, slices: Any) -> ProjectionTerm:
             raise wrong("slices", slices, "each of its items must be a pair of channels")
         start, stop = to_count("slices", item[0]), to_count("slices", item[1])
         if not end <= start <= stop <= channels:
-            raise wrong("slices", slices, f"they must be in ascending order and not beyond channel {channels}")
+            raise wrong("slices", slices, f"they must be in ascending order, and must not exceed {channels} channels")
         projection.message.slices.add(start=start * pixels, end=stop * pixels)
         projection.size += (stop - start) * pixels
         end = stop
@@ -186,8 +187,8 @@ def context_projection(
         input: a sequence.
         context_len: number of frames.
         context_start: the position of the first frame relative to the current frame; default: the window is centred.
-        padding_attr: False: frames beyond the ends of a sequence are zeros; by default these frames are trained and
-            begin with zeros.
+        padding_attr: the attributes of trained rows, which replace frames beyond the ends of a sequence; initially the
+            rows are zero by default. If padding_attr is False, these frames are always zero.
     """
     source = to_layer("input", input)
     length = to_size("context_len", context_len)
@@ -294,7 +295,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> OperatorTerm:
-    """Convolve the map of each sample with its own filters; a second layer computes the filters, a row for a sample."""
+    """Convolve the map of each sample with its own filters; a row of a second layer has the filters of the sample."""
     sources = [to_layer("img", img), to_layer("filter", filter)]
     filters = _filters(
         sources[0],
@@ -311,7 +312,7 @@ def conv_operator(
     )
     values = filters.number * filters.channels * math.prod(filters.size)
     if columns_of(sources[1]) != values:
-        raise ArgumentError(f"filter has size {columns_of(sources[1])}; {filters.number} filters have {values} values")
+        raise ArgumentError(f"filter has size {columns_of(sources[1])}, but the filters need {values} values")
     message = ModelConfig_pb2.OperatorConfig(type="convt" if trans else "conv", num_filters=filters.number)
     made = write_conv(message.conv_conf, sources[0], filters)
     return OperatorTerm(sources, message, filters.number * math.prod(made))

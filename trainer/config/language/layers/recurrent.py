@@ -57,7 +57,7 @@ def recurrent_layer(
     reverse: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return h of h_t = act(x_t + h_{t-1} W + b)."""
+    """Return the sequence of h_t = act(x_t + h_{t-1} W + b), where x_t is the input."""
     source = to_layer("input", input)
     size = columns_of(source)
     activation = to_activation("act", act, _TANH)
@@ -86,7 +86,8 @@ def lstmemory(
 ) -> LayerOutput:
     """Run an LSTM over sequences; the input holds four projections: candidate, input gate, forget gate, output gate.
 
-    The bias holds the biases of the four projections, and the three peepholes (input, forget, output).
+    The bias parameter holds the biases of the four projections, and the peephole weights of the three gates (input,
+    forget, output).
     """
     source = to_layer("input", input)
     columns = _part_of("input", source, 4, size, name)
@@ -149,16 +150,16 @@ def lstm_step_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Compute one step of an LSTM; get_output_layer(..., "state") is its cell.
+    """Compute one step of an LSTM; get_output_layer(..., "state") returns the state of its cell.
 
-    The bias of the layer holds the peepholes.
+    The bias parameter of the layer holds the peephole weights of the three gates.
     """
     inputs = [to_layer("input", input), to_layer("state", state)]
     columns = columns_of(inputs[1]) if size is None else to_size("size", size)
     if inputs[1].size != columns:
         raise wrong("state", state, f"its size must be {columns}")
     if inputs[0].size != 4 * columns:
-        raise wrong("input", input, f"its size must be {4 * columns}, four times that of the state")
+        raise wrong("input", input, f"its size must be {4 * columns}, four times the size of the state")
     activation = to_activation("act", act, _TANH)
     layer = LayerBuilder(
         to_text("name", name), "lstm_step", size=columns, act=activation, extra=layer_attr, supports="D"
@@ -179,9 +180,9 @@ def lstm_step_layer(
 def _third_of(source: LayerOutput, memory: LayerOutput, size: Any) -> int:
     columns, rest = divmod(columns_of(source), 3)
     if rest or (size is not None and to_size("size", size) != columns):
-        raise wrong("input", source, f"its size must be three times {size or 'that of output_mem'}")
+        raise wrong("input", source, f"its size must be three times {size or 'the size of output_mem'}")
     if memory.size != columns:
-        raise wrong("output_mem", memory, f"its size must be {columns}, a third of the input's")
+        raise wrong("output_mem", memory, f"its size must be {columns}, a third of the input's size")
     return columns
 
 
@@ -197,7 +198,7 @@ def gru_step_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Compute one step of a GRU; `output_mem` is its output of the previous step."""
+    """Compute one step of a GRU; `output_mem` is a memory of the output of this layer."""
     inputs = [to_layer("input", input), to_layer("output_mem", output_mem)]
     columns = _third_of(inputs[0], inputs[1], size)
     activation = to_activation("act", act, _TANH)

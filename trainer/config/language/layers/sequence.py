@@ -34,7 +34,7 @@ def _build(
 
 
 def _only_attr(bias_attr: Any) -> ParameterAttribute | bool:
-    """Return the bias for the few functions that accept only a ParamAttr; for these functions True means no bias."""
+    """Return the bias for the few functions whose bias_attr must be a ParamAttr; for these, even True means no bias."""
     return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -97,7 +97,8 @@ def last_seq(
     source = to_layer("input", input)
     if source.reverse:
         logger.warning(
-            "%s: the last row of %r, a layer that runs in reverse, has seen that row only; first_seq has seen all rows",
+            "%s: layer %r runs in reverse, so its last row depends on only one frame; its first row, which first_seq "
+            "returns, depends on all frames",
             name,
             source.name,
         )
@@ -116,7 +117,8 @@ def first_seq(
     source = to_layer("input", input)
     if source.reverse is False:
         logger.warning(
-            "%s: the first row of %r, a recurrent layer, has seen that row only; last_seq has seen all rows",
+            "%s: layer %r is recurrent, so its first row depends on only one frame; its last row, which last_seq "
+            "returns, depends on all frames",
             name,
             source.name,
         )
@@ -134,7 +136,7 @@ def expand_layer(
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row for every row of its sequence in `expand_as`, or each sequence for every sub-sequence."""
+    """Repeat each row as often as its sequence in `expand_as` has rows; with FROM_SEQUENCE, as its sub-sequence has."""
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
     layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.trans_type = to_level("expand_level", expand_level)
@@ -149,7 +151,7 @@ def seq_concat_layer(
     """Join each sequence of `a` with the sequence of `b`."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     if inputs[0].size != inputs[1].size:
-        raise wrong("b", b, f"its size must be {inputs[0].size}, that of a")
+        raise wrong("b", b, f"its size must be {inputs[0].size}, the size of 'a'")
     activation = to_activation("act", act)
     layer = _build(name, "seqconcat", inputs, columns_of(inputs[0]), layer_attr, act=activation, supports="DE")
     layer.add_bias(bias_attr, default=False)
@@ -177,7 +179,7 @@ def seq_reshape_layer(
 def sub_seq_layer(
     input: Any, offsets: Any, sizes: Any, act: Any = None, bias_attr: Any = None, name: str | None = None
 ) -> LayerOutput:
-    """Cut one piece out of each sequence; layers give the offset and the size of the piece."""
+    """Cut one piece out of each sequence; the layers `offsets` and `sizes` hold the offset and size of each piece."""
     inputs = [to_layer("input", input), to_layer("offsets", offsets), to_layer("sizes", sizes)]
     activation = to_activation("act", act)
     layer = _build(name, "subseq", inputs, columns_of(inputs[0]), act=activation)
@@ -187,9 +189,10 @@ def sub_seq_layer(
 
 @helper("layers")
 def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None) -> LayerOutput:
-    """Cut pieces out of each sequence. Without `starts` a piece begins at the start, without `ends` it ends at the end.
+    """Cut pieces out of each sequence.
 
-    outputs() visits the input only; if starts and ends are data layers, inputs() must name them.
+    If `starts` is None, pieces begin with the first row of the sequence; if `ends` is None, they end with its last row.
+    outputs() visits only the input; if starts and ends are data layers, inputs() must name them.
     """
     source = to_layer("input", input)
     bounds = [
@@ -198,7 +201,7 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
     if not bounds:
         raise wrong("starts", starts, "starts or ends must be given")
     if len({layer.size for layer in bounds}) != 1:
-        raise wrong("ends", ends, f"its size must be {bounds[0].size}, that of starts")
+        raise wrong("ends", ends, f"its size must be {bounds[0].size}, the size of starts")
     layer = _build(name, "seq_slice", [source, *bounds], columns_of(source))
     if len(bounds) == 1:
         layer.message.select_first = starts is not None
@@ -209,7 +212,7 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
 def sub_nested_seq_layer(
     input: Any, selected_indices: Any, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Keep the sub-sequences whose numbers are selected_indices; outputs() visits the input only."""
+    """Keep the sub-sequences whose numbers are in selected_indices; outputs() visits only the input."""
     source = to_layer("input", input)
     inputs = [source, to_layer("selected_indices", selected_indices)]
     return _build(name, "sub_nested_seq", inputs, columns_of(source), layer_attr).output([source])
@@ -247,7 +250,7 @@ def row_conv_layer(
 
 @public("layers")
 class BeamInput:
-    """One expansion of a beam: the scores of all candidates, the selected candidates, and the correct candidate."""
+    """One step of a beam search: the scores of all candidates, the selected candidates, and the correct candidate."""
 
     def __init__(self, candidate_scores: Any, selected_candidates: Any, gold: Any):
         self.candidate_scores = to_layer("candidate_scores", candidate_scores)
@@ -259,7 +262,7 @@ class BeamInput:
 
 @helper("layers")
 def cross_entropy_over_beam(input: Any, name: str | None = None) -> LayerOutput:
-    """Return the cross entropy of the correct path among all paths of a beam search; each expansion has a BeamInput."""
+    """Return the cross entropy of the correct path among all paths of a beam search, with a BeamInput for each step."""
     beams = to_list(input)
     if not beams or not all(isinstance(beam, BeamInput) for beam in beams):
         raise wrong("input", input, "it must be a BeamInput or a list of them")

@@ -24,7 +24,8 @@ from trainer.config.language.layers.basic import weight_attrs
 
 
 def _add_transitions(layer: LayerBuilder, classes: int, param_attr: Any) -> None:
-    # row 0: scores of the first class; row 1: scores of the last class; further rows: from each class to each class
+    # row 0 has the scores of each class as first class, and row 1 those as last class; the further rows have the scores
+    # of the transitions from each class to each class
     layer.add_weight(0, classes * (classes + 2), [classes + 2, classes], to_parameter_attr("param_attr", param_attr))
 
 
@@ -65,7 +66,7 @@ def crf_layer(
 def crf_decoding_layer(
     input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the best sequence of labels in a linear chain; with a label input, return whether each label is wrong."""
+    """Return the best sequence of labels in a linear chain; with a label input, return which best labels are wrong."""
     inputs = [to_layer("input", input)]
     if label is not None:
         inputs.append(to_layer("label", label))
@@ -82,7 +83,7 @@ def _alignment(
     inputs = [to_layer("input", input), to_layer("label", label)]
     classes = size_of(inputs[1]) + 1  # the classes, and one more for the blank
     if size is not None and to_size("size", size) != classes:
-        raise wrong("size", size, f"it must be {classes}, the label's and one for the blank")
+        raise wrong("size", size, f"it must be {classes}, the size of the label plus one for the blank")
     layer = LayerBuilder(to_text("name", name), kind, size=classes, extra=layer_attr)
     for source in inputs:
         layer.add_input(source)
@@ -134,7 +135,7 @@ def nce_layer(
     layer_attr: Any = None,
     act: Any = None,
 ) -> LayerOutput:
-    """Return the cost of noise-contrastive estimation with num_neg_samples random classes; `act` is a sigmoid."""
+    """Return the cost of noise-contrastive estimation with num_neg_samples random classes; act defaults to sigmoid."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)
@@ -152,7 +153,7 @@ def nce_layer(
         layer.add_input(source)
     attrs = weight_attrs(param_attr, len(sources))
     for index, (source, attr) in enumerate(zip(sources, attrs, strict=True)):
-        if param_attr is None:  # in v0.10 the weights of each input have no ParamAttr of their own
+        if param_attr is None:  # in v0.10 nce_layer has no default ParamAttr, so the default_initial_* functions apply
             attr.attr["plain_in_jobs"] = True
         layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)

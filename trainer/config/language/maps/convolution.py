@@ -15,9 +15,9 @@ from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_o
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters of a convolution; a tuple is (x, y) or (x, y, z).
+    """The filters of a convolution; each tuple has the form (x, y) or (x, y, z).
 
-    Attributes: dilation: A value is None if the message does not contain it.
+    Attributes: dilation: None if the message does not contain it.
     """
 
     number: int
@@ -33,7 +33,7 @@ class Filters:
         """Raise ArgumentError if the channels cannot be divided into the groups."""
         for argument, number in (("num_channels", self.channels), ("num_filters", self.number)):
             if number % self.groups:
-                raise ArgumentError(f"{argument} is {number}; it must be a multiple of groups, which is {self.groups}")
+                raise ArgumentError(f"{argument} is {number}; it must be a multiple of groups ({self.groups})")
 
     @property
     def filter_channels(self) -> int:

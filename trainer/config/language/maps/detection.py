@@ -23,13 +23,15 @@ def priorbox_layer(
     max_size: Any = (),
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the prior boxes of each pixel of a map, and their variances; the result depends only on the sizes of maps.
+    """Return the prior boxes of each pixel of a map, and their variances.
+
+    The result does not depend on the values of the inputs, only on their sizes.
 
     Args:
         input: the map.
         image: the data layer of the images, which must have height and width.
         aspect_ratio: aspect ratios of the boxes besides 1; each ratio is also used inverted.
-        variance: four numbers.
+        variance: the variances of the four numbers of a box.
         min_size: sizes of boxes in pixels of the image. max_size: further sizes of boxes.
     """
     source, picture = to_layer("input", input), to_layer("image", image)
@@ -54,7 +56,7 @@ def _predictions(input_loc: Any, input_conf: Any) -> list[LayerOutput]:
     locations, confidences = to_layers("input_loc", input_loc), to_layers("input_conf", input_conf)
     if len(locations) != len(confidences):
         raise ArgumentError(
-            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; give as many of each"
+            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; give equally many of both"
         )
     return [*locations, *confidences]
 
@@ -129,9 +131,9 @@ def roi_pool_layer(
     num_channels: int | None = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Pool the maxima of each region of interest to maps of one size.
+    """Reduce each region of interest to maps of pooled_width x pooled_height maxima.
 
-    Args: spatial_scale: size of the maps relative to the image; the regions are in pixels of the image.
+    Args: spatial_scale: size of the maps relative to the image; the regions are given in pixels of the image.
     """
     source, regions = to_layer("input", input), to_layer("rois", rois)
     channels = channels_of(source, num_channels)

@@ -1,4 +1,4 @@
-"""The sizes of maps: the channels, height and width of the columns of a layer, and the sizes after a convolution.
+"""The sizes of maps: how the columns of a layer form channels, rows and pixels, and the sizes after a convolution.
 
 Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the specification's section 4.7.
 """
@@ -30,14 +30,14 @@ def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tup
     """Return a number for each dimension, x first. The user gives a list, or a number and the `_y` and `_z` arguments.
 
     Args: argument: the name of the argument. value: a number, or a list with a number for each dimension. others: the
-        numbers of the further dimensions; None: the number of x. zero: whether 0 is allowed.
+        numbers of the further dimensions; None means the number of x. zero: whether 0 is allowed.
     """
     check = to_count if zero else to_size
     if is_list(value):
         if len(value) != len(others) + 1:
             raise wrong(argument, value, f"it must be a number or a list of {len(others) + 1} numbers")
         value, *others_of_list = value
-        # the list is used if the `_y` and `_z` arguments are not given
+        # the `_y` and `_z` arguments have precedence over the list
         others = tuple(b if a is None else a for a, b in zip(others, others_of_list, strict=True))
     first = check(argument, value)
     return (
@@ -54,15 +54,15 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
     if num_channels is not None:
         return to_size("num_channels", num_channels)
     if layer.num_filters is None:
-        raise ArgumentError(f"give num_channels: the layer {layer.name!r} does not know how many channels it has")
+        raise ArgumentError(f"give num_channels: the number of channels of the layer {layer.name!r} is unknown")
     return layer.num_filters
 
 
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     """Return (width, height) of a layer's maps.
 
-    If the layer has no height and width, in a job the height and width of previous layers apply if they fit, as in
-    v0.10; else maps are square.
+    If the layer has no height and width, the maps are square. As in v0.10 there is an exception in jobs: the maps have
+    the height and width of previous layers if these fit.
 
     Raises: ArgumentError: width times height is not the number of pixels of the layer.
     """
@@ -71,13 +71,14 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     known = int(message.height), int(message.width)
     if current().has_data and not any(known) and message.type != "data":
         handed_on = handed_on_maps(current().model).get(message.name, known)
-        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 failed if height and width did not fit
+        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 ended with an error if they did not fit
     width = known[1] or math.isqrt(pixels)
     height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
         raise ArgumentError(
             f"the layer {layer.name!r} of size {columns_of(layer)} has {pixels} pixels in each of {channels} channels; "
-            f"maps of width {width} and height {height} do not fit; give num_channels, or height and width of the data"
+            f"maps of width {width} and height {height} have a different number of pixels; give num_channels, or the "
+            "height and width of the data"
         )
     return width, height
 
@@ -108,7 +109,7 @@ def whole_map(source: LayerOutput) -> tuple[int, int, int]:
     size = columns_of(source)
     if size % (width * height):
         raise ArgumentError(
-            f"the layer {source.name!r} of size {size} has no whole number of maps of {width} x {height}"
+            f"the size {size} of the layer {source.name!r} is not a multiple of its map size, {width} x {height}"
         )
     return size // (width * height), width, height
 
@@ -125,8 +126,8 @@ def shrink(
 ) -> int:
     """Return the number of windows in a line of `size` pixels.
 
-    Args: argument: the name of the user's argument for the window, for the error. ceil: whether the last window may
-        extend past the end, which is the default for pooling.
+    Args: argument: the name of the user's argument for the window; an error names it. ceil: whether the last window may
+        extend past the end of the line, as it may by default in pooling.
     """
     room = 2 * padding + size - ((window - 1) * dilation + 1)
     result = 1 + (-(-room // stride) if ceil else room // stride)
@@ -139,7 +140,7 @@ def grow(argument: str, window: int, size: int, padding: int, stride: int, *, di
     """Return the length of a line that a transposed convolution produces from `size` pixels."""
     result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
     if result <= 0:
-        raise wrong(argument, window, f"transposed, {size} pixels with padding {padding} become no pixels")
+        raise wrong(argument, window, f"the transposed convolution of {size} pixels, padding {padding}, has no pixels")
     return result
 
 

@@ -93,7 +93,7 @@ def batch_norm_layer(
 
 
 def _to_scale(param_attr: Any) -> ParameterAttribute:
-    if param_attr is None:  # initially 1
+    if param_attr is None:  # by default the scale is initially 1
         return ParameterAttribute(initial_mean=1.0, initial_std=0.0)
     return to_parameter_attr("param_attr", param_attr)
 
@@ -109,7 +109,10 @@ def _set_normalised_shape(layer: LayerBuilder, channels: int, image: Any) -> Non
 def _add_statistics(
     layer: LayerBuilder, source: LayerOutput, channels: int, scale: ParameterAttribute, names: Any
 ) -> None:
-    """Add the scale, and two more inputs whose weights are the moving mean and variance; all inputs are one layer."""
+    """Add the scale, and the moving mean and variance.
+
+    In the message these are the weights of three inputs, and all three inputs are the same layer.
+    """
     moving = [None, None] if names is None else to_list(names)
     if len(moving) != 2:
         raise wrong("mean_var_names", names, "it must be two names, one for the mean and one for the variance")
@@ -117,7 +120,8 @@ def _add_statistics(
     for index, name in enumerate(moving, start=1):
         layer.add_input(source)
         attr = ParameterAttribute(name=name, initial_std=0.0, initial_mean=0.0)
-        attr.attr["is_static"] = True  # as in a layer of the raw form (v1), so that its initial values have an effect
+        # set here and not by ParameterAttribute(is_static=True), with which the initial values would have no effect
+        attr.attr["is_static"] = True
         # the threads of a trainer share the moving statistics; in v0.10 each GPU had its own
         layer.add_weight(index, channels, [1, channels], attr, is_shared=not is_asked("use_gpu"))
 
@@ -148,7 +152,7 @@ def img_cmrnorm_layer(
     num_channels: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Divide by (1 + scale/size times the sum of squares over `size` neighbouring channels)^power."""
+    """Divide each value by (1 + scale/size * s)^power; s is the sum of the squares of `size` neighbouring channels."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     neighbours = to_size("size", size)
@@ -237,7 +241,7 @@ def crop_layer(
     """
     inputs = to_layers("input", input)
     if len(inputs) > 2:
-        raise wrong("input", input, "it must be one layer, or two layers; the second layer gives the shape")
+        raise wrong("input", input, "it must be one layer, or two layers of which the second gives the shape")
     channels, width, height = whole_map(inputs[0])
     layer = LayerBuilder(to_text("name", name), "crop", extra=layer_attr)
     for source in inputs:
@@ -273,14 +277,14 @@ def prelu_layer(
 
     Args:
         partial_sum: number of neighbouring columns that share a slope.
-        channel_shared: True for a single slope, False for one per channel; replaces partial_sum.
+        channel_shared: True for a single slope, False for one slope per channel; then partial_sum has no effect.
     """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels or None)
     size = columns_of(source)
     if channel_shared is not None:
         if not source.height or not source.width:
-            raise wrong("channel_shared", channel_shared, f"it needs height and width of {source.name!r}")
+            raise wrong("channel_shared", channel_shared, f"it needs a layer {source.name!r} with height and width")
         partial_sum = source.height * source.width * (channels if channel_shared else 1)
     if size % to_size("partial_sum", partial_sum):
         raise wrong("partial_sum", partial_sum, f"it must divide {size}, the size of {source.name!r}")
@@ -324,7 +328,7 @@ def rotate_layer(input: Any, height: int, width: int, name: str | None = None, l
 def switch_order_layer(
     input: Any, name: str | None = None, reshape_axis: int | None = None, act: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Put the channels last; of batch, height, width and channel, the first reshape_axis dimensions form the rows.
+    """Reorder the dimensions to batch, height, width, channels; the first reshape_axis of them form the rows.
 
     The function of v0.10 always failed; this function does what the documentation of v0.10 says.
     """

@@ -1,4 +1,4 @@
-"""Attention: the weighted sum of a sequence's rows, with weights that depend on a state.
+"""Attention: the weighted sum of a sequence's rows, with weights that depend on a decoder's state.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -46,11 +46,14 @@ def simple_attention(
     weight_act: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the sum of the rows of encoded_sequence, weighted by their match with the decoder's state (Bahdanau)."""
+    """Return the weighted sum of the rows of encoded_sequence (additive attention of Bahdanau).
+
+    The weight of a row depends on the row of encoded_proj and on the decoder's state.
+    """
     sequence, projected = to_layer("encoded_sequence", encoded_sequence), to_layer("encoded_proj", encoded_proj)
     state = to_layer("decoder_state", decoder_state)
     if projected.size != state.size:
-        raise wrong("decoder_state", state, f"its size must be {projected.size}, that of encoded_proj")
+        raise wrong("decoder_state", state, f"its size must be {projected.size}, the size of encoded_proj")
     transformed = mixed_layer(
         size=columns_of(projected),
         name=f"{name}_transform",
@@ -74,11 +77,14 @@ def dot_product_attention(
     softmax_param_attr: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Return the sum of the rows of attended_sequence; the weights are products of encoded_sequence and a state."""
+    """Return the weighted sum of the rows of attended_sequence.
+
+    The weights are the softmax of the scalar products of the rows of encoded_sequence and transformed_state.
+    """
     encoded, state = to_layer("encoded_sequence", encoded_sequence), to_layer("transformed_state", transformed_state)
     attended = to_layer("attended_sequence", attended_sequence)
     if state.size != encoded.size:
-        raise wrong("transformed_state", state, f"its size must be {encoded.size}, that of encoded_sequence")
+        raise wrong("transformed_state", state, f"its size must be {encoded.size}, the size of encoded_sequence")
     expanded = expand_layer(input=state, expand_as=encoded, name=f"{name}_expand")
     scores = dot_prod_layer(input1=expanded, input2=encoded, name=f"{name}_dot-product")
     return _weighted_sum(name, "", scores, attended, softmax_param_attr)
@@ -100,7 +106,7 @@ def multi_head_attention(
     softmax_param_attr: Any = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Apply attention to head_num parts of the projected keys and values, and put the results side by side."""
+    """Project query, key and value, apply attention to each of head_num parts, and put the results side by side."""
     if attention_type not in (_DOT_PRODUCT, _ADDITIVE):
         raise wrong("attention_type", attention_type, f"it must be {_DOT_PRODUCT!r} or {_ADDITIVE!r}")
     heads = to_size("head_num", head_num)

@@ -1,4 +1,4 @@
-"""Networks for images: convolution with pooling, VGG.
+"""Networks for images: convolution with pooling, and VGG.
 
 Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
 """
@@ -122,7 +122,7 @@ def _one_each(argument: str, value: Any, count: int) -> list[Any]:
     if not is_list(value):
         return [value] * count
     if len(value) != count:
-        raise wrong(argument, value, f"it must be one value, or a list of {count} for as many convolutions")
+        raise wrong(argument, value, f"it must be one value, or a list with a value for each of {count} convolutions")
     return list(value)
 
 
@@ -144,7 +144,10 @@ def img_conv_group(
     pool_type: Any = None,
     param_attr: Any = None,
 ) -> LayerOutput:
-    """Convolve several times, optionally with batch normalisation, and pool; lists have one value per convolution."""
+    """Convolve several times, optionally with batch normalisation, and pool.
+
+    An argument that is a list has one value per convolution.
+    """
     if not is_list(conv_num_filter) or not conv_num_filter:
         raise wrong("conv_num_filter", conv_num_filter, "it must be a list with the num_filters of each convolution")
     count = len(conv_num_filter)

@@ -269,13 +269,13 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
     [
         (
             "memory('a', 3)",
-            r"memory\(name='a'\): memory\(\) works inside of the step function of a recurrent_group only",
+            r"memory\(name='a'\): memory\(\) can be used only inside of the step function of a recu",
         ),
         ("recurrent_group(lambda x: memory('a', 3), data_layer('x', 3), name='g')", "which its step does not make"),
-        ("recurrent_group(lambda x: memory(None, 3), data_layer('x', 3))", r"has no name and no set_input\(\)"),
+        ("recurrent_group(lambda x: memory(None, 3), data_layer('x', 3))", "was not called"),
         (
             "recurrent_group(lambda x: [memory('a', 3), fc_layer(x, 2, name='a')][1], data_layer('x', 3), name='g')",
-            r"memory 'a\+delay1@g' has size 3; the layer that it remembers has size 2",
+            r"memory 'a\+delay1@g' has size 3, but the layer that it rem",
         ),
         ("recurrent_group(lambda x: 3, data_layer('x', 3))", "step is 3; the step function must return a layer"),
         ("recurrent_group(lambda x: x, [3])", "input is 3; it must be layers, SubsequenceInputs and StaticInputs"),
@@ -296,7 +296,7 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
         ("beam_search(lambda x: [], GeneratedInput(3, 'e', 2), 0, 1, 3)", "must return the layer of probabilities"),
         (
             "x = data_layer('x', 3)\nrecurrent_group(lambda f: memory('a', 3, boot_layer=x, boot_with_const_id=1), x)",
-            "give one of boot_layer, boot_bias and boot_with_const_id",
+            "give only one of boot_layer, boot_bias and boot_with_const_id",
         ),
         ("StaticInput(data_layer('x', 3), size=4)", "size is 4; the input's size is 3"),
         ("beam_search(lambda x: x, [], 0, 1, 3)", "it must be StaticInputs and one GeneratedInput"),

@@ -124,7 +124,7 @@ outputs(vgg_16_network(image, num_channels=3))""")
     "call, message",
     [
         ("img_conv_group(image, 4, 2)", "conv_num_filter is 4; it must be a list"),
-        ("img_conv_group(image, [4, 4], 2, conv_padding=[1])", "a list of 2 for as many convolutions"),
+        ("img_conv_group(image, [4, 4], 2, conv_padding=[1])", "a value for each of 2 convolutions"),
         ("simple_img_conv_pool(image, 40, 4, 2)", r"img_conv_layer\(name='__conv_pool_0___conv'\): filter_size is 40"),
     ],
 )

@@ -228,7 +228,7 @@ fc_layer(x, 1)""")
         ("last_seq(x, agg_level='word')", "agg_level is 'word'"),
         ("first_seq(x, stride=0)", "stride is 0; it must be a positive integer"),
         ("seq_slice_layer(x, None, None)", "starts or ends must be given"),
-        ("seq_concat_layer(x, data_layer('y', 5))", "b is .*; its size must be 4, that of a"),
+        ("seq_concat_layer(x, data_layer('y', 5))", "b is .*; its size must be 4, the size of 'a'"),
         ("kmax_seq_score_layer(x)", "its size must be 1"),
         ("row_conv_layer(x, 0)", "context_len is 0"),
         ("cross_entropy_over_beam([x])", "it must be a BeamInput or a list of them"),
@@ -237,7 +237,7 @@ fc_layer(x, 1)""")
         ("lstmemory(x, size=2)", "size is 2; it must be 1, the size of input divided by 4"),
         ("lstmemory(x, act=SoftmaxActivation())", r"act is SoftmaxActivation\(\); it must be TanhActivation"),
         ("grumemory(x)", "its size must be a multiple of 3"),
-        ("lstm_step_layer(x, data_layer('s', 2))", "its size must be 8, four times that of the state"),
+        ("lstm_step_layer(x, data_layer('s', 2))", "its size must be 8, four times the size of the state"),
         ("gru_step_layer(data_layer('y', 6), data_layer('s', 3))", "its size must be 2, a third of the input's"),
         (
             "gru_step_naive_layer(data_layer('y', 6), data_layer('s', 2), bias_attr=ParamAttr(name='b'))",

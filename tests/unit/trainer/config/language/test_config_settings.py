@@ -76,7 +76,7 @@ def test_raw_settings_set_any_entry(parse_text):
         ("L2Regularization('a')", "L2Regularization: rate is 'a'"),
         ("Settings(batch=1)", "there is no setting 'batch'"),
         ("Settings(batch_size='a')", "batch_size is 'a'"),
-        ("learning_rate(0.1)", r"learning_rate\(\): obsolete; use Settings\(learning_rate=...\)"),
+        ("learning_rate(0.1)", r"learning_rate\(\): this function is obsolete; use Settings\(learning_rate=...\)"),
     ],
     ids=str,
 )

@@ -46,7 +46,7 @@ CASES = {
         ConfigError,
         r"eos_layer\(name='__eos_layer_0__'\): eos_id is -1; it does not fit into its field",
     ),
-    "a bad value of config_args": ("get_config_arg('n', int, 1)", "n=a", ConfigError, "n='a', which is no int"),
+    "a bad value of config_args": ("get_config_arg('n', int, 1)", "n=a", ConfigError, "'a', which is not of type int"),
     "a bad bool of config_args": ("get_config_arg('n', bool)", "n=yes", ConfigError, "n=yes; a bool is one of True, 1"),
     "a config_arg that must be given": (
         "get_config_arg('n', int)",
@@ -58,7 +58,7 @@ CASES = {
         "",
         "n",
         ConfigError,
-        "^config_args has the item 'n'; each item must be name=value",
+        "^config_args has the item 'n'; items must have the form name=value",
     ),
     "an exception of the script": ("raise ValueError('mine')", "", DataError, "^config.py line 2: ValueError: mine$"),
     "an exception of several lines": (
@@ -119,7 +119,7 @@ CASES = {
         r"data_layer('a\udc80', 1)",
         "",
         ConfigError,
-        r"data_layer\(name='a\\udc80'\): name is 'a\\udc80'; it must be a text without bytes",
+        r"data_layer\(name='a\\udc80'\): name is 'a\\udc80'; it must be a text in UTF-8",
     ),
     "a raw layer of an unknown layer": (
         "Layer(name='x', type='fc', size=3, inputs=['nosuch'])",

@@ -39,10 +39,10 @@ def test_get_config_arg_converts(parse_text, config_dir, kind, default, config_a
 def test_an_argument_that_nobody_asks_for_is_warned_of(parse_text, capfd):
     text = "size = get_config_arg('size', int, 1)"
     parse_text(text, "size=2,trainer_id=0,local=1,use_gpu=0,ispredict=1")
-    lines = [line for line in capfd.readouterr().err.splitlines() if "config argument" in line]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "never reads" in line]
     assert len(lines) == 1
     assert lines[0].startswith("[WARNING ")
-    assert lines[0].endswith("] the config never reads config argument ispredict (get_config_arg)")
+    assert lines[0].endswith("] the config never reads the argument ispredict of config_args with get_config_arg")
     parse_text(text, "size=2,trainer_id=0,local=1,use_gpu=0")
     assert "config argument" not in capfd.readouterr().err
 
@@ -116,7 +116,7 @@ def test_a_function_can_be_parsed_instead_of_a_file(config_dir):
 def test_the_language_does_nothing_outside_of_a_config():
     from paddle.trainer_config_helpers import data_layer
 
-    with pytest.raises(ConfigError, match="works inside a config only"):
+    with pytest.raises(ConfigError, match="can be used only inside a config"):
         data_layer("x", 3)
 
 
