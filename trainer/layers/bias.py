@@ -18,7 +18,7 @@ class Bias:
         self._parameter = layer.bias
         size = 0 if layer.bias is None else layer.bias.size
         if size and (layer.size % size or (size != layer.size and not layer.config.shared_biases)):
-            raise ConfigError(f"{layer}: its bias has {size} values, the layer {layer.size}")
+            raise ConfigError(f"{layer}: the size of its bias, {size}, does not divide the layer's size, {layer.size}")
         self._block: int = layer.size // size if size else 1
 
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
@@ -29,7 +29,7 @@ class Bias:
         if self._parameter is None:
             return rows
         if not is_fresh or not rows.flags.c_contiguous:
-            rows = rows.copy()  # the rows are in row-major order, so that the blocks of columns are a view
+            rows = rows.copy()  # in row-major order, so that `reshape` below returns a view
         rows.reshape(len(rows), self._parameter.size, self._block)[...] += self._parameter.value[:, None]
         return rows
 

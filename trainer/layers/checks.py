@@ -19,7 +19,7 @@ def require_weight(layer: Layer, position: int, size: int) -> Parameter:
     if weight is None:
         raise ConfigError(f"{layer}: its input {position} has no parameter")
     if weight.size != size:
-        raise ConfigError(f"{layer}: parameter {weight.name} has {weight.size} values; it takes {size}")
+        raise ConfigError(f"{layer}: parameter {weight.name} has {weight.size} values instead of {size}")
     return weight
 
 
@@ -29,7 +29,7 @@ def require_bias(layer: Layer, size: int) -> Parameter | None:
     Raises: ConfigError: the bias has a different size.
     """
     if layer.bias is not None and layer.bias.size != size:
-        raise ConfigError(f"{layer}: bias {layer.bias.name} has {layer.bias.size} values; it takes {size}")
+        raise ConfigError(f"{layer}: bias {layer.bias.name} has {layer.bias.size} values instead of {size}")
     return layer.bias
 
 
@@ -41,7 +41,7 @@ def require_matrix(layer: Layer, argument: Argument, width: int) -> Array:
     if argument.value is None:
         raise ConfigError(f"{layer} needs an input of dense numbers, not of ids or sparse vectors")
     if argument.value.shape[1] != width:
-        raise ConfigError(f"{layer}: an input has width {argument.value.shape[1]}; it takes {width}")
+        raise ConfigError(f"{layer}: an input has width {argument.value.shape[1]} instead of {width}")
     return argument.value
 
 
@@ -67,14 +67,14 @@ def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
 
 
 def _describe_rows(layer: Layer, position: int) -> str:
-    """Describe an input without sequences, and what to do about it."""
+    """Return advice for an input that has no sequences."""
     source = layer.input_configs[position] if position < len(layer.input_configs) else None
     if source is None or source.type == "data":
         which = f" of data layer {source.name}" if source is not None else ""
         return f"declare the data{which} as a sequence type"
     return (
-        f"its input, layer {source.name} ({source.type}), gives one row for each sequence; a layer that returns its "
-        "last state needs return_seq=True, and if no layer below does so, the data need a sequence type"
+        f"its input, layer {source.name} ({source.type}), has no sequences; if a layer before it returns only its last "
+        "state, give that layer return_seq=True, otherwise give the data a sequence type"
     )
 
 
@@ -114,4 +114,5 @@ def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
     Raises: DataError: the numbers of rows differ.
     """
     if len({len(one) for one in inputs}) > 1:
-        raise DataError(f"{layer}: its inputs have {', '.join(str(len(one)) for one in inputs)} rows; they must agree")
+        numbers = ", ".join(str(len(one)) for one in inputs)
+        raise DataError(f"{layer}: its inputs have {numbers} rows; these numbers must be equal")

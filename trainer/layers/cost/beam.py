@@ -25,11 +25,12 @@ NO_CANDIDATE = -1  # the number that fills the end of a row with fewer candidate
 class Expansion:
     """One step of a beam search for one sample.
 
-    Each row of candidates belongs to a list of scored items. The lists of a later step belong to the candidates of the
-    previous step, one after the other.
+    A step has lists of scored items. The candidates are the items of a list that the search keeps. For each candidate
+    of a step, the next step has one list, and these lists are in the order of the candidates.
 
-    Attributes: first: the row of the batch with the first score. bounds: the starts of the lists in the sample's
-        scores, and the end. candidates: (list, item) of each candidate. gold: the correct item of the correct list.
+    Attributes: first: the row of the batch with the first score. bounds: the start of each list in the sample's
+        scores, and the end of the last list. candidates: the numbers of list and item of each candidate.
+        gold: the correct item of the correct list.
     """
 
     first: int
@@ -45,17 +46,17 @@ class Expansion:
 def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
     """Return for each path the rows of its scores, one for each step, and the index of the correct path.
 
-    If the correct item is not a candidate of a step, the steps end there, and the correct path is added as the last
-    path.
+    If the correct item is not a candidate of a step, all paths end at this step, and the correct path is added as the
+    last path.
 
-    Raises: DataError: a list does not contain the right item.
+    Raises: DataError: a list does not contain the correct item.
     """
-    right: list[tuple[int, int]] = []  # list and item of the right path at each step
+    right: list[tuple[int, int]] = []  # list and item of the correct path at each step
     number, place = 0, -1
     for depth, step in enumerate(steps):
         if not 0 <= step.gold < step.bounds[number + 1] - step.bounds[number]:
             many = step.bounds[number + 1] - step.bounds[number]
-            raise DataError(f"the right item of step {depth} is {step.gold}, of a list of {many}")
+            raise DataError(f"the correct item of step {depth} is {step.gold}, but its list has {many} items")
         right.append((number, step.gold))
         if right[-1] not in step.candidates:
             break
@@ -82,11 +83,11 @@ class BeamCostLayer(Layer):
     """-ln of the probability of the correct path; the probabilities are the softmax of the summed scores of the paths.
 
     Each step has three inputs. The scores, (frames, 1), are sequences in the first step and have sub-sequences in later
-    steps. The candidates have the form that kmax_seq_score returns: (lists, beam size). The right items are ids, one
+    steps. The candidates have the form that kmax_seq_score returns: (lists, beam size). The correct items are ids, one
     for each sample. Output: (samples, 1).
 
-    Raises (forward): DataError: the lists of a step are not the candidates of the previous step, or lack the right
-    item.
+    Raises (forward): DataError: a step has more or fewer lists than the previous step has candidates, or a list lacks
+        the correct item.
     """
 
     is_cost = True
@@ -95,7 +96,7 @@ class BeamCostLayer(Layer):
         super().__init__(config, parameters)
         self.require_inputs(3, 1 << 30)
         if len(config.inputs) % 3:
-            raise ConfigError(f"{self} takes scores, candidates and the right items of each step")
+            raise ConfigError(f"{self} takes scores, candidates and the correct items of each step")
         self._shapes: list[int] = []  # number of rows of each step's scores
         self._found: list[tuple[list[list[int]], Array]] = []  # for each sample: the paths, and the scores' gradients
 
@@ -107,7 +108,8 @@ class BeamCostLayer(Layer):
         bounds = [self._find_bounds(group[0], is_first=not depth) for depth, group in enumerate(groups)]
         samples = {len(outer) - 1 for outer, _ in bounds} | {len(require_ids(self, group[2])) for group in groups}
         if len(samples) > 1:
-            raise DataError(f"{self}: its inputs have {', '.join(map(str, sorted(samples)))} samples; they must agree")
+            numbers = ", ".join(map(str, sorted(samples)))
+            raise DataError(f"{self}: its inputs have {numbers} samples; these numbers must be equal")
         self._found, costs = [], np.zeros((samples.pop(), 1), scores[0].dtype)
         for sample in range(len(costs)):
             steps = [
@@ -131,7 +133,7 @@ class BeamCostLayer(Layer):
         return [one if want else None for one, want in zip(results, wanted, strict=True)]
 
     def _find_bounds(self, scores: Argument, *, is_first: bool) -> tuple[Ids, Ids]:
-        """Return the starts of the samples in the lists, and of the lists in the scores."""
+        """Return the first list of each sample, and the first row of each list in the scores."""
         starts = require_starts(self, scores)
         if is_first:
             return np.arange(len(starts)), starts

@@ -4,8 +4,9 @@ The score of the labels s_1 ... s_T of frames x_1 ... x_T is
 
     start[s_1] + sum of x_t[s_t] + sum of move[s_(t-1)][s_t] + end[s_T]
 
-and the probability of labels is exp(score) divided by the sum of exp(score) over all labels of the same length. All
-computations are in double precision, for all sequences of a batch at once, step by step.
+where start, move and end are parameters. The probability of a label sequence is exp(score) divided by the sum of
+exp(score) over all label sequences of the same length. All computations are in double precision. Each step computes one
+frame of every sequence of a batch, in the packed order of trainer/layers/ragged.py.
 
 Source: spec/config.md 6; gserver/layers/LinearChainCRF.cpp, CRFLayer.cpp, CRFDecodingLayer.cpp of v0.10.
 """
@@ -84,14 +85,15 @@ class Chain:
         return result
 
     def marginals(self, weights: Array) -> tuple[Array, Scores]:
-        """Return the probability of each label at each frame, and the expected counts of each part of the scores.
+        """Return the probability of each label at each frame, and how often a path is expected to use each parameter.
 
-        Args: weights: weight of each packed row in the expectations, (frames,).
-        Shapes: of the first: (frames, classes), in the order of the input.
+        Args: weights: the weight with which each packed row counts in the expected numbers, (frames,).
+        Shapes: the probabilities: (frames, classes), in the order of the input.
         """
         packing = self._packing
         beta = np.empty_like(self._alpha)
-        # emit * beta, scaled so that the probabilities of the moves into a row add up to 1
+        # Each row is emit * beta, scaled so that the probabilities of all moves from the previous frame to the frame of
+        # the row add up to 1.
         ahead = np.empty_like(self._alpha)
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
@@ -132,7 +134,7 @@ def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
 
 
 def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Scores:
-    """Return how often a path contains each part of the scores, with frames weighted by `weights`."""
+    """Return how often the paths use each parameter; each frame counts with its weight."""
     firsts, lasts, pairs = _find_places(starts)
 
     def count(keys: Ids, places: Ids, size: int) -> Array:
@@ -148,7 +150,7 @@ def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Score
 
 
 def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
-    """Return the labels with the highest score, (frames,); of equal scores the first labels."""
+    """Return the labels with the highest score, (frames,); if scores are equal, the smaller label is taken."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
     to_from = np.ascontiguousarray(scores.move.T)  # transposed, so that the maximum is over adjacent elements
@@ -196,9 +198,10 @@ def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> 
 
 
 class CrfLayer(Layer):
-    """x: (frames, classes), label ids [, weight (sequences, 1)]; parameter: (classes + 2, classes); cost a sequence.
+    """The cost of the labels of each sequence.
 
-    `coeff` multiplies only the gradients of this layer, unlike in other costs.
+    Inputs: x: (frames, classes), label ids [, weight (sequences, 1)]. Parameter: (classes + 2, classes). In this layer
+    `coeff` does not multiply the gradients that other costs have added; in most other costs it does.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -223,8 +226,8 @@ class CrfLayer(Layer):
         costs: Array = self._find_costs(x).astype(x.dtype).reshape(-1, 1)
         if self._weights is not None and len(self._weights) != len(costs):
             raise DataError(
-                f"{self}: {len(self._weights)} weights for {len(costs)} sequences; its weight input has one row for "
-                "each sequence, so its type is dense_vector(1) and no sequence"
+                f"{self}: {len(self._weights)} weights for {len(costs)} sequences; the weight input must have one row "
+                "for each sequence, so declare it as dense_vector(1), not as a sequence type"
             )
         return Argument(value=costs if self._weights is None else costs * self._weights)
 
@@ -264,9 +267,10 @@ class CrfLayer(Layer):
 
 
 class CrfDecodingLayer(Layer):
-    """x: (frames, classes) [, label ids]; parameter: see the cost.
+    """The best labels of each sequence.
 
-    Output: the best labels; with label ids, 1 where best label and label differ, else 0.
+    Inputs: x: (frames, classes) [, label ids]. The parameter is that of CrfLayer. With label ids the output is not the
+    best labels: it is 1 where the best label differs from the given label, else 0.
     """
 
     takes_gradient = False

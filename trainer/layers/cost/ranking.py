@@ -1,4 +1,7 @@
-"""Ranking costs: of pairs (rank-cost), and of whole lists by their NDCG (lambda_cost)."""
+"""Ranking costs: one ranks pairs (rank-cost), the other ranks whole lists by their NDCG (lambda_cost).
+
+DCG is the discounted cumulative gain of a ranking. NDCG is the DCG divided by the largest possible DCG.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +65,12 @@ class LambdaCost(Layer):
 
     The gradient is the gradient of LambdaRank, and not the derivative of the NDCG.
 
-    Inputs: the network's scores, the true scores; both (rows, 1). DCG is the sum over the first NDCG_num positions i of
-    (2^true - 1) / ln(i + 2). A pair of documents at the positions i < j of the true order contributes -|change| / (1 +
-    e^(o_i - o_j)) / best DCG, for i in the first max_sort_size positions (-1: all). The change is (2^true_i - 2^true_j)
-    / (ln(i + 2) - ln(j + 2)), without ln(j + 2) beyond those positions. This is the formula of v0.10
-    (gserver/layers/CostLayer.cpp). The formula is not the real change of the DCG.
+    Inputs: the network's scores o, and the true scores; both (rows, 1). DCG is the sum over the first NDCG_num
+    positions i of (2^true - 1) / ln(i + 2). The gradient is a sum over the pairs of documents at positions i < j of the
+    true order, where i is one of the first max_sort_size positions (-1: all positions). A pair contributes
+    -|change| / (1 + e^(o_i - o_j)) / best DCG, where change = (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)). If j is
+    not one of the first max_sort_size positions, ln(j + 2) is replaced by 0. This is the formula of v0.10
+    (gserver/layers/CostLayer.cpp), although it is not the real change of the DCG.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -79,7 +83,7 @@ class LambdaCost(Layer):
         self._places: int = config.NDCG_num
         self._sorted: int = config.max_sort_size
         if self._places < 1 or (self._sorted != -1 and self._sorted < self._places):
-            raise ConfigError(f"{self}: NDCG_num must be over 0, and max_sort_size -1 or at least NDCG_num")
+            raise ConfigError(f"{self}: NDCG_num must be over 0, and max_sort_size must be -1 or at least NDCG_num")
         self._bounds: list[int] = []
         self._scores: Array
         self._truth: Array
@@ -99,7 +103,7 @@ class LambdaCost(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sums over the pairs, scaled by the output's gradient."""
+        """Return for each document the sum over its pairs, multiplied by the gradient of the output."""
         result: Array = np.zeros_like(gradient)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
@@ -109,9 +113,10 @@ class LambdaCost(Layer):
         return [result if wanted[0] else None, None]
 
     def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
-        """Return for each document the sum over its pairs, in the order of v0.10: by one position, then the other.
+        """Return for each document the sum over its pairs, added in the order of v0.10.
 
-        The sums of a list add up to 0 except for rounding errors, and the gradient of a bias consists of these errors.
+        The order matters: the sums of a list add up to 0 except for rounding errors, and so the gradient of a bias
+        consists only of these errors.
         """
         order = np.argsort(-truth, kind="stable")
         many = len(order)

@@ -1,6 +1,7 @@
 """Layers that compute with the elements of their inputs: sums, joins, scales, powers, norms of rows, limits.
 
-x, y: (rows, size) unless another shape is given. The result has the sequences of the first input.
+x and y are inputs of shape (rows, size), unless another shape is given. In a layer without an input y, y is the result.
+g is the gradient of the result. The result has the sequences of the first input.
 Source: the files of these layers in gserver/layers of v0.10.
 """
 
@@ -40,7 +41,7 @@ class AddLayer(Layer):
         return inputs[0].with_value(self._bias.add_to(total, is_fresh=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient for each input; every input gets an array of its own."""
+        """Return the gradient for each input, each in an array of its own."""
         self._bias.backward(gradient)
         first = list(wanted).index(True) if any(wanted) else -1
         return [
@@ -64,7 +65,7 @@ class ConcatLayer(Layer):
         require_same_rows(self, values)
         self._ends = np.cumsum([value.shape[1] for value in values]).tolist()
         if self._ends[-1] != self.size:
-            raise ConfigError(f"{self}: its inputs have {self._ends[-1]} columns together, the layer {self.size}")
+            raise ConfigError(f"{self}: its inputs together have {self._ends[-1]} columns instead of {self.size}")
         return inputs[0].with_value(np.concatenate(values, axis=1))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
@@ -195,7 +196,7 @@ class SumToOneLayer(RowScalingLayer):
         return total
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return (g - the row sum of g y) / sum x."""
+        """Return (g - s) / sum x, where s is the row sum of g y."""
         gradient -= np.einsum("ij,ij->i", gradient, self._y)[:, None]
         gradient *= self._inverse
         return [gradient]
@@ -257,7 +258,7 @@ class ScaleShiftLayer(Layer):
         return inputs[0].with_value(y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g x and of g, return w g."""
+        """Add the sum of g x to the gradient of w and the sum of g to that of b; return w g."""
         if not self._weight.is_static:
             self._weight.add_gradient(np.einsum("ij,ij->", gradient, self._x).reshape(1))
         if self._shift is not None and not self._shift.is_static:
@@ -283,7 +284,7 @@ class ParametricReluLayer(Layer):
         return inputs[0].with_value(np.where(self._x > 0, self._x, self._x * self._slopes()))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g x where x is not positive, return g or w g."""
+        """Add to the gradient of w the sums of g x where x is not positive; return g where x is positive, else w g."""
         if not self._weight.is_static:
             sums = np.einsum("ij,ij->j", gradient, np.minimum(self._x, 0))
             self._weight.add_gradient(sums.reshape(-1, self._share).sum(axis=1))

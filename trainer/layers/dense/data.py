@@ -20,8 +20,8 @@ class DataLayer(Layer):
         Raises: ConfigError: always.
         """
         raise ConfigError(
-            f"data layer {self.name} gets no data: no output depends on it, so it is no input of the network, but an "
-            "evaluator reads it; name all data layers in inputs(...)"
+            f"data layer {self.name} gets no data: an evaluator reads it, but no output depends on it, so it is not an "
+            "input of the network; name all data layers in inputs(...)"
         )
 
 

@@ -1,9 +1,9 @@
 """The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
 
 Inputs are dense or sparse rows (0/1 or with values). The work for a sparse input is proportional to the number of its
-nonzeros: the layer gathers and sums rows of W, and in the backward pass it scatters rows of the gradient of W. An id
-that occurs repeatedly in a row counts repeatedly. For an input with repeated rows the layer multiplies each distinct
-row once.
+nonzeros: the layer gathers and sums rows of W, and in the backward pass it adds to these rows of the gradient of W. An
+id that occurs several times in a row is added several times. If rows of an input are repeated, the layer multiplies
+each distinct row only once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer.layers.base import Layer
 class FullyConnectedLayer(Layer):
     """x: (rows, I_k) dense or sparse, W_k: (I_k, size), bias: (size,) -> (rows, size).
 
-    It also computes a mixed layer whose terms are all full-matrix projections.
+    This class also computes a mixed layer whose terms are all full-matrix projections.
     """
 
     takes_repeats = True
@@ -95,7 +95,7 @@ class FullyConnectedLayer(Layer):
         if width is None:
             raise ConfigError(f"{self} has an input of ids; declare the slot as sparse_binary_vector or dense_vector")
         if width != len(w):
-            raise ConfigError(f"{self}: an input has width {width}, its weight {len(w)} rows")
+            raise ConfigError(f"{self}: an input has width {width}, but its weight has {len(w)} rows")
         if x is not None:
             return multiply(x, w)
         assert one.sparse is not None  # the input has sparse rows, or width would be None
@@ -103,7 +103,10 @@ class FullyConnectedLayer(Layer):
 
 
 def _repeats(term: tuple[Argument, object]) -> bool:
-    """Return the sort key: inputs without repeated rows come first, because later products are added to it."""
+    """Return the sort key: inputs without repeated rows come first, because only their products have all rows.
+
+    The products of the other inputs are added to the first product.
+    """
     return term[0].index is not None
 
 

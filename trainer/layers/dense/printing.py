@@ -28,7 +28,8 @@ class PrintLayer(Layer):
         self._format = config.user_arg or "\n".join(f"layer={one.input_layer_name} %s" for one in config.inputs)
         if self._format.count("%s") != len(config.inputs):
             raise ConfigError(
-                f"{self}: its format has {self._format.count('%s')} times %s for {len(config.inputs)} inputs"
+                f"{self}: its format contains %s {self._format.count('%s')} times, but the layer has "
+                f"{len(config.inputs)} inputs"
             )
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:

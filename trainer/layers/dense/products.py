@@ -1,6 +1,7 @@
 """Layers that multiply rows with rows: dot, outer and bilinear products, circular convolution, interactions of pairs.
 
-x, (rows, m), are the rows of the first input, and y, (rows, n), the rows of the second input.
+x, (rows, m), are the rows of the first input, and y, (rows, n), are the rows of the second input. g is the gradient of
+the result.
 Source: the files of these layers in gserver/layers of v0.10.
 """
 
@@ -30,11 +31,11 @@ class PairLayer(Layer):
         self.y: Array
 
     def multiply(self) -> Array:
-        """Return the result for x and y, (rows, size)."""
+        """Return the output, (rows, size), computed from x and y."""
         raise NotImplementedError
 
     def expected_size(self) -> int:
-        """Return the size that the layer must have for inputs like x and y; -1 if their widths do not fit together."""
+        """Return the size that the layer must have for the widths of x and y; -1 if these do not fit together."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -79,7 +80,7 @@ class DistanceLayer(PairLayer):
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
-        """Return 1 if the inputs have the same width."""
+        """Return |x - y|."""
         self._difference = self.x - self.y
         self._distance = np.sqrt(np.einsum("ij,ij->i", self._difference, self._difference))[:, None]
         return self._distance
@@ -115,7 +116,7 @@ class TensorLayer(PairLayer):
         super().__init__(config, parameters)
         weight = self.weights[0] if self.weights else None
         if weight is None or not self.size or weight.size % self.size:
-            raise ConfigError(f"{self} needs a parameter of its size times those of its inputs on its first input")
+            raise ConfigError(f"{self}: its first input needs a parameter of the layer's size times both input sizes")
         self._weight = weight
         self._bias = Bias(self)
         self._outer: Array
@@ -126,7 +127,7 @@ class TensorLayer(PairLayer):
         return size
 
     def multiply(self) -> Array:
-        """Return the products, which one matrix product computes from all x_i y_j."""
+        """Return x W_k y^T for every k, computed by one product of the matrix of all x_i y_j with W."""
         self._outer = outer(self.x, self.y)
         product: Array = self._outer @ self._weight.matrix(self.size, self._outer.shape[1]).T
         return self._bias.add_to(product, is_fresh=True)
@@ -146,7 +147,7 @@ def outer(x: Array, y: Array) -> Array:
 
 
 def split_outer(gradient: Array, x: Array, y: Array, wanted: Sequence[bool]) -> list[Array | None]:
-    """Return the gradients of x and y; g is the gradient of `outer(x, y)`."""
+    """Return the gradients of x and y from the gradient of `outer(x, y)`."""
     matrices = gradient.reshape(len(x), x.shape[1], y.shape[1])
     return [
         np.einsum("kij,kj->ki", matrices, y) if wanted[0] else None,
@@ -155,10 +156,13 @@ def split_outer(gradient: Array, x: Array, y: Array, wanted: Sequence[bool]) -> 
 
 
 class CircularConvolutionLayer(PairLayer):
-    """y_i = the sum over j of a_(i + j - middle) b_j; the index of a wraps around, and the length of b is odd."""
+    """Result i is the sum over j of x_(i + j - middle) y_j.
+
+    The index of x wraps around. The length of y is odd, and middle is the index of its middle element.
+    """
 
     def expected_size(self) -> int:
-        """Return the width of a if the width of b is odd."""
+        """Return the width of x if the width of y is odd."""
         size: int = self.x.shape[1] if self.y.shape[1] % 2 else -1
         return size
 
@@ -170,24 +174,24 @@ class CircularConvolutionLayer(PairLayer):
         return result
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of a and b."""
-        of_a, of_b = np.zeros_like(self.x), np.empty_like(self.y)
+        """Return the gradients of x and y."""
+        of_x, of_y = np.zeros_like(self.x), np.empty_like(self.y)
         for j, offset in self._taps():
-            of_a += np.roll(gradient * self.y[:, j : j + 1], offset, axis=1)
-            of_b[:, j] = np.einsum("ij,ij->i", gradient, np.roll(self.x, -offset, axis=1))
-        return [of_a if wanted[0] else None, of_b if wanted[1] else None]
+            of_x += np.roll(gradient * self.y[:, j : j + 1], offset, axis=1)
+            of_y[:, j] = np.einsum("ij,ij->i", gradient, np.roll(self.x, -offset, axis=1))
+        return [of_x if wanted[0] else None, of_y if wanted[1] else None]
 
     def _taps(self) -> list[tuple[int, int]]:
-        """Return for each j the offset j - middle."""
+        """Return each j with its offset, j - middle."""
         length = self.y.shape[1]
         return [(j, j - (length - 1) // 2) for j in range(length)]
 
 
 class LinearCombinationLayer(PairLayer):
-    """The sum over k of w_k v_k. Inputs: w (rows, n), v (rows, n size), the v_k side by side."""
+    """The sum over k of w_k v_k. Inputs: w (rows, n), and v (rows, n * size), the vectors v_k side by side."""
 
     def expected_size(self) -> int:
-        """Return v's width over w's."""
+        """Return the width of v divided by the width of w."""
         width, many = self.y.shape[1], self.x.shape[1]
         return -1 if width % many else width // many
 
@@ -212,7 +216,7 @@ class FactorizationMachineLayer(Layer):
 
     The layer computes it as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
 
-    Shapes: x: (rows, n) dense or sparse, a column at most once in a row; V: (n, factor_size).
+    Shapes: x: (rows, n), dense or sparse; V: (n, factor_size). A sparse row contains each column at most once.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -237,14 +241,17 @@ class FactorizationMachineLayer(Layer):
             self._sums, squares = x @ v, np.square(x) @ lengths
         else:
             if sparse.width != len(v):
-                raise ConfigError(f"{self}: its input has width {sparse.width}, its parameter {len(v)} rows")
+                raise ConfigError(f"{self}: its input has width {sparse.width}, but its parameter has {len(v)} rows")
             self._sums = sum_rows(v, sparse.ids, sparse.offsets, sparse.values)
             squares = sum_rows(lengths, sparse.ids, sparse.offsets, _square(sparse))
         pairs = np.einsum("ij,ij->i", self._sums, self._sums)[:, None] - squares
         return inputs[0].with_value(pairs * pairs.dtype.type(0.5))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add x_i g (the sum of factors) - x_i^2 g v_i; return g (V s - x |v|^2)."""
+        """Add g x_i s - g x_i^2 v_i to the gradient of v_i, where s is the sum over i of v_i x_i.
+
+        Returns: g (v_i . s - x_i |v_i|^2), the gradient of each x_i.
+        """
         v, x, sparse = self._weight.matrix(*self._shape), self._input.value, self._input.sparse
         scaled = gradient * self._sums
         if not self._weight.is_static:
@@ -253,7 +260,7 @@ class FactorizationMachineLayer(Layer):
                 rows = gradient[sparse.row_of, 0] * (1 if sparse.values is None else np.square(sparse.values))
                 squares = np.bincount(sparse.ids, rows, minlength=len(v)).astype(v.dtype)[:, None]
             else:
-                assert x is not None  # forward refuses it
+                assert x is not None  # `forward` refuses an input that has neither dense nor sparse rows
                 self._weight.add_product(x, scaled)
                 squares = np.square(x).T @ gradient
             self._weight.gradient_matrix(*self._shape)[...] -= squares * v

@@ -69,7 +69,7 @@ class RepeatLayer(Layer):
         """Return the repeated rows."""
         x = require_rows(self, inputs[0])
         if x.shape[1] * self._times != self.size:
-            raise ConfigError(f"{self}: {self._times} times width {x.shape[1]} is not the layer's size {self.size}")
+            raise ConfigError(f"{self}: num_filters {self._times} times width {x.shape[1]} is not its size {self.size}")
         return inputs[0].with_value(np.repeat(x, self._times, axis=1) if self._by_element else np.tile(x, self._times))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:

@@ -17,7 +17,11 @@ from trainer.layers.cost.sampling import SampleStream
 
 
 class MultiplexLayer(Layer):
-    """Returns row i of the input that id i names. Inputs: the ids, then the candidates, numbered from 0."""
+    """Copies each row from one of several inputs.
+
+    Inputs: the ids, then the candidates, numbered from 0. Row i of the result is row i of the candidate whose number is
+    id i.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -34,7 +38,7 @@ class MultiplexLayer(Layer):
         require_same_rows(self, [self._ids, *values])
         wrong = find_bad_id(self._ids, len(values))
         if wrong is not None:
-            raise DataError(f"{self}: id {wrong} is not in [0, {len(values)}), the number of inputs to choose from")
+            raise DataError(f"{self}: id {wrong} is not in [0, {len(values)}); an id is the number of a further input")
         result: Array = np.empty_like(values[0])
         for number, value in enumerate(values):
             is_chosen = self._ids == number

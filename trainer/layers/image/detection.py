@@ -20,14 +20,16 @@ from trainer.layers.checks import require_matrix, require_starts
 from trainer.layers.image.boxes import decode, encode, match, suppress
 from trainer.layers.image.shape import input_shape
 
-# numbers of a box, of a box with variances, of (class, box, difficult), and of (image, class, score, box)
+# how many numbers there are in a box, in a box with its variances, in a label (class, box, difficult), and in a found
+# object (image, class, score, box)
 BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7
 
 
 class PriorBoxLayer(Layer):
-    """Boxes of several sizes and shapes around each place of a map, with variances; they are clipped and form one row.
+    """Boxes of several sizes and shapes around each place of a map, with their variances.
 
-    Inputs: the layer with the map, and the image.
+    The boxes are clipped to the image, and all of them together form one row. Inputs: the layer with the map, and the
+    image.
     """
 
     takes_gradient = False
@@ -37,7 +39,7 @@ class PriorBoxLayer(Layer):
         self.require_inputs(2, 2)
         conf = config.inputs[0].priorbox_conf
         if not conf.min_size or len(conf.max_size) not in (0, len(conf.min_size)) or len(conf.variance) != BOX:
-            raise ConfigError(f"{self} needs a min_size, no or as many max_size, and 4 numbers of variance")
+            raise ConfigError(f"{self} needs a min_size, either no max_size or one for each min_size, and 4 variances")
         ratios = [ratio for one in conf.aspect_ratio for ratio in (one, 1 / one)]
         sizes: list[tuple[float, float]] = []
         for smallest in conf.min_size:
@@ -65,7 +67,7 @@ class PriorBoxLayer(Layer):
 class _Predictions:
     """The predictions of several layers for the priors.
 
-    The layers have rows of C, H, W, which become rows of priors.
+    Each row of a layer has the order channels, height, width. `join` reorders it into one row for each prior.
     """
 
     def __init__(self, layer: Layer, first: int, count: int, numbers: int) -> None:
@@ -109,11 +111,11 @@ class _Predictions:
 
 
 class MultiBoxLossLayer(Layer):
-    """The error of locations and classes, divided by the number of matched priors; every row has the same number.
+    """The error of locations and classes, divided by the number of matched priors; it is repeated in every row.
 
     Inputs: the priors; the labels, a sequence of (class, box, difficult) for each image; one or more layers with the
-    predicted locations; as many layers with the predicted classes. A prior without a matching box counts as background
-    if its cost is among the largest.
+    predicted locations; as many layers with the predicted classes. Most priors match no box. Only those of them that
+    get the highest probability of a class other than background enter the cost, with background as their label.
     """
 
     is_cost = True
@@ -137,7 +139,7 @@ class MultiBoxLossLayer(Layer):
         if labels.size and not (labels[:, 0].min() >= 0 and labels[:, 0].max() < self._conf.num_classes):
             raise DataError(f"{self}: a label's class is not in [0, {self._conf.num_classes})")
         if len(starts) - 1 != len(places):
-            raise DataError(f"{self}: labels of {len(starts) - 1} images for predictions of {len(places)}")
+            raise DataError(f"{self}: there are labels of {len(starts) - 1} images, but predictions of {len(places)}")
         shares = np.exp(scores - scores.max(axis=2, keepdims=True))
         shares /= shares.sum(axis=2, keepdims=True)
         matches, is_negative = self._match(priors, labels, starts, shares)
@@ -158,13 +160,13 @@ class MultiBoxLossLayer(Layer):
         return Argument(value=np.full((len(places), 1), cost / count, places.dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of the predictions; the cost counts once, although every row repeats it, as in v0.10."""
+        """Return the gradients of the predictions; as in v0.10, the cost counts once, although every row repeats it."""
         factor = gradient.mean() if gradient.size else 0
         parts = [*self._places.part(self._flows[0] * factor), *self._classes.part(self._flows[1] * factor)]
         return [None, None, *parts]
 
     def _match(self, priors: Array, labels: Array, starts: Ids, shares: Array) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Return the box of each prior, as an index in its image (-1: none), and whether the prior is background.
+        """Return the box of each prior, as an index in its image (-1: none), and whether its label is background.
 
         Shapes: both (images, priors).
         """
@@ -198,7 +200,7 @@ class DetectionOutputLayer(Layer):
         self._classes = _Predictions(self, 1 + conf.input_num, conf.input_num, conf.num_classes)
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the boxes, image by image, class by class, best first."""
+        """Return the boxes, ordered by image, then by class, then by descending score."""
         priors = _read_priors(self, inputs[0])
         places, scores = self._places.join(inputs, len(priors)), self._classes.join(inputs, len(priors))
         shares = np.exp(scores - scores.max(axis=2, keepdims=True))

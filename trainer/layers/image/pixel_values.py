@@ -17,7 +17,10 @@ from trainer.layers.image.shape import image_shape, input_shape
 
 
 class MaxOutLayer(Layer):
-    """For each pixel the largest value of every `groups` neighbouring channels; the first maximum gets the gradient."""
+    """For each pixel the largest value of every `groups` neighbouring channels.
+
+    If several channels have the largest value, the first of them gets the gradient.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -115,9 +118,9 @@ class RegionPoolLayer(Layer):
 
     Each region is cut into pooled_height x pooled_width bins that may overlap.
 
-    Inputs: the images; one row for each region: index of its image in the batch, first column, first row, last column,
-    last row (further columns are ignored). The unit is a pixel of an image that is 1 / spatial_scale as large.
-    Result: a row for each region; an empty bin is 0.
+    Inputs: the images; and a row for each region, which contains the index of its image in the batch, its first column,
+    first row, last column and last row (further numbers are ignored). These positions are multiplied by spatial_scale.
+    Result: a row for each region, with the largest value of each bin; an empty bin gives 0.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -125,13 +128,13 @@ class RegionPoolLayer(Layer):
         self.require_inputs(2, 2)
         self._conf = config.inputs[0].roi_pool_conf
         self._image_count = 0
-        self._places: npt.NDArray[np.intp]  # place of each value in the flat images; -1: none
+        self._places: npt.NDArray[np.intp]  # index of each bin's largest value in the flat images; -1: the bin is empty
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the values of the regions.
 
-        Raises: ConfigError: the regions have fewer than 5 columns. DataError: a region is of an image that is not in
-            the batch.
+        Raises: ConfigError: the regions have fewer than 5 columns. DataError: a region belongs to an image that is not
+            in the batch.
         """
         shape = input_shape(self, 0) if not self._conf.HasField("height") else self._given_shape()
         x = require_matrix(self, inputs[0], int(np.prod(shape)))
@@ -139,7 +142,7 @@ class RegionPoolLayer(Layer):
         if regions is None or regions.shape[1] < 5:
             raise ConfigError(f"{self}: its second input must be a dense layer of at least 5 columns")
         if len(regions) and not (regions[:, 0].min() >= 0 and regions[:, 0].max() < len(x)):
-            raise DataError(f"{self}: a region is of an image that is not in the batch of {len(x)}")
+            raise DataError(f"{self}: a region belongs to an image that is not in the batch of {len(x)} images")
         self._image_count = len(x)
         numbers = np.arange(x.size).reshape(len(x), *shape)
         images = x.reshape(numbers.shape)
@@ -171,7 +174,7 @@ class RegionPoolLayer(Layer):
 
 
 def interpolation_matrix(length: int, new_length: int) -> Array:
-    """Return the matrix that interpolates `new_length` values linearly from `length`; both end values are kept."""
+    """Return the matrix that interpolates `new_length` values linearly from `length` values; both ends are kept."""
     step = (length - 1) / (new_length - 1) if new_length > 1 else 0.0
     places = np.arange(new_length) * step
     low = np.minimum(places.astype(int), length - 1)

@@ -27,7 +27,7 @@ class PadLayer(Layer):
         self._shape = image_shape(conf.image_conf)
         pads = [tuple(one) if len(one) else (0, 0) for one in (conf.pad_c, conf.pad_h, conf.pad_w)]
         if any(len(one) != 2 for one in pads):
-            raise ConfigError(f"{self}: pad_c, pad_h and pad_w are pairs, before and after; they are {pads}")
+            raise ConfigError(f"{self}: pad_c, pad_h and pad_w must be pairs (before, after), not {pads}")
         self._pads = [(0, 0), *pads]
         self._inside = (
             slice(None),
@@ -49,8 +49,8 @@ class PadLayer(Layer):
 class CropLayer(Layer):
     """Returns a part of the images.
 
-    On `axis` (1 channels, 2 rows, 3 columns) and the later axes it begins at `offset`; its size is `shape` or the shape
-    of a second input.
+    The part is cut along `axis` (1 channels, 2 rows, 3 columns) and the later axes. It begins at `offset`, and its size
+    is `shape` or the shape of a second input.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -84,7 +84,8 @@ class CropLayer(Layer):
         for axis, offset in zip(range(config.axis, 4), offsets, strict=True):
             stop = offset + target[axis - 1]
             if stop > self._shape[axis - 1]:
-                raise ConfigError(f"{self}: axis {axis} has {self._shape[axis - 1]} places, the piece ends at {stop}")
+                many = self._shape[axis - 1]
+                raise ConfigError(f"{self}: axis {axis} has {many} places, but the piece ends at {stop}")
             piece.append(slice(offset, stop))
         return tuple(piece)
 
@@ -112,7 +113,10 @@ class RotateLayer(Layer):
 
 
 class SwitchOrderLayer(Layer):
-    """From C, H, W to H, W, C; `reshape_conf` says which axes (0 samples, 1 H, 2 W, 3 C) form the rows."""
+    """Changes the order of the values of an image from channels, height, width to height, width, channels.
+
+    `reshape_conf` says which axes (0 samples, 1 height, 2 width, 3 channels) form the rows of the result.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -124,7 +128,7 @@ class SwitchOrderLayer(Layer):
             raise ConfigError(f"{self}: its reshape axes {axes} must be 0, 1, 2, 3 in order")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the rows in the order H, W, C."""
+        """Return the rows in the order height, width, channels."""
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         turned = x.reshape(-1, *self._shape).transpose(0, 2, 3, 1)
         rows = int(np.prod([turned.shape[axis] for axis in self._row_axes]))
@@ -212,7 +216,7 @@ class UpsampleLayer(Layer):
             raise ConfigError(f"{self}: its second input must be a max-pool-with-mask layer of the first input's shape")
         self._places = mask.astype(np.intp).reshape(len(x) * self._channels, self._pooled)
         if self._places.size and self._places.max() >= self._pixels:
-            raise ConfigError(f"{self}: its maps have {self._pixels} places, the mask has {self._places.max()}")
+            raise ConfigError(f"{self}: the mask has place {self._places.max()}, its maps only {self._pixels} places")
         result: Array = np.zeros((len(self._places), self._pixels), x.dtype)
         np.put_along_axis(result, self._places, x.reshape(self._places.shape), axis=1)
         return inputs[0].with_value(result.reshape(len(x), self._channels * self._pixels))

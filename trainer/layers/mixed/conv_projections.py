@@ -84,7 +84,7 @@ class ConvolutionOperator(Operator):
         expected = [*(sizes if self.is_transposed else sizes[::-1]), product.weights]
         if product.groups != 1 or [expected[0], expected[2]] != list(config.input_sizes):
             raise ConfigError(
-                f"{self} takes an input of {expected[0]} values and one of {expected[2]}, the filters (1 group)"
+                f"{self} takes images of {expected[0]} values, and filters of {expected[2]} values (groups=1)"
             )
         if config.output_size != expected[1]:
             raise ConfigError(f"{self}: output_size {config.output_size} is not {expected[1]}")

@@ -33,7 +33,7 @@ class MixedLayer(Layer):
         made: list[Projection | Operator] = [*self._projections.values(), *self._operators]
         for part in made:
             if part.output_size != self.size:
-                raise ConfigError(f"{part}: its result is {part.output_size} wide, the layer {self.size}")
+                raise ConfigError(f"{part}: its result has width {part.output_size} instead of {self.size}")
         self._bias = Bias(self)
         self._inputs = 0
 
@@ -75,7 +75,7 @@ class MixedLayer(Layer):
             supported = ", ".join(sorted(OPERATORS))
             raise ConfigError(f"{self}: operator '{config.type}' is not supported yet; supported are {supported}")
         if any(not 0 <= index < len(self.config.inputs) for index in config.input_indices):
-            raise ConfigError(f"{self}: operator {number} has inputs {list(config.input_indices)}, not all there")
+            raise ConfigError(f"{self}: operator {number} has inputs {list(config.input_indices)}; not all exist")
         return OPERATORS[config.type](config, str(self))
 
 
@@ -89,7 +89,7 @@ class JoinedProjectionsLayer(Layer):
             raise ConfigError(f"{self} needs a projection for every input")
         widths = [one.output_size for one in self._projections.values()]
         if sum(widths) != self.size:
-            raise ConfigError(f"{self}: its projections are {sum(widths)} wide together, the layer {self.size}")
+            raise ConfigError(f"{self}: its projections together have width {sum(widths)} instead of {self.size}")
         self._ends = np.cumsum(widths).tolist()
         self._bias = Bias(self)
 

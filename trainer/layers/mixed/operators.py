@@ -27,7 +27,7 @@ class Operator:
         return f"{self.where}: {self.config.type} operator"
 
     def forward(self, inputs: Sequence[Argument]) -> Array:
-        """Return a fresh array."""
+        """Return the result in a new array."""
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
@@ -42,7 +42,7 @@ class Operator:
         values = []
         for one, width in zip(inputs, self.config.input_sizes, strict=True):
             if one.value is None or one.value.shape[1] != width:
-                raise ConfigError(f"{self} needs inputs of dense rows, {list(self.config.input_sizes)} wide")
+                raise ConfigError(f"{self} needs inputs of dense rows with the widths {list(self.config.input_sizes)}")
             values.append(one.value)
         return values
 

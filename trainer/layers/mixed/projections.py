@@ -38,7 +38,7 @@ class Projection:
         if weight is None and size:
             raise ConfigError(f"{self} needs a parameter of {size} values and has none")
         if weight is not None and weight.size != size:
-            raise ConfigError(f"{self}: parameter {weight.name} has {weight.size} values, it needs {size}")
+            raise ConfigError(f"{self}: parameter {weight.name} has {weight.size} values instead of {size}")
 
     def __str__(self) -> str:
         return f"{self.where}: {self.config.type} projection"
@@ -46,7 +46,7 @@ class Projection:
     @property
     def weight(self) -> Parameter:
         """The parameter; only for a projection that has one."""
-        assert self._weight is not None  # __init__ refuses it
+        assert self._weight is not None  # __init__ refuses a projection that lacks its parameter
         return self._weight
 
     @property
@@ -78,7 +78,7 @@ class Projection:
         if one.value is None:
             raise ConfigError(f"{self} needs an input of dense rows")
         if one.value.shape[1] != self.input_size:
-            raise ConfigError(f"{self}: the input has width {one.value.shape[1]}, it needs {self.input_size}")
+            raise ConfigError(f"{self}: the input has width {one.value.shape[1]} instead of {self.input_size}")
         return one.value
 
 
@@ -101,11 +101,11 @@ class FullMatrixProjection(MatrixProjection):
         if one.sparse is None:
             return multiply(self.require_values(one), self._matrix())
         if one.sparse.width != self.input_size:
-            raise ConfigError(f"{self}: the input has width {one.sparse.width}, it needs {self.input_size}")
+            raise ConfigError(f"{self}: the input has width {one.sparse.width} instead of {self.input_size}")
         return sum_rows(self._matrix(), one.sparse.ids, one.sparse.offsets, one.sparse.values)
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add x^T g, return g W^T."""
+        """Add x^T g to the gradient of W, and return g W^T, where g is the gradient of the result."""
         x, sparse, weight = self._input.value, self._input.sparse, self.trained_weight
         if weight is not None and sparse is not None:
             weight.add_outer(gradient, sparse.ids, sparse.offsets, sparse.values)
@@ -129,7 +129,7 @@ class TransposedMatrixProjection(MatrixProjection):
         return product
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add g^T x, return g W."""
+        """Add g^T x to the gradient of W, and return g W, where g is the gradient of the result."""
         if self.trained_weight is not None:
             self.trained_weight.add_product(gradient, self._x)
         return gradient @ self._matrix() if is_wanted else None
@@ -157,7 +157,7 @@ class TableProjection(MatrixProjection):
         least, most = (int(one.ids.min()), int(one.ids.max())) if len(one.ids) else (0, 0)
         if least < -1 or most >= self.input_size:
             raise DataError(
-                f"{self}: id {least if least < -1 else most} is not in [-1, {self.input_size}), -1 for none"
+                f"{self}: id {least if least < -1 else most} is not in [-1, {self.input_size}); -1 means no id"
             )
         rows: Array = self.weight.matrix(self.input_size, self.output_size).take(one.ids, axis=0, mode="wrap")
         if least < 0:
@@ -200,9 +200,9 @@ class SliceProjection(Projection):
         if config.type == "identity_offset":
             self._ranges = [(config.offset, config.offset + self.output_size)]
         if not self._ranges or any(begin >= end or end > self.input_size for begin, end in self._ranges):
-            raise ConfigError(f"{self}: columns {self._ranges} are not all in the input's {self.input_size}")
+            raise ConfigError(f"{self}: columns {self._ranges} are not all in the input's {self.input_size} columns")
         if sum(end - begin for begin, end in self._ranges) != self.output_size:
-            raise ConfigError(f"{self}: columns {self._ranges} are not {self.output_size} in all")
+            raise ConfigError(f"{self}: the ranges {self._ranges} do not have {self.output_size} columns together")
 
     def forward(self, one: Argument) -> Array:
         """Return the columns."""
@@ -269,9 +269,9 @@ class ScalingProjection(Projection):
 class ContextProjection(Projection):
     """A window of frames around each frame, side by side: block j of row t is frame t + context_start + j.
 
-    Frames outside the sequence are zero rows. With trainable_padding, frames outside the sequence are rows of the
-    parameter: first the rows for frames before the sequence, the farthest frame first; then the rows for frames after
-    it, the nearest frame first.
+    If a window reaches outside the sequence, zeros replace the missing frames. With trainable_padding, rows of the
+    parameter replace them. The parameter holds first the rows for frames before the sequence, and then the rows for
+    frames after the sequence, both in the order of time.
     """
 
     def __init__(self, config: ProjectionConfig, weight: Parameter | None, where: str) -> None:
@@ -317,7 +317,9 @@ class ContextProjection(Projection):
         for block, (rows, _) in enumerate(self._edges):
             part = self._block(gradient, block)
             kept = part[rows]
-            part[rows] = 0  # for this step the rows of other sequences are set to zero, which is faster than a copy
+            # Rows whose frame is outside their sequence must add nothing. They are set to zero and then restored, which
+            # is faster than a copy of all rows.
+            part[rows] = 0
             add_shifted(part, -self._shift(block), result)
             part[rows] = kept
         return result
@@ -338,7 +340,7 @@ class ContextProjection(Projection):
 
 
 def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
-    """Return the rows t whose frame t + shift lies outside their sequence, and the padding row for each row t."""
+    """Return the rows t for which frame t + shift is outside the sequence of t, and the padding row for each t."""
     lengths = np.diff(starts)
     many = np.minimum(lengths, abs(shift))
     ranks = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)  # 0, 1, ... in each sequence
@@ -348,14 +350,14 @@ def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
 
 
 def copy_shifted(x: Array, shift: int, result: Array) -> None:
-    """Copy row t + shift of x to row t of `result` where x has row t + shift; all other rows stay unchanged."""
+    """Copy row t + shift of x to row t of `result` for every t for which x has this row; other rows stay unchanged."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] = x[begin + shift : end + shift]
 
 
 def add_shifted(x: Array, shift: int, result: Array) -> None:
-    """Add row t + shift of x to row t of `result` where x has row t + shift."""
+    """Add row t + shift of x to row t of `result` for every t for which x has this row."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] += x[begin + shift : end + shift]

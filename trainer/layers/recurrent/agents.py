@@ -1,4 +1,4 @@
-"""Agents: layers that stand for the inputs and results of a recurrent group.
+"""Agents: layers without a computation of their own, which represent the inputs and results of a recurrent group.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -15,9 +15,9 @@ from trainer.layers.base import Layer
 
 
 class GroupOutput(Argument):
-    """The results of a recurrent group by the names of their gather agents.
+    """The output of a group's layer: `links` has the results of the group by the names of their gather agents.
 
-    The layer of the group has no rows of its own.
+    The output has no rows of its own.
     """
 
     def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
@@ -26,11 +26,11 @@ class GroupOutput(Argument):
 
 
 class AgentLayer(Layer):
-    """Stands for rows that the group supplies: an input of the step, or an output of the previous step."""
+    """A layer whose rows the group supplies: an input of the step, or an output of the previous step."""
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Raise BugError: the group always supplies the rows, so no caller computes the rows."""
-        raise BugError(f"agent {self.name} was asked for a value of its own")
+        raise BugError(f"agent {self.name} has to compute its rows, but the group did not supply them")
 
 
 class GatherAgentLayer(Layer):
@@ -39,7 +39,7 @@ class GatherAgentLayer(Layer):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         if len(config.inputs) != 1 or not config.inputs[0].input_layer_argument:
-            raise ConfigError(f"{self} is the result of no recurrent group; the message lacks the sub-model")
+            raise ConfigError(f"{self} is not the result of a recurrent group; its sub-model is missing in the message")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the result."""

@@ -1,4 +1,4 @@
-"""Generation of sequences by beam search: a recurrent group reads the ids that it chose in the previous step.
+"""Generation of sequences by beam search: each step of a recurrent group reads the ids chosen in the previous step.
 
 A path is an unfinished or finished sequence of ids; its score is the sum of the log probabilities of its ids. Each step
 extends every unfinished path by its best ids. A path ends with the eos id or at the maximum length. Each sample
@@ -31,7 +31,7 @@ SCORES = "scores"  # name of an additional output, (samples, results), which exi
 
 @dataclass(frozen=True)
 class Path:
-    """A path of the beam search. `row`: the row in the output of the last step that has the path's memories."""
+    """A path of the beam search. `row`: the row of this path in the outputs of the last step, for its memories."""
 
     sample: int
     ids: tuple[int, ...]
@@ -77,9 +77,9 @@ def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[
 class GeneratorLayer(GroupLayer):
     """A group that generates sequences; its output consists of ids, one sequence for each sample.
 
-    With one result per sample the sequence is the result's ids, eos included. With several results the sequence holds
-    for each result, best first: the number of its ids, the ids, and -1; their scores are the additional output
-    "scores".
+    With one result per sample the sequence consists of the result's ids, including eos. With several results the
+    sequence consists of the number of ids, the ids, and -1 for each result, the best result first. The additional
+    output "scores" then has the scores of the results.
     """
 
     takes_gradient = False
@@ -93,19 +93,19 @@ class GeneratorLayer(GroupLayer):
         self._network: StepNetwork
 
     def open(self, group: Group, make_network: MakeNetwork) -> None:
-        """Set the group that the layer runs, as in the base class; this layer, and not the group, chooses the ids.
+        """Set the group that the layer runs. The group computes the probabilities, and this layer chooses the ids.
 
         Raises: ConfigError: the group does not have the form that beam_search produces.
         """
         record, generator = group.record, group.record.generator
         layers = {one.name: one for one in group.step.layers}
         if len(record.out_links) != 1:
-            raise ConfigError(f"{self}: a step that generates may give the probabilities only, no further layers")
+            raise ConfigError(f"{self}: a step that generates may return only the probabilities, no further layers")
         self._predicted = record.out_links[0].layer_name
         if record.in_links or not self.config.inputs:
             raise ConfigError(f"{self}: a group that generates needs static inputs or boot layers, and no sequences")
         if generator.eos_layer_name not in layers or layers[self._predicted].type != "maxid":
-            raise ConfigError(f"{self}: a group that generates must end in a maxid and an eos layer, as of beam_search")
+            raise ConfigError(f"{self}: a group that generates must end in a maxid and an eos layer; use beam_search")
         eos_id = int(layers[generator.eos_layer_name].eos_id)
         self._limits = Limits(max(generator.beam_size, 1), generator.max_num_frames, eos_id)
         self._results = min(max(generator.num_results_per_sample, 1), self._limits.beam_size)

@@ -1,10 +1,10 @@
-"""Recurrent layer groups: each step has a network of its own, which runs over all sequences of a batch with this step.
+"""Recurrent layer groups: a user-defined network, the step, runs for each item of the sequences.
 
-A group gets sequences from the enclosing network through scatter agents, outputs of the previous step through memory
-agents, and returns its results through gather agents. Step t processes item t (a row, or a sub-sequence of nested data)
-of each sequence with more than t items. Sequences are ordered from the longest to the shortest, so the sequences that
-continue are always the first rows of the previous step. A layer keeps values for its backward pass, so each step has
-its own layers; they share the parameters.
+Step t processes item t (a row, or a sub-sequence of nested data) of all sequences of the batch with more than t items.
+Sequences are ordered from the longest to the shortest, so the sequences that continue are always the first rows of the
+previous step. A step gets the items through scatter agents and outputs of the previous step through memory agents. The
+enclosing network gets the results of the group through gather agents. A layer keeps values for its backward pass, so
+each step has its own layers; these share the parameters.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -41,7 +41,7 @@ class StepNetwork(Protocol):
         """Return the output of every layer."""
 
     def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        """Take the gradients of some layers; return the gradients of the layers whose rows `forward` has received."""
+        """Run the backward pass from the given gradients of layers; return the gradients of the batch of `forward`."""
 
     def watch(self, *, clipping: bool) -> None:
         """Log where error clipping takes effect, or stop logging it."""
@@ -60,9 +60,11 @@ MakeNetwork = Callable[[ModelConfig, ParameterTable], StepNetwork]
 class _Run:
     """The values of a batch that the backward pass needs.
 
-    packed: by layer, the rows of all steps of the inputs and results of each part of the step.
-    fed: the layers whose rows the steps take from `packed`.  outputs: the outputs of each step.
-    result_rows: for each result, the packed row of each of its rows.
+    A step is split into parts; see `split_step`.
+
+    Attributes: packed: for each layer that is an input or a result of a part, its rows in all steps. fed: the layers
+        whose rows the steps take from `packed`. outputs: the outputs of each step. result_rows: for each result of the
+        group, the packed row of each row of the result.
     """
 
     packing: PackedOrder
@@ -77,7 +79,7 @@ class _Run:
 class GroupLayer(Layer):
     """The layer that represents a recurrent group in the enclosing network.
 
-    The network calls `open` before the first batch.
+    The enclosing network calls `open` before the first batch.
     """
 
     takes_repeats = True
@@ -121,7 +123,7 @@ class GroupLayer(Layer):
         return [*parts, steps] if any((*parts, *steps)) else None
 
     def carry_on(self, state: Any) -> None:
-        """Continue from the given state, with the same number of steps."""
+        """Continue from the given state, with as many steps as it has."""
         before, after, steps = state
         for network, part in ((self._before, before), (self._after, after)):
             if network is not None:
@@ -138,7 +140,7 @@ class GroupLayer(Layer):
                 network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
-        """Keep the group, and find the activations of the boot biases of its memories.
+        """Store the group, and check the activations of the biases from which its memories start.
 
         Raises: ConfigError: an activation is not known.
         """
@@ -191,7 +193,7 @@ class GroupLayer(Layer):
             source = self._sources[record.boot_layer_name]
             starts = inputs[source].starts
             if inputs[source].sequences <= order.max(initial=-1):
-                raise DataError(f"{self}: layer {record.boot_layer_name} boots fewer sequences than the group has")
+                raise DataError(f"{self}: boot layer {record.boot_layer_name} has a row for only some of the sequences")
             rows = order if starts is None else join_ranges(starts.take(order), np.diff(starts).take(order))
             return GroupMemory(record, size, take_ragged(inputs[source], starts, order), source=source, rows=rows)
         if record.HasField("boot_with_const_id"):

@@ -40,7 +40,7 @@ class InLink:
 def pack_inputs(
     layer: Layer, record: SubModelConfig, sources: Mapping[str, int], inputs: Sequence[Argument]
 ) -> tuple[PackedOrder, list[InLink], dict[str, Argument]]:
-    """Return the packed order of the frames, the inputs, and by agent the rows of the inputs in packed order.
+    """Return the packed order of the items, the inputs, and for each scatter agent its rows in packed order.
 
     Args: layer: the group's layer, for error messages.  record: the group's sub-model.
     sources: the position of each input, by the name of its layer.  inputs: the inputs of the batch.
@@ -73,7 +73,7 @@ def _describe_lengths(layer: Layer, record: SubModelConfig, name: str, first: Id
     ours, theirs = np.diff(first), np.diff(items)
     wanted = record.in_links[0].layer_name
     if len(ours) != len(theirs):
-        return f"{layer}: its input {wanted} has {len(ours)} sequences, its input {name} has {len(theirs)}"
+        return f"{layer}: its input {wanted} has {len(ours)} sequences, but its input {name} has {len(theirs)}"
     where = int((ours != theirs).argmax())
     return (
         f"{layer}: its inputs must have sequences of equal lengths; sequence {where} of the batch has "

@@ -1,7 +1,8 @@
 """Multi-dimensional long short-term memory: a recurrent layer whose frames lie on a grid, like pixels.
 
-One step, where z = (z_a, z_i, z_f of every dimension, z_o) is the input plus a bias plus the sum over dimensions d of
-h_d W; h_d and c_d belong to the previous neighbour of the frame along d, and are zero outside the grid:
+One step computes h and c of a frame. h_d and c_d are those of the frame's previous neighbour along dimension d, or zero
+outside the grid. z = (z_a, z_i, z_f of every dimension, z_o) is the input plus a bias plus the sum of h_d W over all d.
+The other names are those of lstm.py:
 
     a = act(z_a)   i = gate(z_i + sum of p_i c_d)   f_d = gate(z_f_d + p_f_d c_d)   c = a i + sum of c_d f_d
     o = gate(z_o + p_o c)   h = o state(c)
@@ -29,11 +30,13 @@ from trainer.layers.recurrent.step_activations import find_step_activation
 class GridOrder:
     """The order in which the frames of grids are computed, front by front: a frame depends only on earlier fronts.
 
+    A front contains the frames with the same distance from the corner of the grid where the computation begins.
+
     Args: starts: where each sequence begins.  grids: (sequences, dimensions), the number of frames along each
-    dimension, the last dimension fastest. directions: for each dimension, whether steps go from its first frame to its
-    last frame.
+        dimension; adjacent frames of a sequence are neighbours along the last dimension. directions: for each
+        dimension, whether steps go from its first frame to its last frame.
     Attributes: fronts: the frames of each front.  before: (dimensions, frames), the previous neighbour of each frame
-    along each dimension; the number of all frames if there is none.
+        along each dimension; for a frame without this neighbour, the total number of frames.
     """
 
     def __init__(self, starts: Ids, grids: Ids, directions: Sequence[bool]) -> None:
@@ -53,9 +56,10 @@ class GridOrder:
 
 
 class GridLstmLayer(Layer):
-    """x: (frames, (3 + d) * size), already projected, W: (size, (3 + d) * size), d = the number of directions.
+    """x: (frames, (3 + d) * size), already multiplied by the input weights, W: (size, (3 + d) * size).
 
-    The bias has (3 + d) * size numbers for the sums, then the peepholes: size for i, d * size for f, size for o.
+    d is the number of directions. The bias parameter has (3 + d) * size biases, and then the peephole weights: size for
+    i, d * size for f, and size for o.
 
     Raises (forward): DataError: a sequence does not fit its grid, or has no grid and is not a square.
     """
@@ -138,7 +142,8 @@ class GridLstmLayer(Layer):
                 d_f[d][:] = d_state * before[d]
                 self._gate.descend(d_f[d], f[d])
                 peepholes[1 + d] += np.einsum("ij,ij->j", d_f[d], before[d])
-                # two frames have the same neighbour along a dimension only if the neighbour is outside the grid
+                # `+=` ignores all but one of equal indices. Indices are equal only for neighbours outside the grid, and
+                # their gradient is not used.
                 d_c[order.before[d, front]] += d_state * f[d] + d_i * p_i + d_f[d] * p_f[d]
             for d in dimensions:
                 d_h[order.before[d, front]] += d_z @ w.T
@@ -153,8 +158,8 @@ class GridLstmLayer(Layer):
             extents: Ids = np.rint(lengths ** (1 / dimensions)).astype(np.int64)
             grids = np.repeat(extents[:, None], dimensions, axis=1)
         if grids.shape[1] != dimensions or (np.prod(grids, axis=1) != lengths).any():
-            shape = "squares" if one.grids is None else f"grids of {grids.shape[1]} dimensions"
-            raise DataError(f"{self} has {dimensions} directions; the {len(lengths)} sequences are no such {shape}")
+            shape = "a square" if one.grids is None else f"a grid of {grids.shape[1]} dimensions"
+            raise DataError(f"{self} has {dimensions} directions, but a sequence of the batch is not {shape}")
         return grids
 
     def _parts(self, z: Array) -> list[Array]:

@@ -111,5 +111,5 @@ def find_step_activation(name: str, layer: object, what: str) -> StepActivation:
     found = STEP_ACTIVATIONS.get("" if name == "linear" else name)
     if found is None:
         supported = ", ".join(repr(known) for known in STEP_ACTIVATIONS)
-        raise ConfigError(f"{layer}: {what} '{name}' does not go inside a recurrent step; use one of {supported}")
+        raise ConfigError(f"{layer}: {what} '{name}' cannot be used inside a recurrent step; use one of {supported}")
     return found

@@ -49,10 +49,11 @@ class Group:
 
 @dataclass(frozen=True)
 class StepParts:
-    """A step of a group, split into up to three models; only the middle model must run step by step.
+    """A step of a group, split into up to three models, which run one after the other.
 
-    The outputs of a model are the layers that another of the models, a memory or a result of the group reads. An agent
-    in each model stands for each value that comes from another model or from the group's inputs.
+    Only the middle model must run step by step. A layer is an output of its model if another model or a memory reads
+    it, or if it is a result of the group. For each value that comes from another model or from the group's inputs, a
+    model has an agent.
     """
 
     before: ModelConfig
@@ -63,9 +64,9 @@ class StepParts:
 def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
     """Return the model without the layers of its groups, and the groups by the name of the layer that represents them.
 
-    In this model the inputs of the group's layer are the layers that the group reads, and the input of a gather agent
-    is the group's layer, so both are ordinary layers. A layer that an evaluator reads inside a group becomes a result
-    of the group under its own name.
+    In this model, the layer of a group has as inputs the layers that the group reads, and a gather agent has as input
+    the layer of its group. So both are ordinary layers. If an evaluator reads a layer inside a group, this layer
+    becomes a result of the group under its own name.
 
     Raises: ConfigError: an evaluator reads a layer of a group within a group, or a group lacks a layer.
     """
@@ -96,7 +97,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
                 added.inputs.add(input_layer_name=source)
         elif layer.name in givers:
             del added.inputs[:]
-            added.type = "gather_agent"  # in the message, a result of a group that generates is a data layer
+            added.type = "gather_agent"  # in the message, the type of a result is "data" if the group generates
             added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
     return outer, groups
 
@@ -108,7 +109,7 @@ def _take_group(
     owners: Mapping[str, str],
     layers: Mapping[str, LayerConfig],
 ) -> Group:
-    """Return a group with the groups inside it; its results include the layers that its evaluators read."""
+    """Return a group and all groups inside the group; its results include the layers that its evaluators read."""
     kept = SubModelConfig()
     kept.CopyFrom(record)
     inside = [record]
@@ -119,7 +120,8 @@ def _take_group(
             owner = owners.get(name)
             if owner in {one.name for one in inside[1:]}:
                 raise ConfigError(
-                    f"evaluator {evaluator.name} reads {name} of a group inside a group; read a result of the group"
+                    f"evaluator {evaluator.name} reads layer {name} of a group inside a group, which is not possible; "
+                    "give it a result of the inner group"
                 )
             if owner == record.name and not any(link.link_name == name for link in kept.out_links):
                 kept.out_links.add(layer_name=name, link_name=name)
@@ -141,13 +143,13 @@ def _find_sources(record: SubModelConfig) -> list[str]:
     return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))
 
 
-# ----- Splitting a step: parts that do not depend on previous steps, or that no later step depends on -----
+# ----- Splitting a step: some layers do not depend on previous steps, and on others no later step depends -----
 
 
 def split_step(group: Group) -> StepParts:
-    """Return the parts of a step; `before` and `after` run on the rows of all steps at once.
+    """Return the parts of a step; the parts `before` and `after` run on the rows of all steps at once.
 
-    A part without layers has no outputs. A step that contains a group is not split.
+    A part without layers has no outputs. A step that contains a group is not split: the part `steps` has all layers.
     """
     if group.step.sub_models:
         return StepParts(before=ModelConfig(), steps=group.step, after=ModelConfig())
@@ -197,8 +199,8 @@ def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set
 def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
     """Return a model of some layers of a step, with agents for the values that come from outside this model.
 
-    Args: read: the layers that a further part reads; the outputs of this part are those of its layers. also: further
-        outputs, which may be agents.
+    Args: own: the layers of the part. read: the layers that other parts read or that are results; those of them that
+        belong to this part are its outputs. also: further outputs, which may be agents.
     """
     part = ModelConfig(type=step.type)
     taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also

@@ -1,6 +1,7 @@
 """The two parts of attention that read whole sequences: the score of each frame, and the weighted sum of the frames.
 
 In a config each part consists of several layers, which copy the state, the scores and the gradients for every frame.
+The layers of this module replace them (trainer/network/fusion.py) and make no such copies.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ WEIGHTED_SUMS = "weighted sums of frames"
 
 
 class FrameScoreLayer(Layer):
-    """v tanh(x + s) for each frame x, where s is the row of its sequence, plus a bias.
+    """v . tanh(x + s) for each frame x, plus a bias, where s is the row that belongs to the sequence of x.
 
-    Inputs: the rows (sequences, n), with v: (n,); the frames (frames, n); a layer that defines the sequences.
+    Inputs: the rows s, (sequences, n), whose parameter is v, (n,); the frames x, (frames, n); and a layer that defines
+    the sequences.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -41,14 +43,15 @@ class FrameScoreLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the scores, (frames, 1), before the activation.
 
-        Raises: DataError: the numbers of rows, frames and sequences do not agree.
+        Raises: DataError: the number of rows is not that of the sequences, or the number of frames is not that of the
+            third input.
         """
         rows, x = (require_matrix(self, one, self._v.size) for one in inputs[:2])
         self._starts = starts = require_starts(self, inputs[2], 2)
         if len(rows) != len(starts) - 1:
-            raise DataError(f"{self}: {len(rows)} rows do not go with {len(starts) - 1} sequences; they must agree")
+            raise DataError(f"{self}: there are {len(rows)} rows for {len(starts) - 1} sequences")
         if len(x) != starts[-1]:
-            raise DataError(f"{self}: {len(x)} frames do not go with sequences of {starts[-1]}; they must agree")
+            raise DataError(f"{self}: there are {len(x)} frames, but its sequences have {starts[-1]} frames")
         self._y = tanh_sums(np.ascontiguousarray(x), np.ascontiguousarray(rows), starts)
         scores = self._bias.add_to(multiply(self._y, self._v.value.reshape(-1, 1)), is_fresh=True)
         return Argument(value=scores, starts=starts, sub_starts=inputs[2].sub_starts)
@@ -79,7 +82,7 @@ class WeightedSumLayer(Layer):
         self._w, self._x = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], self.size)
         self._starts = require_starts(self, inputs[0])
         if len(self._w) != len(self._x):
-            raise DataError(f"{self}: {len(self._w)} weights do not go with {len(self._x)} frames; they must agree")
+            raise DataError(f"{self}: there are {len(self._w)} weights for {len(self._x)} frames")
         return Argument(value=sum_rows(self._x, np.arange(len(self._x)), self._starts, self._w.reshape(-1)))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:

@@ -1,7 +1,8 @@
-"""Layers that reduce a sequence, a sub-sequence, or every seq_pool_stride frames to one row.
+"""Layers that reduce stretches of frames to one row each.
 
-The types are max, average (also sum, and sum / square root of the length) and seqlastins (first or last frame). An
-empty sequence gives a row of zeros and gets no gradient.
+A stretch is a sequence, a sub-sequence, or seq_pool_stride frames of a sequence. The types are max, average (also sum,
+and sum / square root of the length) and seqlastins (first or last frame). An empty sequence gives a row of zeros and
+gets no gradient.
 
 Source: gserver/layers/SequencePoolLayer.cpp, MaxLayer.cpp, AverageLayer.cpp, SequenceLastInstanceLayer.cpp of v0.10.
 """
@@ -39,7 +40,7 @@ class SequencePoolingLayer(Layer):
         if config.trans_type not in ("non-seq", "seq"):
             raise ConfigError(f"{self}: trans_type '{config.trans_type}' is neither 'non-seq' nor 'seq'")
         if config.trans_type == "seq" and config.seq_pool_stride > 0:
-            raise ConfigError(f"{self}: seq_pool_stride goes with trans_type 'non-seq' only")
+            raise ConfigError(f"{self}: seq_pool_stride can be used only with trans_type 'non-seq'")
         self._bias = Bias(self)
         self._x: Array
         self._starts: Ids
@@ -49,10 +50,7 @@ class SequencePoolingLayer(Layer):
         raise NotImplementedError
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
-        """Return the gradient of the frames from the gradient of the stretches;
-
-        `pool` was called for the same stretches.
-        """
+        """Return the gradient of the frames from the gradient of the rows that `pool` returned for these stretches."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -65,7 +63,7 @@ class SequencePoolingLayer(Layer):
         return self.add_bias(self.pool(self._x, self._starts), outer)
 
     def find_stretches(self, one: Argument) -> tuple[Ids, Ids | None]:
-        """Return where the stretches begin, and where the sequences of the result begin, if it has sequences."""
+        """Return where the stretches begin, and where the sequences of the result begin (None: no sequences)."""
         starts = require_starts(self, one)
         if self.config.trans_type == "seq":
             sub_starts = require_sub_starts(self, one)
@@ -73,11 +71,11 @@ class SequencePoolingLayer(Layer):
         if self.config.seq_pool_stride <= 0:
             return starts, None
         if one.sub_starts is not None:
-            raise ConfigError(f"{self}: seq_pool_stride does not go with sub-sequences")
+            raise ConfigError(f"{self}: seq_pool_stride cannot be used with sub-sequences")
         return cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
 
     def add_bias(self, rows: Array, starts: Ids | None) -> Argument:
-        """Return the output of the layer from its pooled rows, a new array."""
+        """Return the output of the layer: the pooled rows, which the call may change, plus the bias."""
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
@@ -105,7 +103,7 @@ class MaxLayer(SequencePoolingLayer):
         Raises: ConfigError: output_max_index is set.
         """
         if self.config.output_max_index:
-            raise ConfigError(f"{self}: output_max_index has no gradient; nothing that is trained may depend on it")
+            raise ConfigError(f"{self}: output_max_index has no gradient, so no trained parameter may need one from it")
         return spread_maxima(gradient, self._places, len(x))
 
 
@@ -163,7 +161,10 @@ class AverageLayer(SequencePoolingLayer):
 
 
 class SequenceEndLayer(SequencePoolingLayer):
-    """The last frame, or with select_first the first frame; strides then count from the end of the sequence."""
+    """The last frame of each stretch, or with select_first the first frame.
+
+    With select_first and seq_pool_stride, the stretches are counted from the end of the sequence.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -181,7 +182,7 @@ class SequenceEndLayer(SequencePoolingLayer):
         return scatter_rows(gradient if filled is None else gradient[filled], picked, len(x))
 
     def _pick(self, starts: Ids) -> tuple[Ids, Ids | None]:
-        """Return the frame of each nonempty stretch, and the indices of the nonempty stretches (None: all)."""
+        """Return the picked frame of each nonempty stretch, and the numbers of these stretches (None: all)."""
         is_filled = starts[1:] > starts[:-1]
         frames = starts[:-1] if self.config.select_first else starts[1:] - 1
         return (frames, None) if is_filled.all() else (frames[is_filled], np.flatnonzero(is_filled))

@@ -31,9 +31,10 @@ from trainer.layers.sequence.pooling import count_sub_sequences
 
 
 class ExpandLayer(Layer):
-    """Repeats each row for each frame of the second input's sequence (trans_type "seq": sub-sequence), and adds a bias.
+    """Repeats each row as often as the corresponding sequence of the second input has frames, and adds a bias.
 
-    Inputs: x, a row for each (sub-)sequence; any layer whose (sub-)sequences define the numbers of frames.
+    With trans_type "seq", rows correspond to sub-sequences. Inputs: x, a row for each (sub-)sequence; and any layer
+    with these (sub-)sequences.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -52,7 +53,7 @@ class ExpandLayer(Layer):
         self._starts = require_sub_starts(self, like) if is_nested else require_starts(self, like, 1)
         if len(x) != len(self._starts) - 1:
             what = "sub-sequences" if is_nested else "sequences"
-            raise DataError(f"{self}: {len(x)} rows do not go with {len(self._starts) - 1} {what}; they must agree")
+            raise DataError(f"{self}: there are {len(x)} rows for {len(self._starts) - 1} {what}")
         rows = np.repeat(x, np.diff(self._starts), axis=0)
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=like.starts, sub_starts=like.sub_starts)
 
@@ -79,7 +80,7 @@ class SequenceConcatLayer(Layer):
         values = [require_matrix(self, one, self.size) for one in inputs]
         first, second = (np.diff(require_starts(self, one, i)) for i, one in enumerate(inputs))
         if len(first) != len(second):
-            raise DataError(f"{self}: its inputs have {len(first)} and {len(second)} sequences; they must agree")
+            raise DataError(f"{self}: its inputs have {len(first)} and {len(second)} sequences, not equally many")
         starts = starts_of(first + second)
         self._places = [join_ranges(starts[:-1], first), join_ranges(starts[:-1] + first, second)]
         result: Array = np.empty((starts[-1], self.size), values[0].dtype)
@@ -114,7 +115,7 @@ class SequenceReshapeLayer(Layer):
             require_starts(self, inputs[0]) * require_rows(self, inputs[0]).shape[1],
         )
         if (ends % self.size).any():
-            raise DataError(f"{self}: a sequence of frames of {x.shape[1]} numbers does not fill frames of {self.size}")
+            raise DataError(f"{self}: the numbers of a sequence do not fill frames of {self.size} numbers")
         self._shape = x.shape
         rows = x.reshape(x.size // self.size, self.size)
         return Argument(value=self._bias.add_to(rows, is_fresh=False), starts=ends // self.size)
@@ -126,7 +127,7 @@ class SequenceReshapeLayer(Layer):
 
 
 class PickingLayer(Layer):
-    """A layer whose rows are rows of its first input: a subclass selects them, possibly some repeatedly."""
+    """A layer whose rows are rows of its first input. A subclass selects the rows, possibly a row several times."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -177,7 +178,7 @@ class SubSequenceLayer(PickingLayer):
             one = int(wrong[0])
             raise DataError(
                 f"{self}: sequence {one} of the batch has {starts[one + 1] - starts[one]} frames, "
-                f"not {sizes[one]} from {offsets[one]} on"
+                f"but {sizes[one]} frames from frame {offsets[one]} on are selected"
             )
         return join_ranges(starts[:-1] + offsets, sizes), starts_of(sizes), None
 
@@ -185,8 +186,8 @@ class SubSequenceLayer(PickingLayer):
 class SequenceSliceLayer(PickingLayer):
     """Selects slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
 
-    Inputs: x; then the first frames of the slices, their last frames, or both, a row for each (sub-)sequence of x; -1
-    ends a row. With two inputs, select_first says whether the second input holds the first frames.
+    Inputs: x; then the first frames of the slices, their last frames, or both. These inputs have a row for each
+    (sub-)sequence of x; -1 ends a row. If only one of them is given, select_first says whether it has the first frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -212,7 +213,7 @@ class SequenceSliceLayer(PickingLayer):
         begins, ends = np.broadcast_to(begins, shape)[is_there], np.broadcast_to(ends, shape)[is_there]
         within = [np.broadcast_to(one, shape)[is_there] for one in (bounds[:-1, None], bounds[1:, None])]
         if ((begins < within[0]) | (begins >= ends) | (ends > within[1])).any():
-            raise DataError(f"{self}: a slice is empty or reaches over its sequence; frames count from 0")
+            raise DataError(f"{self}: a slice is empty or not inside its sequence; frames are counted from 0")
         slices = starts_of(ends - begins)
         if sub_starts is None:
             return join_ranges(begins, ends - begins), slices, None
@@ -223,7 +224,7 @@ class SequenceSliceLayer(PickingLayer):
 class SubNestedSequenceLayer(PickingLayer):
     """Selects some sub-sequences of each sequence.
 
-    Inputs: x, and the numbers of the sub-sequences, a row per sequence; -1 ends a row.
+    Inputs: x, and a row for each sequence with the numbers of its selected sub-sequences; -1 ends a row.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -242,7 +243,7 @@ class SubNestedSequenceLayer(PickingLayer):
         require_same_rows(self, [starts[1:], numbers])
         is_there = np.logical_and.accumulate(numbers != -1, axis=1)
         if (is_there & ((numbers < 0) | (numbers >= np.diff(outer)[:, None]))).any():
-            raise DataError(f"{self}: a sequence has no sub-sequence of a selected number; they count from 0")
+            raise DataError(f"{self}: a selected sub-sequence does not exist; sub-sequences are counted from 0")
         chosen = (outer[:-1, None] + numbers)[is_there]
         lengths = np.diff(sub_starts)[chosen]
         chosen_starts = starts_of(lengths)
@@ -251,9 +252,10 @@ class SubNestedSequenceLayer(PickingLayer):
 
 
 class TopScoresLayer(Layer):
-    """The frames with the `beam_size` largest scores of each (sub-)sequence, best first, counted from its first frame.
+    """The numbers of the frames with the `beam_size` largest scores of each (sub-)sequence, the largest score first.
 
-    x: (frames, 1) -> ((sub-)sequences, beam_size); -1 fills the rest of a row. The layer has no gradient.
+    Frames are counted from the first frame of the (sub-)sequence. x: (frames, 1) -> ((sub-)sequences, beam_size); -1
+    fills the rest of a row. The layer has no gradient.
     """
 
     takes_gradient = False
@@ -306,7 +308,10 @@ class RowConvolutionLayer(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g_t * x_(t + i) to the gradient of w, and return the sums of w_i * g_(t - i)."""
+        """Add the sums of g_t * x_(t + i) over t to the gradient of w_i, and return the sums of w_i * g_(t - i) over i.
+
+        g is the gradient of y.
+        """
         w = self._weight.matrix(self._length, self.size)
         of_w: Array = np.zeros_like(w)
         result: Array = gradient * w[0]
@@ -321,7 +326,7 @@ class RowConvolutionLayer(Layer):
         return [result if wanted[0] else None]
 
     def _find_edge(self, i: int) -> Ids:
-        """Return the frames t with t + i in another sequence."""
+        """Return the frames t for which frame t + i is not in the sequence of t."""
         lengths = np.minimum(np.diff(self._starts), i)
         frames = join_ranges(self._starts[1:] - lengths, lengths)
         return frames[frames < len(self._x) - i]

@@ -81,8 +81,8 @@ def test_a_right_path_that_was_lost_is_one_more():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({2: ids([3, 1])}, "sample 0: the right item of step 0 is 3, of a list of 3"),
-        ({2: ids([0])}, "its inputs have 1, 2 samples; they must agree"),
+        ({2: ids([3, 1])}, "sample 0: the correct item of step 0 is 3, but its list has 3 items"),
+        ({2: ids([0])}, "its inputs have 1, 2 samples; these numbers must be equal"),
         ({1: dense([[2.0, -1], [1, -1]])}, "step 1 of sample 0 has 2 lists for 1 candidates"),
         ({4: dense([[1.0, 0]])}, "3 lists of scores come with 1 rows of candidates"),
     ],
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_said(change, message):
 
 
 def test_scores_without_candidates_are_refused():
-    with pytest.raises(ConfigError, match="takes scores, candidates and the right items of each step"):
+    with pytest.raises(ConfigError, match="takes scores, candidates and the correct items of each step"):
         make_layer("cross_entropy_over_beam", 0, [{}] * 4)
 
 

@@ -172,13 +172,13 @@ def test_addto_gives_each_input_a_gradient_of_its_own():
     ("name", "widths", "what"),
     [
         ("addto", [3, 2, 3], "an input has width 2"),
-        ("concat", [3, 3, 3], "9 columns together, the layer 6"),
+        ("concat", [3, 3, 3], "9 columns instead of 6"),
         ("out_prod", [3, 3], "width 3 and 3 do not give size 6"),
         ("conv_shift", [5, 2], "do not give size 5"),
         ("l2_distance", [3, 2], "do not give size 1"),
         ("tensor", [3, 3], "do not give size 4"),
         ("featmap_expand", [4], "2 times width 4"),
-        ("cos_vm", [3, 3], "an input has width 3; it takes 6"),
+        ("cos_vm", [3, 3], "an input has width 3 instead of 6"),
     ],
 )
 def test_widths_that_do_not_fit_are_refused(name, widths, what):

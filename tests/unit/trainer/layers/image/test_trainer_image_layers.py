@@ -286,7 +286,7 @@ def test_crop_takes_a_piece():
 
 def test_crop_refuses_a_piece_outside():
     fields = layer("crop", [{"image_conf": image_conf(1, (3, 4))}], axis=2, offset=[2], shape=[1, 1, 2, 2])
-    with pytest.raises(ConfigError, match="axis 2 has 3 places, the piece ends at 4"):
+    with pytest.raises(ConfigError, match="axis 2 has 3 places, but the piece ends at 4"):
         run(12, fields, [np.arange(12)])
 
 
@@ -349,12 +349,12 @@ def test_data_norm_uses_the_rows_of_its_parameter(strategy, expected):
         (
             16,
             layer("exconv", [{"conv_conf": conv_conf(1, (4, 4), (3, 3)), "parameter": 8}], num_filters=1),
-            "parameter out.w0 has 8 values; it takes 9",
+            "parameter out.w0 has 8 values instead of 9",
         ),
         (
             16,
             layer("exconv", [{"conv_conf": conv_conf(1, (4, 4), (3, 3)), "parameter": 9}], 2, num_filters=1),
-            "bias out.wbias has 2 values; it takes 4",
+            "bias out.wbias has 2 values instead of 4",
         ),
         (
             16,
@@ -389,5 +389,5 @@ def test_what_cannot_be_is_refused_by_name(width, fields, message):
 
 def test_an_input_of_another_width_is_refused():
     fields = layer("exconv", [{"conv_conf": conv_conf(1, (4, 4), (3, 3)), "parameter": 9}], num_filters=1)
-    with pytest.raises(ConfigError, match="width 12; it takes 16"):
+    with pytest.raises(ConfigError, match="width 12 instead of 16"):
         run(12, fields, [np.ones(12)])

@@ -104,9 +104,9 @@ def test_gradients_of_inputs_are_arrays_of_their_own():
     ("inputs", "what"),
     [
         ([projection("trans_fc", 2, 2)], "needs a parameter of 4 values and has none"),
-        ([projection("trans_fc", 2, 2, 5)], "parameter w0 has 5 values, it needs 4"),
+        ([projection("trans_fc", 2, 2, 5)], "parameter w0 has 5 values instead of 4"),
         ([projection("spiral", 2, 2)], "projection 'spiral' is not supported yet; supported are context"),
-        ([projection("identity", 3, 3)], "its result is 3 wide, the layer 2"),
+        ([projection("identity", 3, 3)], "its result has width 3 instead of 2"),
         ([projection("identity_offset", 3, 2, offset=2)], "are not all in the input's 3"),
         ([projection("context", 2, 2, context_start=0, context_length=2)], "context_length 2"),
         ([{}], "no projection and no operator"),

@@ -133,7 +133,7 @@ def test_a_restart_begins_with_zeros_and_a_test_leaves_the_states_alone(kind):
     [
         ("lstmemory", {"reversed": True}, "layer out .lstmemory. runs from the last frame to the first"),
         ("recurrent", {"reversed": True}, "layer out .recurrent. runs from the last frame to the first"),
-        ("gated_recurrent", {}, "layer out .gated_recurrent. does not go with --prev_batch_state; lstmemory"),
+        ("gated_recurrent", {}, "layer out .gated_recurrent. cannot be used with --prev_batch_state; lstmemory"),
     ],
 )
 def test_what_cannot_go_on_is_refused_at_the_start(kind, extra, message):
@@ -144,7 +144,7 @@ def test_what_cannot_go_on_is_refused_at_the_start(kind, extra, message):
 def test_a_batch_with_another_number_of_sequences_is_refused():
     network, _ = build("lstmemory")
     run(network, sequences("lstmemory", [1, 2]))
-    with pytest.raises(DataError, match=r"layer out .lstmemory. has the states of 2 sequences, and this batch has 3"):
+    with pytest.raises(DataError, match=r"layer out .lstmemory. has the states of 2 sequences, but this batch has 3"):
         run(network, sequences("lstmemory", [1, 2, 1]))
 
 

@@ -175,5 +175,5 @@ def test_a_step_that_generates_gives_probabilities_only():
     net, _ = network(beam_size=2, results=2)
     group = next(one for one in net.config.sub_models if one.is_recurrent_layer_group)
     group.out_links.add(layer_name="h@decoder", link_name="h")
-    with pytest.raises(ConfigError, match=r"decoder .*: a step that generates may give the probabilities only"):
+    with pytest.raises(ConfigError, match=r"decoder .*: a step that generates may return only the probabilities"):
         Network(net.config, net.parameters)

@@ -576,7 +576,7 @@ def test_inputs_of_different_lengths_are_refused_by_name():
     net, _ = network(make, nonzero=False)
     with pytest.raises(DataError, match="sequence 1 of the batch has 0 items in x and 1 in other"):
         net.forward({"x": frames(), "other": frames(starts=np.array([0, 4, 5, 5, 11, 13]))})
-    with pytest.raises(DataError, match="x has 5 sequences, its input other has 1"):
+    with pytest.raises(DataError, match="x has 5 sequences, but its input other has 1"):
         net.forward({"x": frames(), "other": frames(starts=np.array([0, 13]))})
 
 

@@ -94,14 +94,14 @@ def test_a_sequence_without_a_grid_is_a_square():
     x = frames([[3, 3], [2, 2]], 5)
     plain = Argument(value=x.value, starts=x.starts)
     np.testing.assert_array_equal(run(layer, plain).value, run(layer, x).value)
-    with pytest.raises(DataError, match="2 directions; the 2 sequences are no such squares"):
+    with pytest.raises(DataError, match="2 directions, but a sequence of the batch is not a square"):
         run(layer, Argument(value=x.value, starts=np.array([0, 8, 13])))
 
 
 def test_grids_of_other_dimensions_are_refused():
     layer, _ = make((True, True))
     x = frames([[2, 3]], 5)
-    with pytest.raises(DataError, match="no such grids of 3 dimensions"):
+    with pytest.raises(DataError, match="is not a grid of 3 dimensions"):
         run(layer, Argument(value=x.value, starts=x.starts, grids=np.array([[1, 2, 3]])))
     with pytest.raises(ConfigError, match="needs directions"):
         make([])

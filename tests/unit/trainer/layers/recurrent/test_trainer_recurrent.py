@@ -157,11 +157,11 @@ def test_packing_goes_step_by_step_from_the_longest_sequence_down():
     ("kind", "width", "weight", "bias", "extra", "message"),
     [
         ("lstmemory", 12, 36, 0, {}, "bias_attr"),
-        ("lstmemory", 12, 36, 12, {}, "it takes 21"),
-        ("lstmemory", 12, 35, 21, {}, "it takes 36"),
+        ("lstmemory", 12, 36, 12, {}, "instead of 21"),
+        ("lstmemory", 12, 35, 21, {}, "instead of 36"),
         ("lstmemory", 11, 36, 21, {}, "width 11"),
         ("lstmemory", 12, 36, 21, {"active_gate_type": "softmax"}, "gate activation 'softmax'"),
-        ("gated_recurrent", 9, 27, 8, {}, "it takes 9"),
+        ("gated_recurrent", 9, 27, 8, {}, "instead of 9"),
         ("recurrent", 3, 9, 3, {"active_type": "no such"}, "'no such'"),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_layer_that_gives_its_last_state_is_named_where_sequences_are_needed()
     network = Network(message, ParameterTable(message.parameters))
     frames = Argument(value=np.ones((3, 2)), starts=np.array([0, 1, 3]))
     with pytest.raises(
-        ConfigError, match=r"input, layer last \(seqlastins\), gives one row .* return_seq=True"
+        ConfigError, match=r"input, layer last \(seqlastins\), has no sequences.* return_seq=True"
     ) as caught:
         network.forward({"frames": frames})
     assert "declare" not in str(caught.value)

@@ -90,7 +90,7 @@ def test_an_attention_with_another_activation_is_not_combined():
 def test_a_state_for_each_sequence_and_a_frame_for_each_weight_are_needed():
     batch = make_batch(np.float32)
     net = build(attend, np.float32)
-    with pytest.raises(DataError, match="4 rows do not go with 3 sequences"):
+    with pytest.raises(DataError, match="4 rows for 3 sequences"):
         net.forward({**batch, "encoded": Argument(batch["encoded"].value, starts=np.array([0, 2, 5, 9]))})
-    with pytest.raises(DataError, match="9 frames do not go with sequences of 8"):
+    with pytest.raises(DataError, match="9 frames, but its sequences have 8 frames"):
         net.forward({**batch, "encoded": Argument(batch["encoded"].value[:8], starts=np.array([0, 2, 2, 5, 8]))})

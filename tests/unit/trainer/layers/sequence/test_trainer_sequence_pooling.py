@@ -159,7 +159,7 @@ def test_frames_that_repeat_are_pooled_like_others(name, fields):
     [
         ({}, (None, None), "sequences"),
         ({"trans_type": "seq"}, ([0, 3], None), "sub-sequences"),
-        ({"seq_pool_stride": 2}, ([0, 3], [0, 3]), "does not go with sub-sequences"),
+        ({"seq_pool_stride": 2}, ([0, 3], [0, 3]), "cannot be used with sub-sequences"),
     ],
 )
 def test_inputs_of_another_kind_are_refused(fields, given, what):

@@ -57,7 +57,7 @@ def test_expand_gradients_agree_with_finite_differences(kind, rows):
 
 def test_expand_refuses_another_number_of_rows():
     layer, _ = make_layer("expand", W, [{}] * 2)
-    with pytest.raises(DataError, match="3 rows do not go with 4 sequences"):
+    with pytest.raises(DataError, match="3 rows for 4 sequences"):
         run(layer, dense(frames(3)), dense(frames(9), STARTS))
 
 
@@ -93,7 +93,7 @@ def test_seqreshape_gives_frames_of_another_size(size, starts, expected):
 
 def test_seqreshape_refuses_a_sequence_that_does_not_fill_its_frames():
     layer, _ = make_layer("seqreshape", 4, [{}])
-    with pytest.raises(DataError, match="frames of 2 numbers does not fill frames of 4"):
+    with pytest.raises(DataError, match="the numbers of a sequence do not fill frames of 4 numbers"):
         run(layer, dense(frames(4), [0, 1, 4]))
 
 
@@ -114,7 +114,7 @@ def test_subseq_gradients_agree_with_finite_differences():
 
 def test_subseq_refuses_frames_that_a_sequence_does_not_have():
     layer, _ = make_layer("subseq", W, [{}] * 3)
-    with pytest.raises(DataError, match="sequence 2 of the batch has 1 frames, not 1 from 1 on"):
+    with pytest.raises(DataError, match="sequence 2 of the batch has 1 frames, but 1 frames from frame 1 on"):
         run(layer, dense(frames(9), STARTS), ids([1, 0, 1, 2]), ids([2, 0, 1, 2]))
 
 
@@ -159,7 +159,7 @@ def test_slices_of_sub_sequences_become_sub_sequences():
 @pytest.mark.parametrize("begins", [[[3.0]], [[-2.0]]])
 def test_a_slice_outside_of_its_sequence_is_refused(begins):
     layer, _ = make_layer("seq_slice", W, [{}] * 2, select_first=True)
-    with pytest.raises(DataError, match="a slice is empty or reaches over its sequence"):
+    with pytest.raises(DataError, match="a slice is empty or not inside its sequence"):
         run(layer, dense(frames(3), [0, 3]), dense(begins))
 
 
@@ -175,7 +175,7 @@ def test_sub_nested_seq_selects_sub_sequences():
 
 def test_sub_nested_seq_refuses_a_number_that_is_not_there():
     layer, _ = make_layer("sub_nested_seq", W, [{}] * 2)
-    with pytest.raises(DataError, match="no sub-sequence of a selected number"):
+    with pytest.raises(DataError, match="a selected sub-sequence does not exist"):
         run(layer, dense(frames(9), *NESTED), dense([[1.0], [-1], [3]]))
     with pytest.raises(ConfigError, match="sub-sequences"):
         run(layer, dense(frames(9), STARTS), dense([[1.0]] * 4))
@@ -241,7 +241,7 @@ def test_print_logs_its_inputs_in_the_places_of_its_format(capfd):
     x = dense([[1.0, 0.5]], [0, 1])
     assert run(layer, x, Argument(value=np.array([[2.0]]))) is x
     assert "] a value:\n1 0.5 \nsequence pos:\n[0 1 ]\n, b value:\n2 \n.\n" in capfd.readouterr().err
-    with pytest.raises(ConfigError, match="its format has 1 times %s for 2 inputs"):
+    with pytest.raises(ConfigError, match="contains %s 1 times, but the layer has 2 inputs"):
         make_layer("print", 0, [{}] * 2, user_arg="%s")
 
 
