@@ -1,6 +1,6 @@
 """The parameter table of a network: one flat array of values and one of gradients, with a view for each parameter.
 
-Networks that compute parts of a batch in parallel each have a table: the first one, or a replica of it.
+If several networks compute parts of a batch in parallel, all but the first have a replica of the first network's table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.arrays.step_products import FEW, StepProducts
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a file of a parameter cannot have these names
-WIDE = 16  # the least number of columns for which storing the rows of a gradient saves time
+WIDE = 16  # columns; for a narrower gradient, to note which rows are not zero takes longer than to process all rows
 
 
 class _Content(enum.Enum):
@@ -41,8 +41,8 @@ class Parameter:
     """One parameter: its ParameterConfig, and views of its value and (unless static) of its gradient.
 
     Several layers may add to the gradient. The first layer of a batch overwrites the buffer, so the buffer is neither
-    cleared nor read before. For a gradient of only some rows (of a table, or with sparse input) the row numbers are
-    stored.
+    cleared nor read before that. If only some rows of the gradient are not zero (because the parameter is updated
+    sparsely, or the input is sparse), the numbers of these rows are stored.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -51,14 +51,14 @@ class Parameter:
         self.is_static: bool = config.is_static
         self.pattern = sparse_pattern(config)  # for sparse storage: the places of the values
         self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
-        self.follows = False  # whether batches have updated the value without training, as in batch norm
+        self.follows = False  # whether forward passes have updated the value, as the running mean of batch norm
         self.value: Array
         self._gradient: Array
-        # a table's gradient begins as untouched zero pages, which use no memory
+        # the gradient of a sparsely updated parameter begins as zero pages, which use no memory until they are written
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
         self._averages: list[tuple[Array, float]] | None = None  # updates of a replica that wait for `follow_replica`
-        self._steps: StepProducts | None = None  # products that wait for the products of more steps
+        self._steps: StepProducts | None = None  # products of earlier steps, see `joined_products`
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class Parameter:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside the context, products of few rows wait; at its end they are added to the gradient."""
+        """Inside the context, collect products of few rows; at the end of the context, add them to the gradient."""
         if self._steps is not None:
             yield  # the products of a nested recurrent group wait for the end of the outer group
             return
@@ -176,7 +176,7 @@ class Parameter:
         self._mark_rows(ids, width)
 
     def _mark_rows(self, ids: Ids, width: int) -> None:
-        # sparse training always needs the rows, because untouched rows take no step
+        # a sparse update always needs the row numbers, because it changes only the rows that the batch uses
         is_worth_it = width >= WIDE or self.config.sparse_update
         if self._content is not _Content.FULL and width == self.row_width and is_worth_it:
             self._rows.append(ids)
@@ -204,7 +204,7 @@ class Parameter:
         self._rows.clear()
 
     def settle_gradient(self) -> None:
-        """Write zeros if no layer has added to the gradient."""
+        """Write zeros if no layer has added to the gradient in this batch."""
         if self._content is _Content.STALE:
             self._gradient.fill(0)
             self._content = _Content.ZERO
@@ -230,7 +230,7 @@ class Parameter:
         self.value += (1 - average.dtype.type(kept)) * average
 
     def follow_replica(self, replica: Parameter) -> None:
-        """Apply the waiting updates of a replica."""
+        """Apply the updates that `follow` has stored in a replica of this parameter."""
         for average, kept in replica._averages or ():
             self.follow(average, kept)
         if replica._averages:
@@ -340,7 +340,7 @@ class ParameterTable:
         return self._gradients
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients; only the elements from `start` on are complete."""
+        """Return all gradients; elements before `start` may be left over from an earlier batch."""
         at = self._gradients.size
         for parameter in reversed(self._trained):
             at -= parameter.size
@@ -350,7 +350,7 @@ class ParameterTable:
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return the gradients as they are; a parameter without a gradient in this batch has an earlier gradient."""
+        """Return all gradients; those of a parameter that this batch does not use are left from an earlier batch."""
         return self._gradients
 
     def add_gradients_of(self, replica: ParameterTable) -> None:
@@ -359,14 +359,14 @@ class ParameterTable:
             parameter.add_gradient_of(other)
 
     def follow_replica(self, replica: ParameterTable) -> None:
-        """Apply the updates of values that wait in a replica."""
+        """Apply the updates of static parameters that `Parameter.follow` has stored in a replica."""
         for parameter, other in zip(self, replica, strict=True):
             if parameter.is_static:
                 parameter.follow_replica(other)
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside the context, products of few rows that layers add to gradients wait; at its end they are added."""
+        """Inside the context, collect the products of few rows that layers add to gradients; at its end, add them."""
         with ExitStack() as stack:
             for parameter in self._trained:
                 stack.enter_context(parameter.joined_products())
@@ -389,8 +389,9 @@ def _refuse_unsupported(configs: Sequence[ParameterConfig]) -> None:
     for config in configs:
         if "/" in config.name or config.name in _NO_FILE_NAMES:
             raise ConfigError(
-                f"parameter {config.name!r} cannot be saved: its file would have its name, so that name must not hold "
-                f"a '/' nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the ParamAttr"
+                f"parameter {config.name!r} cannot be saved: its file has the name of the parameter, so that name must "
+                f"not contain a '/' nor be one of {', '.join(map(repr, _NO_FILE_NAMES))}; rename the layer or the "
+                "ParamAttr"
             )
         if config.initial_strategy not in (NORMAL, UNIFORM):
             raise ConfigError(

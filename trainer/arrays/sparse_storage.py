@@ -23,8 +23,8 @@ _LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for any p
 class SparsePattern:
     """The places of a parameter's values; they are unknown until a file is read.
 
-    With format "csr" the values are stored row by row, with "csc" column by column. `size` is the number of elements of
-    the whole matrix.
+    With format "csr" the values are stored row by row, with "csc" column by column. A line is such a row or column.
+    `size` is the number of elements of the whole matrix.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -40,30 +40,32 @@ class SparsePattern:
 
     @property
     def file_bytes(self) -> int:
-        """The number of bytes of the places in a file; they follow the values."""
+        """The number of bytes of the places in a file; the places come after the values."""
         return (self._lines + 1 + self._count) * _NUMBER.itemsize
 
     def read(self, data: bytes, source: str) -> None:
         """Read the places from the `file_bytes` bytes of a file.
 
-        Raises: DataError: if they are truncated, outside the matrix, or repeated.
+        Raises: DataError: the places are truncated, outside the matrix, or repeated.
         """
         if len(data) < self.file_bytes:
             raise DataError(f"{source} is cut off: its places have {len(data)} bytes instead of {self.file_bytes}")
         numbers = np.frombuffer(data, _NUMBER, self._lines + 1 + self._count)
-        # csr has the offsets first, csc the row indices
+        # the offsets of the lines come first in csr, and after the row indices in csc
         cut = self._lines + 1 if self._by_rows else self._count
         starts, ids = (numbers[:cut], numbers[cut:]) if self._by_rows else (numbers[cut:], numbers[:cut])
         offsets = starts.astype(np.int64)
         lengths = offsets[1:] - offsets[:-1]
         if starts[0] != 0 or starts[-1] != self._count or (lengths < 0).any():
-            raise DataError(f"{source}: the offsets of its {self._lines} lines do not rise from 0 to {self._count}")
+            kind = "rows" if self._by_rows else "columns"
+            raise DataError(f"{source}: the offsets of its {self._lines} {kind} do not rise from 0 to {self._count}")
         if self._count and not 0 <= int(ids.min()) <= int(ids.max()) < self._length:
-            raise DataError(f"{source}: a place is not in [0, {self._length}) of its line")
+            kind = "column" if self._by_rows else "row"
+            raise DataError(f"{source}: the {kind} of a value is not in [0, {self._length})")
         lines = np.repeat(np.arange(self._lines), lengths)
         places = lines * self._columns + ids if self._by_rows else ids.astype(np.int64) * self._columns + lines
         if len(np.unique(places)) != self._count:
-            raise DataError(f"{source}: a place has two values")
+            raise DataError(f"{source}: a place of the matrix has two values")
         self._starts, self._ids, self._places = starts.copy(), ids.copy(), places
 
     def encode(self) -> bytes:
@@ -90,7 +92,7 @@ class SparsePattern:
         """Return the error for a parameter whose places are unknown."""
         return ConfigError(
             f"parameter {self.name} has sparse storage: the places of its {self._count} values come from a file only; "
-            "give --init_model_path of a model that has this parameter"
+            "give with --init_model_path a model that contains this parameter"
         )
 
     def _require(self) -> None:

@@ -23,7 +23,7 @@ from trainer.network.batch_work import estimate
 from trainer.network.network import Batch, Network, OnFinal
 
 SMALL_S = 0.0005  # seconds; a part that takes less time is not worth a thread (measured by bench/threads.py)
-STATE_KEY = "shares"  # the key of the streams in checkpoints; no layer has this name
+STATE_KEY = "shares"  # the key of the replicas' random streams in checkpoints; no layer has this name
 
 
 class DataParallelNetwork:
@@ -31,13 +31,13 @@ class DataParallelNetwork:
 
     All replicas have the same values. The gradients of the replicas are added to the gradients of `parameters` in the
     order of the parts, so that runs are reproducible bit for bit. The calling thread computes the first part. A part
-    without samples is skipped. Between batches the threads can do other work: `pool`.
+    without samples is skipped. Between batches, `pool` gives other tasks to the threads.
 
     A batch that is too small for threads is computed as a whole, if parts and whole give the same results
     (trainer/network/batch_work.py).
 
     Args: streams: random streams of the replicas; there are as many replicas as streams.
-        always: cut every batch.
+        always: whether small batches are cut, too.
     Thread safety: none; one thread makes all calls.
     """
 
@@ -60,7 +60,7 @@ class DataParallelNetwork:
         self.pool = ThreadPool(len(streams), self._run)
 
     def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
-        """Store the gradients of some layers' outputs, and log where errors are clipped."""
+        """Store the gradients of the given layers' outputs; with `clipping` log each layer that clips its gradient."""
         for network in self._networks:
             network.watch(gradients_of=gradients_of, clipping=clipping)
 
@@ -74,10 +74,13 @@ class DataParallelNetwork:
         return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Restore states that `carried` returned; with a different number of replicas each stream restarts."""
+        """Restore states that `carried` returned; if the number of replicas is different, the streams are unchanged."""
         states = state.get(STATE_KEY, [])
         if len(states) != len(self._networks):
-            glog.warning(f"the checkpoint is of --trainer_count={len(states)}: the random numbers of the shares differ")
+            glog.warning(
+                f"the checkpoint was written with --trainer_count={len(states)}, so the random numbers of the threads "
+                "are not those of an uninterrupted run"
+            )
             return
         for stream, network, (drawn, carried) in zip(self._streams, self._networks, states, strict=True):
             stream.state = drawn
@@ -130,7 +133,7 @@ class DataParallelNetwork:
         return next(filter(None, (network.find_bad_cost() for network in self.replicas)), "")
 
     def backward(self, on_final: OnFinal | None = None) -> None:
-        """Add the gradients of the last batch's cost to those of the parameters; sums over the samples.
+        """Add the gradients of the last batch's cost, summed over the samples, to the gradients of the parameters.
 
         Args: on_final: see Network.backward; no gradient is complete before the gradients of all replicas are added.
         """
@@ -140,7 +143,7 @@ class DataParallelNetwork:
                 self.parameters.add_gradients_of(network.parameters)
 
     def close(self) -> None:
-        """End the threads; wait only briefly for a thread that computes."""
+        """End the threads; wait only briefly for a thread that still computes."""
         for worker in self._workers:
             worker.close()
 

@@ -60,7 +60,9 @@ class Node:
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.index is not None and any(result is one for one in inputs):
-            result = result.with_value(result.value)  # a layer that returns its input unchanged ignores distinct rows
+            # `backward` of a layer that returns its input itself handles only gradients with all rows, so the output
+            # must have all rows
+            result = result.with_value(result.value)
         return self.output.forward(result, is_training, stream)
 
     def backward(self, flows: GradientFlows) -> None:
@@ -93,7 +95,7 @@ class OutputStage:
 
     def __init__(self, config: LayerConfig, layer: Layer) -> None:
         self._name: str = config.name
-        # fields of the message are read only once here, because reading them is slower than a small layer
+        # fields of the message are read only here, because each reading takes longer than the pass of a small layer
         kind = "" if layer.applies_activation else config.active_type
         self._activation: Activation = find_activation(kind, config.name, overwrites=layer.owns_result)
         self._drop_rate: float = config.drop_rate
@@ -106,7 +108,7 @@ class OutputStage:
         self.keeps_gradient = self.logs_clipping = False
         self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
-            raise ConfigError(f"layer {config.name}: drop_rate does not go with the softmax activation")
+            raise ConfigError(f"layer {config.name}: drop_rate cannot be combined with the softmax activation")
 
     def forward(self, result: Argument, is_training: bool, stream: Stream | None) -> Argument:
         """Return the output of the layer, computed from the result of its `forward`."""
@@ -148,7 +150,7 @@ class OutputStage:
 
     @property
     def _keeps_distinct(self) -> bool:
-        """Return whether z and y are distinct rows; dropout and clipping need all rows."""
+        """Return whether z and y contain only the distinct rows; this excludes dropout and clipping."""
         return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:

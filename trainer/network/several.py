@@ -23,7 +23,7 @@ def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]
         return [config]
     networks = [one for one in config.sub_models if one.name != ROOT and not one.is_recurrent_layer_group]
     if not networks:
-        raise ConfigError("the model has no network; put each between SubModelBegin(name) and SubModelEnd()")
+        raise ConfigError("the model has no network; put each network between SubModelBegin(name) and SubModelEnd()")
     return networks
 
 
@@ -37,7 +37,7 @@ def join_networks(config: ModelConfig) -> ModelConfig:
     networks = list_networks(config)
     joined = ModelConfig()
     joined.CopyFrom(config)
-    joined.type = "recurrent_nn"  # the networks may have recurrent groups or not
+    joined.type = "recurrent_nn"  # this type allows recurrent groups but does not require them
     del joined.input_layer_names[:], joined.output_layer_names[:]
     joined.input_layer_names.extend(name for one in networks for name in one.input_layer_names)
     joined.output_layer_names.extend(name for one in networks for name in one.output_layer_names)

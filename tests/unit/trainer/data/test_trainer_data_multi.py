@@ -177,6 +177,6 @@ def test_what_does_not_fit_is_refused(here, old, new, message):
 def test_several_networks_are_between_begin_and_end(here):
     Path("c.py").write_text(CONFIG[: CONFIG.index("for name")])
     with pytest.raises(
-        ConfigError, match=r"the model has no network; put each between SubModelBegin\(name\) and SubModelEnd\(\)"
+        ConfigError, match=r"model has no network; put each network between SubModelBegin\(name\) and SubModelEnd\(\)"
     ):
         run(["--config=c.py", "--num_passes=1", "--save_dir=out"])

@@ -112,4 +112,4 @@ def test_streams_of_shares_go_on():
 
 def test_another_number_of_shares_is_warned_of(capsys):
     build(2).carry_on(through_json(build(3).carried()))
-    assert "checkpoint is of --trainer_count=3" in capsys.readouterr().err
+    assert "checkpoint was written with --trainer_count=3" in capsys.readouterr().err
