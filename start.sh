@@ -7,7 +7,7 @@ EXIT_DATA=65
 EXIT_MISSING_INPUT=66
 EXIT_VOLUME=74
 EXIT_CONFIG=78
-MAX_FILES=100000 # number of files in a config directory
+MAX_FILES=100000 # maximum number of files in a config directory
 
 help() {
     cat <<'HELP'
@@ -28,7 +28,7 @@ CONF_PADDLE_PORTS_NUM        2                     --ports_num: number of ports 
 CONF_PADDLE_PORTS_NUM_SPARSE 2                     --ports_num_for_sparse: number of ports of a pserver for sparse parameters
 CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless there are more pservers; by default the Job's parallelism, if the pod may read it
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
-TRAIN_CONFIG                 trainer_config.py     --config; if there is no trainer_config.py, trainer_config.lr.py
+TRAIN_CONFIG                 trainer_config.py     --config: the config script; if trainer_config.py does not exist, the default is trainer_config.lr.py
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
 LOG_PERIOD                   50                    --log_period: batches per line of the log
 NUM_PASSES                   10                    --num_passes: passes over the data
@@ -39,29 +39,29 @@ USE_GPU                      0                     --use_gpu: accepted, without 
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
 SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
 ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints: addresses of etcd, separated by commas
-ETCD_IP                      MASTER_IP             roles: host of an etcd at port 2379, as in 2017
-MASTER_IP                    none                  roles: host of an etcd that runs beside the master, as in 2017
+ETCD_IP                      MASTER_IP             roles: host of an etcd that listens on port 2379 (a variable of the 2017 image)
+MASTER_IP                    none                  roles: host of an etcd that runs beside the master (a variable of the 2017 image)
 PADDLE_JOB_NAME              JOB_NAME              roles: the name of the job in etcd, and of its directory on the volume
-PSERVERS                     1                     pserver: --num_pservers: number of servers of the job
+PSERVERS                     1                     pserver: --num_pservers: number of parameter servers of the job
 OUTPUT                       JOB_PATH/JOB_NAME/output  output directory: --output of the master, --save_dir of a trainer, --output-filename of the driver
 CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_path: directory of the snapshots
 CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval: time between two snapshots
-TRAINER_PACKAGE              none                  trainer: directory with config and data, in which it runs; nothing is copied
-TOPOLOGY                     TRAIN_CONFIG          trainer: --config: the config script, as in 2017
-PADDLE_INIT_X                none                  roles: the flag --x (X in lower case), as in 2017; the variables above override it
-ENTRY                        none                  trainer: names a program of paddle.v2; the role refuses it
-TRAIN_LIST                   none                  trainer: has no effect; the config names its list
+TRAINER_PACKAGE              none                  trainer: directory with the config and the data; the trainer runs in this directory, and nothing is copied
+TOPOLOGY                     TRAIN_CONFIG          trainer: --config: the config script (a variable of the 2017 image)
+PADDLE_INIT_X                none                  roles: value of the flag --x, which is X in lower case (2017 image); the variables above override it
+ENTRY                        none                  trainer: a program of paddle.v2 in the 2017 image; the trainer does not start if this variable is set
+TRAIN_LIST                   none                  trainer: has no effect, because the config names its list of files
 ETCD_TIMEOUT                 600                   roles: seconds to wait for etcd before the program begins
 VOLUME_TIMEOUT               3600                  trainer: seconds to wait for the config and the data on the volume
 NUM_PROC                     1                     driver: --num-proc: number of workers at the beginning
-MIN_NP                       NUM_PROC              driver: --min-np: least number of workers to continue after a change
-MAX_NP                       no bound              driver: --max-np: largest number of workers
+MIN_NP                       NUM_PROC              driver: --min-np: minimum number of workers with which the job continues after a change
+MAX_NP                       no bound              driver: --max-np: maximum number of workers
 DISCOVERY                    kubernetes            driver: --discovery: how the driver finds its hosts
-STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir: directory of the record by which the next driver continues
+STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir: directory of the driver's state, from which a new driver continues
 DRIVER_ADDRESS               found                 driver: --address: name or address by which workers reach the driver
 DRIVER_PORT                  any free one          driver: --port: port of the driver
-AT_END                       exit                  roles: wait: the pod stays until SIGTERM when the job is done, because a StatefulSet would restart it
-SCALE_TO_ZERO                none                  master, driver: statefulsets/NAME, deployments/NAME that are scaled to 0 pods when the job is done
+AT_END                       exit                  roles: exit or wait; with wait, the pod of a finished job stays until SIGTERM, because a StatefulSet would restart it
+SCALE_TO_ZERO                none                  master, driver: names such as statefulsets/NAME or deployments/NAME; these objects are scaled to 0 pods when the job is done
 CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port: port of /healthz, /readyz and /metrics; 0: none
 
 EXIT 65 the config directory contains something that cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume does not answer properly;
@@ -100,7 +100,7 @@ set_defaults() {
 }
 
 # All problems are reported at once, so that a user corrects the manifest once and not once for each variable.
-# check_environment FILE NAME...: the required variables, and the manifest that sets all of them
+# check_environment FILE NAME...: NAME... are the required variables, and FILE is a manifest that sets all of them
 check_environment() {
     local file=$1 name problems=()
     shift
@@ -126,14 +126,15 @@ check_environment() {
 
 is_writable_dir() { [ -d "$1" ] && [ -w "$1" ] && [ -x "$1" ]; }
 
-# A uid without an entry in /etc/passwd has HOME=/. With a read-only root /tmp may not be writable.
+# A uid without an entry in /etc/passwd has HOME=/. If the root file system is read-only, /tmp may not be writable.
 set_home_and_tmp() {
     is_writable_dir "${HOME:-/nonexistent}" || export HOME=$WORK_DIR
     is_writable_dir "${TMPDIR:-/tmp}" || export TMPDIR=$WORK_DIR
 }
 
-# copy_tree SOURCE TARGET: it follows links, because a relative link is broken in the work directory. A file server
-# may answer ESTALE once after the directory was replaced, so a failed copy is repeated.
+# copy_tree SOURCE TARGET: copies the content of a directory. It follows links, because a relative link would be broken
+# in the work directory. A file server may answer ESTALE once after the source was replaced, so a failed copy is
+# repeated.
 copy_tree() {
     local attempt
     for attempt in 1 2 3; do
@@ -185,7 +186,7 @@ find_config_dir() {
     check_readable "$JOB_PATH" "$job"
     check_volume "$job"
     if [ -n "${TRAIN_CONFIG:-}" ]; then configs=("$TRAIN_CONFIG"); fi
-    # the launcher checks a config that is given as an argument
+    # if the arguments name the config, a directory with any Python file counts here; the launcher checks the config
     if has_flag config "$@"; then configs=("*.py"); fi
     for each in "$job"/*/; do
         each=${each%/}
@@ -202,8 +203,8 @@ find_config_dir() {
     defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
 }
 
-# list_directories DIRECTORY VARIABLE NAME: prints the directories that may be meant by a NAME that does not exist, and
-# the most similar one
+# list_directories DIRECTORY VARIABLE NAME: VARIABLE contains a NAME that does not exist in DIRECTORY. The function
+# prints the directories that exist there, and suggests the name that is most similar to NAME.
 list_directories() {
     local each names=() shown=() likely='' line
     for each in "$1"/*/; do
@@ -239,12 +240,13 @@ explain_missing() {
     fi
 }
 
-# check_tree DIRECTORY: checks that the copy ends and that reading a file cannot block. Links to directories are the usual
-# cause of too many files: two links in each of thirty directories give 2^30 copies without a loop.
+# check_tree DIRECTORY: checks that a copy of the directory would end, and that reading one of its files cannot block.
+# Links to directories are the usual cause of too many files: two links in each of thirty directories give 2^30 copies
+# without a loop.
 check_tree() {
     local line found odd=''
     found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
-    # the number is checked before the lines: deep links give "Too many levels" without a loop
+    # the number of files is checked first, because find also reports "Too many levels" for nested links without a loop
     if [ "$(wc -l <<<"$found")" -gt $MAX_FILES ]; then
         fail $EXIT_DATA "the config directory $1 has more than $MAX_FILES files" "remove links to directories, or data, from it"
     fi
@@ -261,8 +263,8 @@ check_tree() {
     done <<<"$found"
 }
 
-# Copies the config directory beside the work directory and renames it into place. It replaces what an earlier container
-# left there, complete or not; files of two copies never mix.
+# Copies the config directory to a new directory beside the target, and then renames the copy to the target. The copy
+# replaces everything that an earlier container left in the target, so that files of two copies never mix.
 stage_config() {
     local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
     check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
@@ -290,7 +292,8 @@ stage_config() {
     say "staged $(find . -type f | wc -l) files of $source in $target"
 }
 
-# has_flag NAME ARG...: accepts one dash or two, and the value after '=' or in the next argument
+# has_flag NAME ARG...: succeeds if the flag is among the arguments, with one dash or two; its value follows '=' or is the
+# next argument
 has_flag() {
     local name=$1 argument
     shift
@@ -337,14 +340,13 @@ wait_for_data() {
             said=$SECONDS
             say "waiting for the config and the data in $job"
         fi
-        # bash handles a signal only between two commands
+        # the pause is short, because bash handles a signal only after the running command has ended
         sleep 1
     done
 }
 
-# stage_elastic ARG...: stages the config in WORK_DIR and links the data of the volume beside it, because the master may
-# assign any file to any trainer
-# may
+# stage_elastic ARG...: copies the config to WORK_DIR. The data stay on the volume, and a link beside the config points
+# to them, because the master may assign any file to any trainer.
 stage_elastic() {
     local job
     if [ -n "${TRAINER_PACKAGE:-}" ]; then
@@ -363,7 +365,7 @@ stage_elastic() {
     export TRAIN_CONFIG
 }
 
-# start_role ROLE ARG...
+# start_role ROLE ARG...: prepares the directories of a role and becomes launcher.roles, which starts its program
 start_role() {
     local role=$1
     shift
@@ -394,7 +396,7 @@ main() {
     stage_config
     set_home_and_tmp
     choose_config "$@"
-    # a flag that is given as an argument is omitted here, so that it is given once
+    # a flag that is among the arguments is omitted here, so that it occurs only once in the command line
     local flags=() pair
     for pair in "dot_period=${DOT_PERIOD:-10}" "ports_num=$CONF_PADDLE_PORTS_NUM" \
         "ports_num_for_sparse=$CONF_PADDLE_PORTS_NUM_SPARSE" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \

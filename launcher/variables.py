@@ -86,13 +86,13 @@ VARIABLES = (
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_NUM",
         "the Job's own, or 3",
-        "number of trainers, and of pods unless more run pservers; default: the Job's parallelism if readable",
+        "number of trainers, and of pods unless there are more pservers; default: the Job's parallelism if readable",
         integer(1, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_MIN",
         "0",
-        "trainers needed to continue if pods are gone for REJOIN_TIMEOUT (Indexed Job); 0: all",
+        "number of trainers that suffice to continue after pods were gone for REJOIN_TIMEOUT (Indexed Job); 0: all",
         integer(0, MOST_TRAINERS),
     ),
     EnvironmentVariable(
@@ -133,7 +133,7 @@ VARIABLES = (
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "directory of token, ca.crt and namespace; without a token no Authorization header is sent",
     ),
-    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; output of another one is not continued"),
+    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; a job does not resume output of another directory"),
     EnvironmentVariable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
     EnvironmentVariable("REJOIN_TIMEOUT", "3600", "seconds to wait for a full set of pods after one was lost", seconds),
     EnvironmentVariable(
@@ -171,7 +171,7 @@ VARIABLES = (
     EnvironmentVariable(
         "PADDLE_SECRET_FILE",
         "",
-        "file with that secret (a mounted Secret); absent: no secret, and a WARNING",
+        "file that contains the shared secret (a mounted Secret); without the file there is no secret, but a WARNING",
     ),
 )
 
