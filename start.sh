@@ -152,7 +152,7 @@ check_volume() {
     if said=$(LC_ALL=C stat -- "$1" 2>&1 >/dev/null); then return; fi
     case $said in
         *': No such file or directory' | *': Not a directory' | *': Permission denied') ;;
-        *) fail $EXIT_VOLUME "cannot look at $1 ($said)" "look after the volume; the Job starts this pod again" ;;
+        *) fail $EXIT_VOLUME "cannot look at $1 ($said)" "check the volume; the Job starts this pod again" ;;
     esac
 }
 
@@ -162,7 +162,7 @@ check_readable() {
     for each; do
         if [ -d "$each" ] && ! { [ -r "$each" ] && [ -x "$each" ]; }; then
             fail $EXIT_MISSING_INPUT "uid $(id -u) may not read $each ($(stat -c 'owner %u:%g, mode %a' "$each"))" \
-                "give the shared directory to it, on the server: chown $(id -u):$(id -g) DIRECTORY"
+                "on the file server, make this uid the owner of the shared directory: chown $(id -u):$(id -g) DIRECTORY"
         fi
     done
 }
@@ -333,9 +333,9 @@ wait_for_data() {
         done
         if [ -n "$found" ]; then return 0; fi
         [ "$SECONDS" -lt "$limit" ] || fail $EXIT_MISSING_INPUT \
-            "after $limit s there is no ${TRAIN_CONFIG_DIR:-config directory} in $job, or no data: 0/data beside it, or data inside" \
+            "after $limit s there is no ${TRAIN_CONFIG_DIR:-config directory} in $job, or no data (0/data beside that directory, or data inside it)" \
             "$(explain_missing)" \
-            "run the data job of k8s/elastic, or put both there"
+            "run the data job of k8s/elastic, or put the directory and the data there"
         if [ $((SECONDS - said)) -ge 30 ]; then
             said=$SECONDS
             say "waiting for the config and the data in $job"

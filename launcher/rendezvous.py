@@ -163,7 +163,7 @@ def decide_attempt(
     if last and not last.failure and (failure := control.judge_late(last)):
         last = last.ended_by(failure)
     if last and last.attempts and not history.is_dissolved:
-        history.say_once(f"the last was {describe_attempts(output, last)[-1]}")
+        history.say_once(f"the previous attempt was {describe_attempts(output, last)[-1]}")
     saved = set_aside_damaged(save_dir) if record else find_saved(save_dir)
     found = earlier_output(output, save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
@@ -281,7 +281,7 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
     """
     layout = config.layout.shrunk(len(members), config.gradient_min)
     if layout is None:
-        return f"pods that are there: {len(members)}, too few for CONF_PADDLE_GRADIENT_MIN = {config.gradient_min}"
+        return f"number of live pods: {len(members)}, too few for CONF_PADDLE_GRADIENT_MIN = {config.gradient_min}"
     try:
         plan_portions(config, [pod.index or 0 for pod in members][: layout.trainers])
     except IndivisibleError as error:
@@ -309,7 +309,7 @@ def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord
 def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
     """Describe when the present pods continue without the missing pods."""
     if is_over:
-        return f"the others go on with at least {config.gradient_min} trainers"
+        return f"the others continue with at least {config.gradient_min} trainers"
     moment = to_clock(wait.began_at + config.rejoin_timeout)
     left = f"at least {config.gradient_min} trainers continue without the pods that are missing then"
     return f"at {moment} (REJOIN_TIMEOUT) {left}"
@@ -331,8 +331,8 @@ def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodSt
     if not record.absent or own.uid in record.pod_uids or is_over or not is_led:
         return ""
     return (
-        f"attempt {record.attempt} goes on without this pod, with {record.gradient_num} of {record.job_trainers} "
-        "trainers; this pod takes part after the next pass that is saved, unless that is the last"
+        f"attempt {record.attempt} continues without this pod, with {record.gradient_num} of {record.job_trainers} "
+        "trainers; this pod takes part after the next pass that is saved, unless that is the last pass"
     )
 
 

@@ -124,7 +124,8 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
     is_begun_anew = same_job and record.layout == wanted.layout and not record.start_pass
     if not saved.state and len(saved.newer) == 1 and is_begun_anew and wanted.pserver_num:
         return Decision(message=f"starting from the beginning{again}")
-    reason = f"state/{saved.state} is of {record.layout}, and now there are {wanted.layout}: " if is_foreign else ""
+    changed = f"was saved by {record.layout}, and now there are {wanted.layout}"
+    reason = f"state/{saved.state} {changed}: " if is_foreign else ""
     if not saved.passes:
         none = f"{reason}{whose if is_foreign else 'an unfinished attempt'} saved no pass: starting from the beginning"
         return Decision(archive_state=is_foreign, message=none)
@@ -142,10 +143,10 @@ def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
 def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str:
     """Describe how an attempt uses a checkpoint of a job with more or fewer trainers or pservers."""
     number, part = position(saved.state)
-    begins = "" if part == math.inf else f"; pass {number}, in which it lies, begins again"
+    begins = "" if part == math.inf else f"; pass {number}, in which it was saved, begins again"
     return (
-        f". The checkpoint is of {record.layout}, and now there are {wanted.layout}: parameters and optimiser state "
-        f"are divided anew{begins}"
+        f". The checkpoint was saved by {record.layout}, and now there are {wanted.layout}: parameters and optimiser "
+        f"state are divided anew{begins}"
     )
 
 

@@ -83,7 +83,7 @@ class LauncherConfig:
         problems += [] if problems else find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
-            problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} it runs past 65535; lower it")
+            problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} the last is above 65535; lower it")
         if not problems and not values["control_port"]:
             values["control_port"] = choose_control_port(values)
         if not problems:
@@ -229,7 +229,7 @@ def read_text(path: Path) -> str | None:
     except (OSError, ValueError) as problem:
         why = "it is no ASCII text" if isinstance(problem, UnicodeDecodeError) else str(problem)
         raise ConfigError(
-            f"uid {os.getuid()} cannot read {path} of its service account: {why}; mount the one that Kubernetes makes"
+            f"uid {os.getuid()} cannot read {path} of its service account: {why}; mount the file that Kubernetes makes"
         ) from None
 
 

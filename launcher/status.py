@@ -65,7 +65,8 @@ def show_status(cmd_args: Sequence[str]) -> int:
         pods = parse_pods(list_pods_of(name, options.get("namespace", "")))
     except PaddleError as error:
         if not is_there:
-            raise type(error)(f"{error}; nor is there a {output}: name the volume's mount by --job_path") from error
+            advice = f"and there is no {output}: give the mount point of the volume by --job_path"
+            raise type(error)(f"{error}; {advice}") from error
         unlisted = f"the pods cannot be listed here: {error}"
     record = read_record(output)
     if record and any(pod.controller_uid == record.job_uid for pod in pods):
@@ -96,7 +97,7 @@ def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[st
     missing += [f"{pod.name} ({pod.state})" for pod in pods if pod.terminating and pod.phase in ("Pending", "Running")]
     live, wanted = sum(pod.is_live for pod in pods), len(record.pods) + len(record.absent) if record else 0
     if not missing and live < wanted:
-        return [f"waits for pods: {live} of {wanted} are Running, and the Job has created no other one yet"]
+        return [f"waits for pods: {live} of {wanted} are Running, and the Job has not created the others yet"]
     return [f"waits for pods: {list_some(missing, ', ')}"] if missing else []
 
 
@@ -111,7 +112,7 @@ def only_job_of(volume: Path) -> str:
     if not found:
         raise MissingInputError(f"no directory of {volume} has an output/: give the job's name, and --job_path")
     if len(found) > 1:
-        raise UsageError(f"status of which job? {volume} has those of {list_some(found, ', ')}")
+        raise UsageError(f"status of which job? {volume} has the jobs {list_some(found, ', ')}")
     return found[0]
 
 
@@ -153,28 +154,29 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
         state = state_of(record, record.failure or first_failure(errors, record.name), progress)
         ended = ENDED.get(state, "")
         if state is AttemptState.FORMING and len(record.attempts) > 1:
-            ended = "; restarting: its pods form"
+            ended = "; restarting: no trainer has begun yet"
         start = f" from {record.origin}" if record.origin else ""
         lines.append(f"attempt {record.name}{start}{ended}")
         lines += [record.describe_absent()] if record.absent else []
     if not progress:
         hint = "" if record else "; outside a pod, trainers report it with --report"
-        lines.append(f"trainer 0 has not said yet how far the job is{hint}")
+        lines.append(f"trainer 0 has not reported its progress yet{hint}")
     elif is_stale(progress, record):
-        lines.append("trainer 0 of this attempt has not said yet how far the job is")
-        lines.append(f"of attempt {progress['attempt']} the last was: {describe_progress(progress)}")
+        lines.append("trainer 0 of this attempt has not reported its progress yet")
+        lines.append(f"the last report of attempt {progress['attempt']}: {describe_progress(progress)}")
         progress = {}
     else:
         is_over = is_killed or bool(record and (record.finished or record.given_up))
         is_old = is_over and progress.get("status") == "training"
         if is_old:
             progress = {**progress, "seconds_left": None}
-        lines.append(f"{'the last that was said: ' if is_old else ''}{describe_progress(progress)}")
+        lines.append(f"{'last report: ' if is_old else ''}{describe_progress(progress)}")
     slowest = progress.get("slowest")
     if isinstance(slowest, dict) and slowest:
         lines.append(
             f"slowest: trainer {slowest.get('trainer')} on {slowest.get('host')}, "
-            f"busy for {slowest.get('busy_seconds')} s where the mean of all is {slowest.get('mean_busy_seconds')} s"
+            f"busy for {slowest.get('busy_seconds')} s, while the mean of all trainers is "
+            f"{slowest.get('mean_busy_seconds')} s"
         )
     if not is_killed and (record is None or state in (AttemptState.RUNNING, AttemptState.FORMING)):
         told = {number: one for number, one in read_trainers(output).items() if not is_stale(one, record)}

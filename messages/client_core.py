@@ -140,7 +140,7 @@ class ClientCore:
         self.protocol, self.name = protocol, name
         self._identity = {"protocol": protocol.title, "realm": realm, "member": member.to_json()}
         self.state = ClientState.WAITING
-        self.trouble = "it has not been tried yet"  # why this member is not joined
+        self.trouble = "no connection has been tried yet"  # why this member is not joined
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._hello, self._pace = hello, pace or ClientPace()
         self._delays = self._pace.delays()  # the delays of the present series of attempts to connect

@@ -196,7 +196,7 @@ class Dispatcher:
         except Exception as exc:  # an error in a handler must not end the server
             self.core.counts["failed"] += 1
             self._note(f"{what} has failed: {''.join(traceback.format_exception(exc))}")
-            return RequestRefusedError("failed", f"the server has failed at it: {type(exc).__name__}: {exc}")
+            return RequestRefusedError("failed", f"an error in the server: {type(exc).__name__}: {exc}")
         return None
 
     def _collect(self, effects: Iterable[ServerEffect]) -> None:

@@ -79,7 +79,7 @@ def prepare(kind: str, body: Mapping[str, Any]) -> PreparedMessage:
     before = _begin(kind)
     size = len(before) + len(text) + _NUMBERS
     if size > MAX_BYTES:
-        raise SchemaError("size", f"a message {kind} of {size} bytes; at most {MAX_BYTES} are taken")
+        raise SchemaError("size", f"a message {kind} of {size} bytes; at most {MAX_BYTES} are accepted")
     return PreparedMessage(before, b',"body":%b}' % text)
 
 
@@ -109,7 +109,7 @@ def decode(data: bytes) -> Envelope:
     Raises: SchemaError: with code `size`, `form` or `version`.
     """
     if len(data) > MAX_BYTES:
-        raise SchemaError("size", f"a message of {len(data)} bytes; at most {MAX_BYTES} are taken")
+        raise SchemaError("size", f"a message of {len(data)} bytes; at most {MAX_BYTES} are accepted")
     try:
         parts = parse_bounded(data, depth=MAX_DEPTH, values=MAX_VALUES)
     except BoundedJsonError as exc:

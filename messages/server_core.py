@@ -189,7 +189,7 @@ class ServerCore:
             return
         oldest = min((one for one in self._sessions.values() if not one.route), key=_last_heard, default=None)
         if oldest is None:
-            raise SchemaError("full", f"{self._most_members} members have joined; no more are taken")
+            raise SchemaError("full", f"{self._most_members} members have joined; no more are accepted")
         del self._sessions[oldest.member.uid]
 
     # ----- Calls of the application -----

@@ -81,7 +81,7 @@ def _unsnap(payload: bytes, most: int) -> bytes:
     except cramjam.DecompressionError as error:
         raise PayloadError(f"Snappy cannot read it ({error})") from error
     if count != size:
-        raise PayloadError(f"Snappy makes {count} bytes of it, and its frames tell of {size}")
+        raise PayloadError(f"Snappy decompresses it to {count} bytes, and its frames declare {size}")
     return bytes(raw)
 
 
@@ -91,7 +91,7 @@ def measure_snappy(payload: bytes) -> int:
     Raises: PayloadError: the bytes are not frames.
     """
     if not payload.startswith(_SNAPPY_BEGINNING):
-        raise PayloadError("it does not begin as Snappy's framed format")
+        raise PayloadError("it does not begin like data in Snappy's framed format")
     at, total = len(_SNAPPY_BEGINNING), 0
     while at < len(payload):
         kind, body = payload[at], at + 4
@@ -116,7 +116,7 @@ def _read_varint(body: bytes) -> int:
 
 
 def _too_large(most: int) -> str:
-    return f"decompressed it has more than {most} bytes"
+    return f"its decompressed size is above {most} bytes"
 
 
 _DECOMPRESSORS: Mapping[Compression, Callable[[bytes, int], bytes]] = {

@@ -147,7 +147,7 @@ def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterato
         place = ChunkPlace(path, number, offset)
         if number >= MOST_CHUNKS:
             raise DamagedChunkError(
-                f"a file may have {MOST_CHUNKS} chunks; write it with larger chunks, or as several files",
+                f"a file may have at most {MOST_CHUNKS} chunks; write it with larger chunks, or as several files",
                 place,
             )
         chunk = parse_header(read_at(handle, path, HEADER.size, offset), place, first, size)

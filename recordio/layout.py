@@ -97,7 +97,7 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
     raw = size if kind is Compression.NONE else MOST_CHUNK_BYTES
     if size > MOST_CHUNK_BYTES:
         raise DamagedChunkError(
-            f"it has {size} bytes, and a chunk may have {MOST_CHUNK_BYTES}; write the file with smaller chunks",
+            f"it has {size} bytes, and a chunk may have at most {MOST_CHUNK_BYTES}; write the file with smaller chunks",
             place,
         )
     if records * LENGTH.size > raw:
@@ -124,7 +124,7 @@ def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
         at = -1
     if at != len(payload):
         raise DamagedChunkError(
-            f"its {len(payload)} bytes are not the {records} records that its header tells of; take an undamaged copy",
+            f"its {len(payload)} bytes are not the {records} records that its header declares; take an undamaged copy",
             place,
         )
     return ends

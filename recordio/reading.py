@@ -91,8 +91,8 @@ def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]
             place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
             size = os.fstat(file.fileno()).st_size
             raise DamagedChunkError(
-                f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; bring "
-                "the file that was indexed, or index it again",
+                f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; restore "
+                "the file that was indexed, or index the file again",
                 place,
             )
 

@@ -49,7 +49,7 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(
-            f"--name_prefix={plan.prefix}: files are to begin with it; give a name without / and first dot"
+            f"--name_prefix={plan.prefix}: file names begin with it; give a prefix without '/' and without a first dot"
         )
     old = list(find_shards(plan)) if plan.directory.is_dir() else []
     if old and not plan.overwrite:
@@ -88,7 +88,7 @@ def _fill(staging: Path, records: Iterator[bytes], plan: ShardPlan) -> tuple[lis
                 writer.write(record)
                 count += 1
     if not names:
-        raise DataError("there is no record to convert; name files that have some")
+        raise DataError("there is no record to convert; name files that contain records")
     return names, count
 
 

@@ -54,7 +54,8 @@ class RecordIOWriter:
         size = len(record)
         if size + LENGTH.size > MOST_CHUNK_BYTES:
             raise OversizedRecordError(
-                f"a record of {size} bytes for {self._path}: a chunk may have {MOST_CHUNK_BYTES}; split the record"
+                f"a record of {size} bytes for {self._path}: a chunk may have at most {MOST_CHUNK_BYTES}; "
+                "split the record"
             )
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:

@@ -171,7 +171,7 @@ class EtcdClaim:
         except PeerUnreachableError as exc:
             raise self._lost(f"it could not write for a whole lease: {exc}") from exc
         if not answer.get("succeeded"):
-            raise self._lost("etcd has it no more, or another process holds it")
+            raise self._lost("etcd does not have it any more, or another process holds it")
 
     def _lost(self, why: str) -> LeaseLostError:
         return LeaseLostError(f"this process has lost its claim of {self._prefix}{self.key} in etcd: {why}")

@@ -96,7 +96,7 @@ def check_structure(data: bytes, *, depth: int, values: int) -> None:
     plain = _STRING.sub(b"", data)
     found = plain.count(b",") + plain.count(b"[") + plain.count(b"{")
     if found > values:
-        raise BoundedJsonError(f"with about {found} values; at most {values} are taken")
+        raise BoundedJsonError(f"with about {found} values; at most {values} are accepted")
     left = plain.translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(depth):  # each turn removes the innermost brackets
         if not left:

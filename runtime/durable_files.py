@@ -64,7 +64,7 @@ def warn_if_removed(save_dir: Path) -> None:
     The next save creates the directory again, because the training from now on is worth saving.
     """
     if not save_dir.is_dir():
-        glog.warning(f"{save_dir} has been removed since training began: it is made again, what was in it is lost")
+        glog.warning(f"{save_dir} has been removed since training began: it is made again, but its content is lost")
 
 
 def write_file(path: Path, content: Content) -> int:

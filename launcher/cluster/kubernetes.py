@@ -128,7 +128,7 @@ class PodApi:
         try:
             check_pods(found)
         except ValueError as problem:
-            raise ApiError(f"{self.url} answered something that is no pod list ({problem}); look there") from None
+            raise ApiError(f"{self.url} answered something that is no pod list ({problem}); see what it is") from None
         self.listed = len(found)
         return {"kind": "PodList", "items": found}
 
@@ -242,7 +242,7 @@ class PodApi:
                 f"the API server does not answer at {url}: {describe_failure(problem, self.secrets.redact)}"
             ) from problem
         except OSError as problem:  # for example an unreadable CA file
-            raise ApiError(f"no request to {url}: {problem}", final=ConfigError, fatal=True) from problem
+            raise ApiError(f"cannot send a request to {url}: {problem}", final=ConfigError, fatal=True) from problem
         except ValueError as problem:
             raise ApiError(
                 f"{url} sent an unreadable answer: {problem}; see what answers at KUBERNETES_SERVICE_HOST"
@@ -280,7 +280,7 @@ class PodApi:
             )
             return ApiError(f"{said}. {advice}", final=ApiForbiddenError)
         if answer.status_code == 401:
-            advice = f"The token in {account} is not accepted, nor was a fresh one"
+            advice = f"The token in {account} is not accepted, even after it was read again"
             return ApiError(f"{said}. {advice}", final=ApiForbiddenError)
         if answer.status_code == 410:
             return ApiError(f"{said}. The list changed while it was read")

@@ -89,7 +89,7 @@ class AttemptBook:
         if not lost:
             return None
         others = [f"{record.roles.name_pod(number)} ({place})" for number, place in lost[1:]]
-        also = f"; so did those of {list_some(others, ', ')}"
+        also = f"; the launchers of {list_some(others, ', ')} disconnected, too"
         return {
             "time": now,
             "attempt": record.name,

@@ -138,10 +138,12 @@ class AttemptWatch:
             return None
         if self._saved_before is None:
             self._saved_before = following
-            say(f"{list_some(names, ', ')}: back; the next pass that is saved ends this attempt, unless it is the last")
+            returned = f"{list_some(names, ', ')} can take part again"
+            say(f"{returned}: the next pass that is saved ends this attempt, unless it is the last pass")
         if following <= self._saved_before or following >= self.record.passes:
             return None
-        message = f"{list_some(names, ', ')}: back, and pass {following - 1} is saved: continuing with all present pods"
+        returned = f"{list_some(names, ', ')} can take part again"
+        message = f"{returned}, and pass {following - 1} is saved: continuing with all pods"
         result = AttemptResult(LostPeerError.exit_code, RETURNED_POD, message)
         return self._control.report(self.record, self._trainer_id, result)
 

@@ -66,4 +66,4 @@ def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> s
         return " (out of memory?)"
     if after.kills > before.kills:
         return f" by the kernel, out of memory: {after}"
-    return " (not for memory: the kernel has killed nothing of this container)"
+    return " (not for memory: the kernel has killed no process of this container)"

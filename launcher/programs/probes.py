@@ -87,7 +87,7 @@ class PodHealth:
             answer = connection.getresponse()
             return answer.status, answer.read(1000).decode("utf-8", "replace").strip()
         except ConnectionRefusedError:  # the program has just started, or could not open its port
-            return -1, "it is not watched, or not yet"
+            return -1, "nothing listens on its metrics port yet"
         except (OSError, http.client.HTTPException):
             return 0, ""
         finally:

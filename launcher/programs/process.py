@@ -123,7 +123,7 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
     reader = threading.Thread(target=read, name="tail", daemon=True)
     reader.start()
     reader.join(TAIL_S)
-    return found[0] if found else f"(the volume did not give it within {TAIL_S:g} s)"
+    return found[0] if found else f"(the volume did not return it within {TAIL_S:g} s)"
 
 
 def describe_status(status: int) -> str:

@@ -38,7 +38,7 @@ _TRAINERS = re.compile(r"\btrainers? (\d{1,9}(?:, \d{1,9})*)")
 
 
 class Stall(NamedTuple):
-    """A trainer that makes no batch.
+    """A trainer that completes no batch.
 
     Attributes: number: the trainer's id. host: name of its pod, or "". idle_s: seconds since its last batch, None if it
     has not begun. silent_s: seconds since its last report; None: it still reports. reason: what the trainer waits for,
@@ -62,14 +62,14 @@ class Stall(NamedTuple):
         place = f"trainer {self.number}" + (f" on {self.host}" if self.host else "")
         if self.silent_s is not None:
             return f"{place} is silent: it has reported nothing for {_spell(self.silent_s)}; it is frozen or gone"
-        since = "has not begun to train" if self.idle_s is None else f"makes no batch for {_spell(self.idle_s)}"
+        since = "has not begun to train" if self.idle_s is None else f"has completed no batch for {_spell(self.idle_s)}"
         return f"{place} {since}: {self.reason or 'its log does not say why'}"
 
 
 def describe_stalls(
     output: Path, trainers: Mapping[str, JsonObject], record: JobRecord | None, now: float
 ) -> list[str]:
-    """Return lines about the trainers that make no batch; none if all make batches.
+    """Return lines about the trainers that complete no batch; none if all trainers complete batches.
 
     Args: trainers: progress.json of each trainer of the newest attempt.  now: seconds since the epoch.
     """
@@ -83,7 +83,7 @@ def describe_stalls(
         known.update({one.number: explain(output, one) for one in stalls if one.number == number})
     culprits = find_culprits(known.values())
     head = f"{_name(one.number for one in stalls)} of {max(len(trainers), record.gradient_num if record else 0)}"
-    lines = [f"no batch: {head} make{'s' if len(stalls) == 1 else ''} none" + _point_to(culprits)]
+    lines = [f"no progress: {head} complete{'s' if len(stalls) == 1 else ''} no batch" + _point_to(culprits)]
     shown = sorted(known.values(), key=lambda one: (one.number not in culprits, one.silent_s is None, one.number))
     lines += [f"  {one}" for one in shown[:MOST_SHOWN]]
     if len(stalls) > MOST_SHOWN:
@@ -161,7 +161,8 @@ def _is_of_attempt(log: Path, record: Path) -> bool:
 
 def _point_to(culprits: Iterable[int]) -> str:
     found = sorted(culprits)
-    return f"; look at {_name(found)} first, which the others wait for" if found else ""
+    whom = "it" if len(found) == 1 else "them"
+    return f"; look at {_name(found)} first, because the others wait for {whom}" if found else ""
 
 
 def _name(numbers: Iterable[int]) -> str:

@@ -192,8 +192,8 @@ def _value(flag: RoleFlag, environ: Mapping[str, str], problems: list[str]) -> s
     job = next((environ[name] for name in _JOB if environ.get(name)), "")
     if not environ.get("JOB_PATH") or not job:
         problems.append(
-            f"{flag.variables[0]} is not set in the pod's env; set it, or JOB_PATH and JOB_NAME, below which it is "
-            f"JOB_PATH/JOB_NAME{flag.default}"
+            f"{flag.variables[0]} is not set in the pod's env; set it, or set JOB_PATH and JOB_NAME, which "
+            f"make its default: JOB_PATH/JOB_NAME{flag.default}"
         )
         return ""
     return f"{environ['JOB_PATH'].rstrip('/')}/{job}{flag.default}"

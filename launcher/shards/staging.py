@@ -134,10 +134,10 @@ def find_bad_data(shard: Path) -> str:
             named = read_file(shard / name.removeprefix("data/")).decode("utf-8", "replace").split("\n")
         named = [line.strip() for line in named if line.strip()]
         if "test" not in name and all(line in sizes and not sizes[line] for line in named):
-            listed = ", ".join(named[:3]) or "no file"
-            return f"{shard}/{name.removeprefix('data/')} names {listed}, without a byte in it"
+            listed = f"only empty files: {', '.join(named[:3])}" if named else "no file"
+            return f"{shard}/{name.removeprefix('data/')} names {listed}"
     is_empty = bool(sizes) and not lists and not any(sizes.values())
-    return f"no file of {shard} has a byte in it" if is_empty else ""
+    return f"all files of {shard} are empty" if is_empty else ""
 
 
 def describe_refusal(path: Path, problem: OSError) -> str:

@@ -163,7 +163,7 @@ class Gate:
         for passage in list(self._unauthenticated):
             if now < passage.deadline:
                 break
-            self._refuse(passage, "late", "it has taken too long to be let in")
+            self._refuse(passage, "late", "its handshake has taken too long")
 
     def _stop_listening(self) -> None:
         os.read(self._wakeup[0], 64)
@@ -206,7 +206,7 @@ class Gate:
             self._refuse(passage, "address", "it is no address of this job")
             return
         if len(self._unauthenticated) >= self._limits.unauthenticated:
-            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many connections wait to be let in")
+            self._refuse(next(iter(self._unauthenticated)), "crowd", "too many handshakes are unfinished")
         outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unauthenticated[passage] = None
         self._set_events(outer, passage, selectors.EVENT_READ)
@@ -283,7 +283,7 @@ class Gate:
         if passage in self._peers or not passage.peer.is_let_in:
             return
         if len(self._peers) >= self._limits.peers:
-            raise ZmtpError("full", f"{self._limits.peers} connections are let in already")
+            raise ZmtpError("full", f"{self._limits.peers} connections are authenticated already")
         self._unauthenticated.pop(passage, None)
         self._peers.add(passage)
 

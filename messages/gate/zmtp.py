@@ -135,7 +135,7 @@ class PeerBytes:
 
     def _check_frame(self, flags: int, length: int, name: bytes) -> None:
         if flags & ~(MORE | LONG | COMMAND) or flags & MORE:
-            raise ZmtpError("frames", "it sends a message of more than one frame, or one that is not ZMTP")
+            raise ZmtpError("frames", "it sends a message of more than one frame, or a frame that is not ZMTP")
         if length > (COMMAND_BYTES if flags & COMMAND and self.is_let_in else FRAME_BYTES):
             raise ZmtpError("size", f"it sends a frame of {length} bytes")
         if not self.is_let_in:
@@ -143,7 +143,7 @@ class PeerBytes:
             if not flags & COMMAND:
                 raise ZmtpError("handshake", "it sends a message before the handshake is over")
             if self._taken > HANDSHAKE_BYTES:
-                raise ZmtpError("bytes", f"it sends more than {HANDSHAKE_BYTES} bytes before it is let in")
+                raise ZmtpError("bytes", f"it sends more than {HANDSHAKE_BYTES} bytes before its handshake is over")
         self.is_ready |= name in (b"READY", b"INITIATE")
         self.said_hello |= name == b"HELLO"
 

@@ -45,7 +45,7 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
         return ""
     return (
         f"products get {limit} thread{'s' * (limit > 1)} each, not {' and '.join(cut)}: {flag} on {cores:g} "
-        f"processors; {OWN} would say otherwise"
+        f"processors; set {OWN} for another number"
     )
 
 

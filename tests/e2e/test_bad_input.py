@@ -106,7 +106,7 @@ CASES = {
     "no config": Case(66, "absent.py", {"TRAIN_CONFIG": "absent.py"}),
     "no shard": Case(66, "the data job makes", files={"0/data": None}),
     "an empty shard": Case(66, "is empty", files={"0/data/train.list": None, "0/data/train.txt": None}),
-    "a shard of empty files": Case(65, "names data/train.txt, without a byte", files={"0/data/train.txt": ""}),
+    "a shard of empty files": Case(65, "names only empty files: data/train.txt", files={"0/data/train.txt": ""}),
     "no list in the shard": Case(66, "data/train.list", files={"0/data/train.list": None}),
     "a list that names a file that is not there": Case(
         66, "data/gone.txt", files={"0/data/train.list": "data/gone.txt\n"}

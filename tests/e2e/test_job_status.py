@@ -72,7 +72,11 @@ def test_no_bystander_is_named_at_any_time(tmp_path: Path, monkeypatch: pytest.M
     assert newest(answers[-2]) == "2"
     for answer in [*answers, end]:
         assert not WRONG.search(answer), answer
-    assert "the last was: " in answers[-2] or "training: " in answers[-2] or "trainer 0 has not said yet" in answers[-2]
+    assert (
+        "the last report of " in answers[-2]
+        or "training: " in answers[-2]
+        or "trainer 0 has not reported" in answers[-2]
+    )
     told = re.search(r"^  attempt 1\.\S+, .*: trainer 1 on \S+-1-\S+ on .*: the pod was lost$", end, re.MULTILINE)
     assert told, end
     assert re.search(r"^attempt 2\.\S+ from pass-.*; the job has finished$", end, re.MULTILINE), end

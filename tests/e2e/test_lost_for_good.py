@@ -106,7 +106,9 @@ def test_the_others_finish_without_a_pod_that_never_comes_back(
     assert re.match(missing, told[1]), told
     assert "this Job has trained all its passes: nothing left to do" in result.pod(int(lost)).output
     said = result.pod(int(first)).output
-    assert re.search(rf"going on from state/{record['checkpoint']} of an earlier attempt.* is of 3 trainers", said)
+    assert re.search(
+        rf"going on from state/{record['checkpoint']} of an earlier attempt.* was saved by 3 trainers", said
+    )
     log = (job / "output" / "node_0" / "train.log").read_text()
     assert f"this job has 2 trainers (without pods {lost}): parameters, optimiser state" in log
     check_model(job, 2)
@@ -130,8 +132,10 @@ def test_a_pod_that_comes_back_takes_part_in_the_next_pass(tmp_path: Path, lost:
         shut_gate(job, 7)
         cluster.wait_for_output(rf"shard {lost}, .* cannot be divided among other trainers", deadline=60, pod=first)
         shutil.move(job / "train.list", job / lost / "data" / "train.list")
-        cluster.wait_for_output(rf"pod {lost} .*: back; the next pass that is saved", deadline=90, pod=first)
-        cluster.wait_for_output(r"attempt 2 goes on without this pod", deadline=30, pod=lost)
+        cluster.wait_for_output(
+            rf"pod {lost} .* can take part again: the next pass that is saved", deadline=90, pod=first
+        )
+        cluster.wait_for_output(r"attempt 2 continues without this pod", deadline=30, pod=lost)
         shut_gate(job, 10)  # by now 8 may be saved: a pass whose samples were read ahead still ends
         cluster.wait_for_output(r"attempt 2 has ended: pod", deadline=60, pod="2")
         open_gate(job)
@@ -190,7 +194,7 @@ def test_a_job_shrinks_twice_and_one_of_the_lost_comes_back(tmp_path: Path) -> N
         cluster.kill("1")
         shut_gate(job, 11)
         cluster.wait_for_output(r"trainer 0 of 1, attempt 4\.", deadline=60, pod="0")
-        cluster.wait_for_output(r"pod 2 .*: back; the next pass that is saved", deadline=90, pod="0")
+        cluster.wait_for_output(r"pod 2 .* can take part again: the next pass that is saved", deadline=90, pod="0")
         shut_gate(job, 13)
         cluster.wait_for_output(r"attempt 4 has ended: pod 2 ", deadline=60, pod="0")
         open_gate(job)

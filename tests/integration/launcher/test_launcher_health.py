@@ -143,7 +143,7 @@ def test_a_program_that_could_not_have_its_port_is_not_judged(health: PodHealth)
         unused.bind(("127.0.0.1", 0))
         health.programs = [program("trainer", unused.getsockname()[1])]
         for _ in range(3):
-            assert judge(health, 1000.0) == ("", "trainer: it is not watched, or not yet")
+            assert judge(health, 1000.0) == ("", "trainer: nothing listens on its metrics port yet")
 
 
 def test_a_stranger_on_a_programs_port_is_not_judged(health: PodHealth, stub: Callable[[str], Stub]) -> None:

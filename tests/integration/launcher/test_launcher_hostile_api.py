@@ -328,7 +328,7 @@ def test_a_token_that_is_none_is_neither_sent_nor_shown(tmp_path: Path, token: b
         (tmp_path / "account" / "token").write_bytes(token)
         ended = run_launcher(api, tmp_path)
         assert (ended.returncode, api.requests) == (78, []), ended.stdout
-    assert re.search(r"cannot read \S+/token of its service account: .*; mount the one", ended.stdout)
+    assert re.search(r"cannot read \S+/token of its service account: .*; mount the file", ended.stdout)
     assert "a-token" not in ended.stdout
     check_log(ended.stdout)
 

@@ -98,7 +98,7 @@ def test_a_job_of_another_number_of_nodes_starts_from_the_saved_parameters(
     job.space.wait_for_success("paddle-data")
     job.space.kubectl("create", "-k", edited, "-l", "app.kubernetes.io/component=training")
     job.wait_for_log(
-        0, rf"is of 3 trainers and 3 pservers .*now there are {nodes} trainers.*going on after {passes[-1]}"
+        0, rf"was saved by 3 trainers and 3 pservers .*now there are {nodes} trainers.*going on after {passes[-1]}"
     )
     job.wait_for_log(0, rf"--start_pass={int(passes[-1].rpartition('-')[2]) + 1}")
     job.wait_for_success()

@@ -134,7 +134,7 @@ def test_S10_all_pages_are_read() -> None:
 FAILURES: dict[str, tuple[dict[str, Any], str, type[PaddleError], bool]] = {
     "401": (
         {"status": 401, "json": {"message": "Unauthorized"}},
-        "nor was a fresh one",
+        "even after it was read again",
         ApiForbiddenError,
         False,
     ),

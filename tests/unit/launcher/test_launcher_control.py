@@ -111,7 +111,7 @@ def test_a_lost_pod_is_named_with_its_place_and_is_a_cause() -> None:
     RENDEZVOUS.requests["report"].question.check({"error": found}, "report")
     said = describe_error(found)
     assert said.startswith("trainer 1 on pod-1 on node-1: ") and "exit status" not in said
-    assert "the pod was lost; so did those of trainer 2 (pod-2 on node-2)" in said
+    assert "the pod was lost; the launchers of trainer 2 (pod-2 on node-2) disconnected, too" in said
 
 
 def test_a_launcher_of_another_pod_with_the_same_address_is_not_the_lost_one() -> None:

@@ -142,7 +142,7 @@ def test_a_pod_without_a_trainer_is_not_called_one() -> None:
     book = AttemptBook(record.pod_uids[0], LauncherPlace("10.0.0.1", "pod-0"))
     book.report(alone)
     lost = book.judge(record, 0.0, is_late=True)
-    assert lost and lost["trainer_id"] == 2 and "so did those of pserver pod 3 (paddle-cluster-job-" in lost["message"]
+    assert lost and lost["trainer_id"] == 2 and "the launchers of pserver pod 3 (paddle-cluster-job-" in lost["message"]
 
 
 # ----- The end

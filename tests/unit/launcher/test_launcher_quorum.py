@@ -291,7 +291,7 @@ def test_by_default_nobody_goes_on_without_a_pod(root: Path) -> None:
 def test_too_few_pods_give_up(root: Path) -> None:
     responses.get(URL, json=podlist(PODS[0]))
     clock = FastClock()
-    with pytest.raises(PeerUnreachableError, match=r"pods that are there: 1, too few for CONF_PADDLE_GRADIENT_MIN = 2"):
+    with pytest.raises(PeerUnreachableError, match=r"number of live pods: 1, too few for CONF_PADDLE_GRADIENT_MIN = 2"):
         meet(make_config(root, 0), clock)
 
 
@@ -466,7 +466,7 @@ def test_a_pod_that_is_back_waits_as_long_as_the_attempt_without_it_goes_on(root
     control.heard, control.silent = running, {"10.0.0.1", "10.0.0.3"}
     met, _ = meet(config, clock, control)
     assert met.record == full
-    told = "attempt 2 goes on without this pod, with 2 of 3 trainers; this pod takes part after the next pass"
+    told = "attempt 2 continues without this pod, with 2 of 3 trainers; this pod takes part after the next pass"
     assert any(f"{told} that is saved, unless that is the last" in text for text in clock.said)
 
 
@@ -608,7 +608,10 @@ def test_an_attempt_ends_with_the_first_pass_that_is_saved_after_a_pod_is_back(
     watch._returning.names = ["pod 1 (p-1 on n1)"]
     assert look() is None and look() is None
     assert (
-        capsys.readouterr().out.count("back; the next pass that is saved ends this attempt, unless it is the last") == 1
+        capsys.readouterr().out.count(
+            "again: the next pass that is saved ends this attempt, unless it is the last pass"
+        )
+        == 1
     )
     save_passes(config, 4)
     end = look()
@@ -661,7 +664,7 @@ def test_a_launcher_whose_leader_has_left_before_the_attempt_trains_leaves_too(
 def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: pytest.CaptureFixture[str]) -> None:
     config = make_config(root, 2 * trainer_id)
     record = without(config, 0, 2)
-    result = AttemptResult(75, RETURNED_POD, "pod 1 (p-1): back, and pass 3 is saved")
+    result = AttemptResult(75, RETURNED_POD, "pod 1 (p-1) can take part again, and pass 3 is saved")
     failure = make_error(record.name, 0, "p-0", result)
     assert not is_passed_on(failure) and "exit status" not in describe_error(failure, record)
     own = result if trainer_id == 0 else AttemptResult(75, "launcher", "another pod has ended it")
@@ -688,9 +691,11 @@ def test_a_checkpoint_of_more_pods_is_divided_anew_and_one_line_says_so() -> Non
     assert origin(last, 3, "pass-00002", "pass-00003-004") == ("pass-00003-004", 0, False)
     message = choose_origin(last, Saved((0, 1, 2), ("pass-00003-004",)), WANTED).message
     assert (
-        "\n" not in message and "The checkpoint is of 3 trainers and 3 pservers" in message and "WARNING" not in message
+        "\n" not in message
+        and "The checkpoint was saved by 3 trainers and 3 pservers" in message
+        and "WARNING" not in message
     )
-    assert "going on from state/pass-00003-004" in message and "pass 3, in which it lies, begins again" in message
+    assert "going on from state/pass-00003-004" in message and "pass 3, in which it was saved, begins again" in message
     at_the_end = choose_origin(last, Saved((0, 1, 2), ("pass-00002",)), WANTED).message
     assert "divided anew" in at_the_end and "begins again" not in at_the_end
     assert origin(last, 0, "pass-00000-004") == ("pass-00000-004", 0, False)

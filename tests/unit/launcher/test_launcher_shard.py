@@ -38,11 +38,11 @@ def fill(config: LauncherConfig, files: dict[str, str]) -> Path:
 
 
 EMPTY = {
-    "one empty file": ({"train.txt": ""}, "no file of .* has a byte in it"),
-    "several": ({"a": "", "sub/b": "", ".complete": "yes"}, "no file of .* has a byte in it"),
+    "one empty file": ({"train.txt": ""}, "all files of .* are empty"),
+    "several": ({"a": "", "sub/b": "", ".complete": "yes"}, "all files of .* are empty"),
     "a list of an empty file": (
         {"train.list": "data/train.txt\n", "train.txt": "", "dict.txt": "the\n"},
-        r"train\.list names data/train\.txt, without a byte in it",
+        r"train\.list names only empty files: data/train\.txt",
     ),
     "a list of nothing": ({"train.list": "\n", "train.txt": "1\n"}, r"train\.list names no file"),
     "empty beside a test set": (

@@ -51,7 +51,7 @@ class Hanging:
         self._capsys.readouterr()
         assert status.main([str(self.output)]) == 0
         lines = self._capsys.readouterr().out.splitlines()
-        begin = next((place for place, line in enumerate(lines) if line.startswith("no batch: ")), len(lines))
+        begin = next((place for place, line in enumerate(lines) if line.startswith("no progress: ")), len(lines))
         found = [line for line in lines[begin + 1 :] if line.startswith(("  trainer ", "  and "))]
         return [*lines[begin : begin + 1], *found]
 
@@ -69,12 +69,12 @@ def test_a_hang_names_the_trainer_that_all_wait_for_and_what_that_one_waits_for(
     job.tell(2, idle=251.0, phase="data")
     job.log(2, f"{GLOG}waiting for the data provider my_provider::process")
     assert job.lines() == [
-        "no batch: trainers 0, 1, 2 of 3 make none; look at trainer 2 first, which the others wait for",
-        "  trainer 2 on pod-2 makes no batch for 0:04:11: waiting for the data provider my_provider::process",
-        f"  trainer 0 on pod-0 makes no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the start of "
-        "pass 0",
-        f"  trainer 1 on pod-1 makes no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the start of "
-        "pass 0",
+        "no progress: trainers 0, 1, 2 of 3 complete no batch; look at trainer 2 first, because the others wait for it",
+        "  trainer 2 on pod-2 has completed no batch for 0:04:11: waiting for the data provider my_provider::process",
+        f"  trainer 0 on pod-0 has completed no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the "
+        "start of pass 0",
+        f"  trainer 1 on pod-1 has completed no batch for 0:04:10: {PUSHES} 2 at 10.0.0.9, which last asked for the "
+        "start of pass 0",
     ]
 
 
@@ -84,7 +84,9 @@ def test_a_silent_pod_is_named_before_those_that_wait_for_it(job: Hanging) -> No
         job.log(number, f"{GLOG}{PUSHES} 1 at 10.0.0.9, which last pushed batch 16 of pass 0")
     job.tell(1, idle=2.0, age=101.0)
     head, first, *_ = job.lines()
-    assert head.endswith("trainers 0, 1, 2 of 3 make none; look at trainer 1 first, which the others wait for")
+    assert head.endswith(
+        "trainers 0, 1, 2 of 3 complete no batch; look at trainer 1 first, because the others wait for it"
+    )
     assert first == "  trainer 1 on pod-1 is silent: it has reported nothing for 0:01:41; it is frozen or gone"
 
 
@@ -107,8 +109,8 @@ def test_a_server_that_does_not_answer_is_named(job: Hanging) -> None:
     job.tell(1)
     job.tell(2)
     assert job.lines() == [
-        "no batch: trainer 0 of 3 makes none",
-        "  trainer 0 on pod-0 makes no batch for 0:00:40: has waited 30 s to push batch 17 of pass 0: pserver "
+        "no progress: trainer 0 of 3 completes no batch",
+        "  trainer 0 on pod-0 has completed no batch for 0:00:40: has waited 30 s to push batch 17 of pass 0: pserver "
         "10.0.0.7:7164 is silent for 31 s",
     ]
 
@@ -130,14 +132,15 @@ def test_without_a_wait_in_the_log_the_phase_or_the_last_line_is_told(
     job.tell(0, idle=40.0, phase=phase)
     job.tell(1)
     job.tell(2)
-    assert job.lines()[1] == f"  trainer 0 on pod-0 makes no batch for 0:00:40: {reason}"
+    assert job.lines()[1] == f"  trainer 0 on pod-0 has completed no batch for 0:00:40: {reason}"
 
 
 def test_trainers_that_have_not_begun_say_what_they_wait_for(job: Hanging) -> None:
     job.log(0, f"{GLOG}has waited 4 s to join: pserver 10.0.0.7:7164 waits for trainers 1, 2 of 3 to join")
     job.log(1, f"{GLOG}has waited 4 s to join: pserver 10.0.0.7:7164 waits for trainer 2 of 3 to join")
     head, first, *others = job.lines()
-    assert head == "no batch: trainers 0, 1, 2 of 3 make none; look at trainer 2 first, which the others wait for"
+    assert head.startswith("no progress: trainers 0, 1, 2 of 3 complete no batch; ")
+    assert head.endswith("; look at trainer 2 first, because the others wait for it")
     assert first == (
         "  trainer 2 on job-2 on node-2 has not begun to train: its launcher has not started it; see the line "
         "`waiting:` in the pod's log"
@@ -170,7 +173,7 @@ def test_of_many_trainers_five_are_told_with_the_one_that_all_wait_for(job: Hang
             job.log(number, f"{GLOG}{PUSHES} 57 at 10.0.0.9, which last pushed batch 16")
     lines = job.lines()
     assert len(lines) == 7
-    assert lines[0].endswith("; look at trainer 57 first, which the others wait for")
+    assert lines[0].endswith("; look at trainer 57 first, because the others wait for it")
     assert lines[1].startswith("  trainer 57 on pod-57 ")
     assert lines[6] == f"  and 95 more: the end of {job.output}/node_<id>/train.log says why"
 

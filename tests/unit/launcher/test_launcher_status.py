@@ -71,7 +71,7 @@ def test_the_files_alone_tell_how_a_job_is(output: Path, capsys: pytest.CaptureF
         "training: pass 2, batch 70 of passes 0 to 9, 50% of the pass, 25% of the job, 201 samples/s, 1:02:03 left, "
         "trainer 0's cost 0.123456, error 0.25, said 0:00:0"
     )
-    assert lines[2] == "slowest: trainer 1 on b, busy for 3.5 s where the mean of all is 3.0 s"
+    assert lines[2] == "slowest: trainer 1 on b, busy for 3.5 s, while the mean of all trainers is 3.0 s"
     assert "attempt 1.aa" in lines[3] and "trainer 1 on paddle-cluster-job-1-jo: trainer, exit status 75" in lines[3]
     assert lines[-2].split()[:7] == ["0", f"{JOB}-0-jo", "-", "-", "2", "70", "100"]
 
@@ -135,7 +135,7 @@ def test_the_pods_that_the_launchers_wait_for_are_named_with_their_state() -> No
     assert name_awaited(pods, dataclasses.replace(RECORD, finished=True)) == []
     both = dataclasses.replace(RECORD, pods=[{"ip": "10.0.0.0"}, {"ip": "10.0.0.1"}])
     assert name_awaited(pods[:1], both) == [
-        "waits for pods: 1 of 2 are Running, and the Job has created no other one yet"
+        "waits for pods: 1 of 2 are Running, and the Job has not created the others yet"
     ]
     assert name_awaited(parse_pods({"items": [pod(0), pod(1)]}), both) == []
     assert name_awaited([], both) == []
@@ -208,7 +208,7 @@ def test_files_that_hold_something_else_tell_nothing(
     for file in output.glob("**/*.json"):
         file.write_text(text)
     assert status.main([str(output)]) == 0
-    assert capsys.readouterr().out.startswith(("trainer 0 has not said yet", "None: pass None"))
+    assert capsys.readouterr().out.startswith(("trainer 0 has not reported", "None: pass None"))
 
 
 def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +216,7 @@ def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest
         file.unlink()
     assert status.main([str(output)]) == 0
     said = capsys.readouterr().out
-    assert "trainer 0 has not said yet how far the job is\n" in said and "was killed by SIGKILL" in said
+    assert "trainer 0 has not reported its progress yet\n" in said and "was killed by SIGKILL" in said
 
 
 # ----- What is said of attempts: record, errors as (attempt, trainer, status, signal, message), progress, ends of lines
@@ -311,9 +311,9 @@ def test_nothing_wrong_is_said_of_an_attempt(
     if progress:
         (told,) = [line for line in describe_job(tmp_path) if "pass 2, batch 7" in line]
         is_of_earlier = progress["attempt"] != record.name
-        assert told.startswith("of attempt 1.aa the last was: failed") == is_of_earlier
+        assert told.startswith("the last report of attempt 1.aa: failed") == is_of_earlier
         assert ("training:" in told) == (progress["status"] == "training")
-        assert told.startswith("the last that was said: ") == record.given_up
+        assert told.startswith("last report: ") == record.given_up
 
 
 def test_of_many_attempts_the_newest_five_are_told_and_where_the_others_are(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_of_an_attempt_that_is_over_nothing_is_said_as_if_it_went_on(tmp_path: P
 def test_progress_of_an_earlier_attempt_is_in_no_row_of_the_table(output: Path) -> None:
     write_record(output, record_of(3))
     lines = describe_job(output)
-    assert "trainer 0 of this attempt has not said yet how far the job is" in lines
+    assert "trainer 0 of this attempt has not reported its progress yet" in lines
     assert not any("slowest" in line for line in lines)
     assert tabulate_pods([], output) == []
 
@@ -410,7 +410,7 @@ def test_with_neither_cluster_nor_output_it_fails_and_says_both(
 ) -> None:
     assert start_paddle.main(["status", "nobody", f"--job_path={tmp_path}"]) == 66
     said = capsys.readouterr().out
-    assert "there is no kubectl on PATH" in said and f"nor is there a {tmp_path}/nobody/output" in said
+    assert "there is no kubectl on PATH" in said and f"and there is no {tmp_path}/nobody/output" in said
     assert start_paddle.main(["status", f"--job_path={tmp_path}"]) == 66
     assert f"no directory of {tmp_path} has an output/" in capsys.readouterr().out
 
@@ -418,7 +418,7 @@ def test_with_neither_cluster_nor_output_it_fails_and_says_both(
 def test_of_several_jobs_one_must_be_named(output: Path, no_kubectl: None, capsys: pytest.CaptureFixture[str]) -> None:
     (output.parents[1] / "another/output").mkdir(parents=True)
     assert start_paddle.main(["status", f"--job_path={output.parents[1]}"]) == 64
-    assert f"has those of another, {JOB}" in capsys.readouterr().out
+    assert f"has the jobs another, {JOB}" in capsys.readouterr().out
 
 
 def test_what_trainer_0s_launcher_has_written_down_is_the_first_failure_whatever_the_files_say(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_what_trainer_0s_launcher_has_written_down_is_the_first_failure_whatever
 
 def test_while_the_next_attempt_forms_the_job_is_restarting(tmp_path: Path) -> None:
     tell(tmp_path, RECORD, [("1.aa", 1, *OWN)], {})
-    assert describe_job(tmp_path)[0].endswith("; restarting: its pods form")
+    assert describe_job(tmp_path)[0].endswith("; restarting: no trainer has begun yet")
 
 
 def test_a_finished_attempt_is_finished_although_no_pod_has_left_an_error(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_a_request_can_be_answered_later() -> None:
     ("number", "code", "reason"),
     [
         (13, "unlucky", "13 is not added"),
-        (66, "failed", "the server has failed at it: ZeroDivisionError: a fault"),
-        (99, "failed", "the server has failed at it: SchemaError: the answer to add has no total"),
+        (66, "failed", "an error in the server: ZeroDivisionError: a fault"),
+        (99, "failed", "an error in the server: SchemaError: the answer to add has no total"),
     ],
 )
 def test_what_the_handler_refuses_or_fails_at_is_told(number: int, code: str, reason: str) -> None:
@@ -246,7 +246,7 @@ def test_there_is_a_bound_on_members_and_the_lost_make_room() -> None:
     first, _ = stage.join("a")
     stage.join("b")
     third, _ = stage.join("c")
-    assert "2 members have joined; no more are taken" in third.trouble
+    assert "2 members have joined; no more are accepted" in third.trouble
     stage.network.cut(first)
     stage.network.advance(2.0)
     assert third.trouble == ""

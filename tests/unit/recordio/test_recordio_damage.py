@@ -147,7 +147,7 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         ),
         (chunk(record(b"a"), records=2), "2 records are more than 5 bytes can hold"),
         (chunk(record(b"a"), Compression.GZIP, 2**32 - 1), "4294967295 records are more than 268435456 bytes"),
-        (chunk(record(b"a") * 2), "its 10 bytes are not the 1 records that its header tells of"),
+        (chunk(record(b"a") * 2), "its 10 bytes are not the 1 records that its header declares"),
         (chunk(record(b"abcd")[:-1]), "its 7 bytes are not the 1 records"),
         (chunk(struct.pack("<I", 2**32 - 1) + b"abcd", records=2), "its 8 bytes are not the 2 records"),
         (
@@ -164,7 +164,7 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
             chunk(gzip.compress(record(b"a"), mtime=0) * 2, Compression.GZIP),
             "it is not one gzip member from its beginning",
         ),
-        (chunk(b"sNaPpY" * 3, Compression.SNAPPY), "it does not begin as Snappy's framed format"),
+        (chunk(b"sNaPpY" * 3, Compression.SNAPPY), "it does not begin like data in Snappy's framed format"),
         (chunk(SNAPPY_BEGINNING + b"\x01\x01\x00\x00a", Compression.SNAPPY), "it ends inside a frame of Snappy"),
         (chunk(SNAPPY_BEGINNING + b"\x01\xff\xff\xffabcd", Compression.SNAPPY), "it ends inside a frame of Snappy"),
         (
@@ -196,7 +196,9 @@ def test_a_chunk_larger_than_any_reader_takes_is_refused_before_it_is_read(tmp_p
     with path.open("wb") as file:
         file.write(HEADER.pack(MAGIC, 0, 0, MOST_CHUNK_BYTES + 1, 1))
         file.truncate(HEADER.size + MOST_CHUNK_BYTES + 1)
-    with pytest.raises(DamagedChunkError, match="a chunk may have 268435456; write the file with smaller chunks"):
+    with pytest.raises(
+        DamagedChunkError, match="a chunk may have at most 268435456; write the file with smaller chunks"
+    ):
         read_index(path)
 
 
@@ -206,7 +208,7 @@ def test_a_bomb_stops_at_the_bound(compressed: Compression, monkeypatch: pytest.
     (tmp_path / "bomb").write_bytes(chunk(payload, compressed, 1 << 20))
     monkeypatch.setattr("recordio.reading.MOST_CHUNK_BYTES", 1 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DamagedChunkError, match="decompressed it has more than 1048576 bytes"):
+    with pytest.raises(DamagedChunkError, match="its decompressed size is above 1048576 bytes"):
         list(RecordIOReader(tmp_path / "bomb"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
 

@@ -143,7 +143,7 @@ def test_no_list_names_shards_of_two_runs(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("prefix", ["", "a/b", ".hidden", "..", "a\0b"])
 def test_a_prefix_is_a_name(prefix: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give a name without / and first dot"):
+    with pytest.raises(UsageError, match="give a prefix without '/' and without a first dot"):
         write_shards([b"a"], ShardPlan(tmp_path, prefix, 1))
 
 

@@ -83,7 +83,9 @@ def test_a_record_beyond_any_chunk_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(writing, "MOST_CHUNK_BYTES", 100)
     with RecordIOWriter(tmp_path / "some", Compression.NONE) as writer:
         writer.write(bytes(96))
-        with pytest.raises(OversizedRecordError, match=r"a record of 97 bytes for .*: a chunk may have 100; split"):
+        with pytest.raises(
+            OversizedRecordError, match=r"a record of 97 bytes for .*: a chunk may have at most 100; split"
+        ):
             writer.write(bytes(97))
 
 

@@ -54,7 +54,10 @@ def test_the_bar_is_full_at_the_end_and_not_before(fraction, picture):
         ("tasks of pass 1: 2 todo, 0 failed, of 9", "tasks of pass 1: 2 todo, 0 failed, of 9"),
         ("tasks of pass 1: 3 failed", "tasks of pass 1: 3 \x1b[31mfailed\x1b[0m"),
         ("ID  POD  NODE", "\x1b[1mID  POD  NODE\x1b[0m"),
-        ("attempt 2; restarting: its pods form", "attempt 2; \x1b[33mrestarting\x1b[0m: its pods form"),
+        (
+            "attempt 2; restarting: no trainer has begun yet",
+            "attempt 2; \x1b[33mrestarting\x1b[0m: no trainer has begun yet",
+        ),
     ],
 )
 def test_states_are_painted(line, painted):

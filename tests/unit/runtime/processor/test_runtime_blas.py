@@ -44,7 +44,7 @@ def test_one_line_says_what_was_cut_and_what_would_say_otherwise(monkeypatch):
     _, line = limited({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}, 2, 2, monkeypatch)
     assert line == (
         "products get 1 thread each, not OPENBLAS_NUM_THREADS=2 and OMP_NUM_THREADS=3: --trainer_count=2 on 2 "
-        "processors; PADDLE_BLAS_THREADS would say otherwise"
+        "processors; set PADDLE_BLAS_THREADS for another number"
     )
     assert limited({"OPENBLAS_NUM_THREADS": "1"}, 2, 2, monkeypatch)[1] == ""
 
