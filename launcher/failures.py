@@ -193,7 +193,7 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
 def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) -> int:
     """Log every attempt of a Job that has given up, and return the exit status of this pod's last attempt.
 
-    A pod that the Job starts after it has given up ends with a status after which the Job starts no more pods.
+    If the Job then starts another pod, that pod ends with a status after which the Job starts no more pods.
     Raises: GivenUpError: this pod had no attempt of its own.
     """
     say(

@@ -64,7 +64,7 @@ class FileIndex:
         Raises: ValueError: the file has fewer records.
         """
         if first < 0 or count < 1 or first + count > self.records:
-            raise ValueError(f"{self.path} has {self.records} records, and not [{first}, {first + count})")
+            raise ValueError(f"{self.path} has {self.records} records; [{first}, {first + count}) are wanted")
         chunk = self.chunks[bisect.bisect_right(self.chunks, first, key=lambda one: one.first) - 1]
         return RecordRange(self.path, chunk.number, chunk.offset, first - chunk.first, count)
 

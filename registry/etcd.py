@@ -169,7 +169,7 @@ class EtcdClaim:
         try:
             answer = self._etcd.call(lambda client: client.transaction(question), left)
         except PeerUnreachableError as exc:
-            raise self._lost(f"it could not write for a whole lease: {exc}") from exc
+            raise self._lost(f"it could not write before its claim expired: {exc}") from exc
         if not answer.get("succeeded"):
             raise self._lost("etcd does not have it any more, or another process holds it")
 

@@ -1,8 +1,8 @@
 """The syntax of gflags, for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
 
 A program with a table of flags reads its command line by `read_arguments`. The launcher reads its command line by
-`read_pairs`, because it passes most flags on to programs whose tables it does not know. Both functions raise the same
-messages. One dash is equivalent to two. If a flag is given twice, the last value counts.
+`read_pairs`, because it passes most flags on to programs whose tables it does not know. Both functions raise errors
+with the same messages. One dash is equivalent to two. If a flag is given twice, the last value counts.
 
 Source: gflags 2.2, gflags.cc (CommandLineFlagParser); spec/trainer.md 1.1.
 """

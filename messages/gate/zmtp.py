@@ -68,7 +68,7 @@ class FrameHeads:
         return found
 
     def _read_head(self) -> tuple[int, int, bytes] | None:
-        """Return the frame if its header is complete, and skip its body next."""
+        """Return the frame if its header is complete; `feed` then skips the frame's body."""
         head, flags = self._head, self._head[0]
         size = 9 if flags & LONG else 2
         if len(head) < size:

@@ -52,7 +52,7 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
 def _read(text: str) -> int:
     """Return the number of threads in a variable, or 1 if it contains none.
 
-    OMP_NUM_THREADS may be a list of numbers by level.
+    OMP_NUM_THREADS may be a list with one number for each level of nested parallelism; the first counts.
     """
     first = text.partition(",")[0].strip()
     return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1

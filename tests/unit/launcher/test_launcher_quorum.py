@@ -670,7 +670,8 @@ def test_that_pods_are_back_is_no_failure(root: Path, trainer_id: int, capsys: p
     own = result if trainer_id == 0 else AttemptResult(75, "launcher", "another pod has ended it")
     ended = report_end(config, Rendezvous(record.ids, record), own, failure, {"PATH": ""}, is_stopped=False)
     said = capsys.readouterr().out
-    assert "attempt 2 has ended: pod 1 (p-1): back" in said and "failed" not in said.replace("no report", "")
+    assert "attempt 2 has ended: pod 1 (p-1) can take part again" in said
+    assert "failed" not in said.replace("no report", "")
     assert ended and (ended.failure is not None) == (trainer_id == 0)
     assert not list(config.output.glob("node_*/error.json"))
 

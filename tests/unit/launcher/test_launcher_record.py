@@ -140,7 +140,8 @@ def test_an_attempt_that_dies_at_the_same_checkpoint_every_time_is_counted(confi
 def test_a_checkpoint_of_other_numbers_is_left_for_the_parameters_and_says_so() -> None:
     decision = decide(record("old"), 3, states=("pass-00002", "pass-00003-001"), gradient_num=4)
     assert (decision.checkpoint, decision.start_pass, decision.archive_state) == ("", 3, True)
-    assert "state/pass-00003-001 is of 0 trainers" in decision.message and "there are 4 trainers" in decision.message
+    assert "state/pass-00003-001 was saved by 0 trainers" in decision.message
+    assert "there are 4 trainers" in decision.message
     assert "going on after pass-00002" in decision.message and "WARNING: only the parameters" in decision.message
 
 
