@@ -170,7 +170,7 @@ def run_controller(
     is_mpi = bool(use_mpi or use_jsrun) and not use_gloo
     if is_mpi or (not use_gloo and mpi_built(verbose=verbose)):
         if not mpi_built(verbose=verbose):
-            raise ParameterError("MPI support has not been built: workers have connections of their own; leave it out")
+            raise ParameterError("MPI support has not been built: workers have connections of their own; leave MPI out")
         (js_run if use_jsrun and not use_mpi else mpi_run)()
         return
     if not gloo_built(verbose=verbose):
@@ -215,7 +215,7 @@ def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     check_possible(vars(args))
     unused = [one.flag for one in PARAMETERS if one.name in list_given(args) - USED]
     if unused:
-        glog.warning(f"without effect, because the workers have connections of their own: {', '.join(unused)}")
+        glog.warning(f"these flags have no effect, as the workers have connections of their own: {', '.join(unused)}")
     settings = make_settings(args)
     function = args.run_func
     if function is None:

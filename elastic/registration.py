@@ -201,5 +201,5 @@ class WorkerStateRegistry:
         except Exception as exc:  # a job that cannot continue ends with this reason
             if self._driver.finished():
                 return
-            glog.error(f"generation {self._generation} has no successor: {exc}")
+            glog.error(f"no generation can follow generation {self._generation}: {exc}")
             self._driver.stop(error_message=f"the workers could not resume: {exc}")

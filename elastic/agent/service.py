@@ -67,12 +67,12 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
     parser = _Parser(prog="paddle elastic agent", allow_abbrev=False, description=(__doc__ or "").split("\n\n")[0])
     add, default = parser.add_argument, AgentOptions()
     add("--port", type=int, default=default.port, help=f"port that the driver calls ({default.port}); 0: any free port")
-    add("--address", default=default.address, help="address to listen on (all)")
+    add("--address", default=default.address, help="address to listen on (default: all addresses)")
     add(
         "--driver-timeout",
         type=float,
         default=default.driver_timeout,
-        help="seconds without a driver after which a worker is ended (60)",
+        help="seconds without a request of a driver after which a worker is ended (60)",
     )
     add(
         "--leave-timeout",

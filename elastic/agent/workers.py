@@ -111,7 +111,7 @@ class AgentWorkers:
             lonely = [one for one in self._workers.values() if not one.askers and now - one.asked > self._patience]
         for worker in lonely:
             if not worker.is_over and not worker.end.is_set():
-                glog.error(f"no driver has asked after {worker.name} for {self._patience:g} s: it is ended")
+                glog.error(f"no driver has asked for {worker.name} for {self._patience:g} s: the agent ends it")
             worker.end.set()
             worker.output.discard()
 

@@ -185,9 +185,8 @@ class Acceptor:
             if not missing:
                 return self._peers
         names = ", ".join(map(str, missing[:16]))
-        raise HorovodInternalError(
-            f"rank {self._plan.rank} of {self._plan.size}: not called within {self._plan.timeout:.0f} s by rank {names}"
-        )
+        own = f"rank {self._plan.rank} of {self._plan.size}"
+        raise HorovodInternalError(f"{own} was not called within {self._plan.timeout:.0f} s by rank {names}")
 
     def _run(self) -> None:
         poller = select.poll()

@@ -377,7 +377,8 @@ class SubMesh:
 
     def fail(self, reason: str) -> None:
         """See `Mesh.fail`."""
-        self._mesh.fail(f"among the ranks {', '.join(map(str, self._ranks))}, counted from 0: {reason}")
+        numbers = ", ".join(map(str, self._ranks))
+        self._mesh.fail(f"in the subgroup of the ranks {numbers}, which counts its own ranks from 0: {reason}")
 
 
 AnyMesh = Mesh | SubMesh

@@ -131,13 +131,19 @@ def describe_state(record: dict[str, Any], age: float) -> str:
         counts = [f"{states.count(one)} {word}" for one, word in _WORDS.items() if states.count(one)]
         return f"changes since {describe_duration(now - changing)}: {at}, of which {', '.join(counts)}{failed}"
     if newest["formed"] is None and record["joined"]:
-        return f"comes together since {describe_duration(now - newest['began'])}: {at}, {record['joined']} are there"
+        since = describe_duration(now - newest["began"])
+        return f"forms since {since}: {at}, of which {record['joined']} have connected"
     done = sum(one["state"] == DONE for one in record["members"])
     ending = f"; {done} of them have done their work" if done else ""
     return f"works since {describe_duration(now - newest['began'])}: {at}{ending}"
 
 
-_WORDS = {WORKS: "still work", WAITS: "wait for the next one", FAILED: "have failed", DONE: "have done their work"}
+_WORDS = {
+    WORKS: "still work",
+    WAITS: "wait for the next generation",
+    FAILED: "have failed",
+    DONE: "have done their work",
+}
 
 
 def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str:
@@ -148,7 +154,7 @@ def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str
     if not is_late:
         return f"as of {ago} ago, by the driver {record['driver']}"
     follows = (
-        "its workers go on for --driver-grace seconds, and the same command goes on with them"
+        "its workers go on for --driver-grace seconds; run the same command again to continue with them"
         if record["goes_on"]
         else "its workers end with it"
     )

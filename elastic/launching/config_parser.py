@@ -324,7 +324,7 @@ def _check_text(parameter: LaunchParameter, value: str) -> None:
     except UnicodeEncodeError:
         is_right = False
     if not is_right:
-        raise ParameterError(f"{parameter.flag} is {_show(value)}; no variable can have it")
+        raise ParameterError(f"{parameter.flag} is {_show(value)}; no environment variable can have this value")
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -> MutableMapping[str, str]:

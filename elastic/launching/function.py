@@ -98,8 +98,8 @@ def run_function(call: FunctionCall, executable: str | None, launch: Callable[[W
     environ = os.environ
     if environ.get(VARIABLE):
         raise UsageError(
-            "a worker of run() has called run() itself: a script whose function is imported calls it below "
-            '`if __name__ == "__main__":`'
+            "a worker of run() has called run() itself: if workers import the function of a script, the script must "
+            'call run() below `if __name__ == "__main__":`'
         )
     secret = read_environment(environ).secret or secrets.token_hex(32)
     command = [executable or sys.executable, "-m", "elastic.launching.call"]

@@ -37,7 +37,7 @@ def name_function(func: Callable[..., Any]) -> str:
     name, shown = getattr(func, "__qualname__", ""), describe_function(func)
     if not isinstance(func, FunctionType) or "<" in name:
         raise UsageError(
-            f"run() cannot give {shown} to another machine, or another Python: a function travels there by its name; "
+            f"run() cannot give {shown} to another machine, or another Python: a function is sent there by its name; "
             "define it by def at the top level of a module, and pass values that it needs by args"
         )
     module = func.__module__

@@ -110,7 +110,7 @@ class HeartbeatWatch:
         for member, silence in silent.items():
             limit = self._short if member.slot in waited_for else self._timeout
             if silence > limit:
-                glog.error(f"{member.host}[{member.local_rank}] has said nothing for {limit:g} s: it is ended")
+                glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s: it is ended")
                 member.is_silent = True
                 member.kill()
 

@@ -173,12 +173,15 @@ class WorkerReports:
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(
-                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done: "
-                "that is a failure; a script ends with hvd.shutdown() or with the end of a function of hvd.elastic.run"
+                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done, "
+                "which is a failure; let the script call hvd.shutdown(), or return from its function of hvd.elastic.run"
             )
             code = NOT_DONE
         if isinstance(result, WorkerExit) and not result.is_known and member.is_done:
-            glog.info(f"{slot_info.hostname}[{slot_info.local_rank}] had said that its work is done: it has succeeded")
+            glog.info(
+                f"{slot_info.hostname}[{slot_info.local_rank}] is lost, but had reported that its work is done: it has "
+                "succeeded"
+            )
             code = 0
         was_stopped = isinstance(result, WorkerExit) and result.was_stopped
         self._handle_worker_exit(slot_info, WorkerExit(code, result[1], was_stopped), member)

@@ -44,7 +44,7 @@ def dump_object(value: object, name: str = "the object", *, unsafe_pickle: bool 
     except BoundedJsonError as exc:
         raise TypeError(f"{name} becomes JSON {exc}; {_WHAT}") from exc
     except RecursionError as exc:
-        raise TypeError(f"{name} holds itself, or is too deep; {_WHAT}") from exc
+        raise TypeError(f"{name} contains itself, or is nested too deeply; {_WHAT}") from exc
     return b"".join((_LENGTH.pack(len(head)), head, *blobs))
 
 

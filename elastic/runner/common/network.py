@@ -111,7 +111,7 @@ class Wire:
             body = dump_object([name, vars(obj) if name else obj])
         except TypeError as exc:
             why = str(exc).partition("; unsafe_pickle")[0]
-            raise UsageError(f"{name or kind.__name__} cannot be sent: {why}; no message is pickle") from exc
+            raise UsageError(f"{name or kind.__name__} cannot be sent: {why}; no message uses pickle") from exc
         if len(body) > MOST_MESSAGE_BYTES:
             raise UsageError(f"{name} has {len(body)} bytes; a message has at most {MOST_MESSAGE_BYTES}")
         wfile.write(compute_digest(self._key, body) + _LENGTH.pack(len(body)) + body)
@@ -282,7 +282,8 @@ class BasicService:
         found = {nic: [(one, self._port)] for nic, one in there.items() if not self._nics or nic in self._nics}
         if not found and self._nics:
             raise NoValidAddressesFound(
-                f"none of the interfaces {', '.join(self._nics)} has an IPv4 address; {', '.join(sorted(there))} have"
+                f"none of the interfaces {', '.join(self._nics)} has an IPv4 address; these interfaces have one: "
+                f"{', '.join(sorted(there))}"
             )
         return found
 

@@ -62,5 +62,5 @@ def get_driver_ip(nics: Iterable[str]) -> str:
     """
     name, there = next(iter(nics), ""), list_nics()
     if name not in there:
-        raise RuntimeError(f"'{name}' has no IPv4 address here; interfaces with one: {', '.join(sorted(there))}")
+        raise RuntimeError(f"'{name}' has no IPv4 address here; these interfaces have one: {', '.join(sorted(there))}")
     return there[name]

@@ -88,7 +88,7 @@ def on_event(
         raise ValueError("on_event() needs an event, and got None")
     _check_tuple(args)
     if stop is None and not daemon:
-        raise ValueError("on_event() needs a stop event if the thread is no daemon: the process would wait for it")
+        raise ValueError("on_event() needs a stop event if the thread is no daemon: the process waits for the thread")
 
     def wait() -> None:
         if stop is None:

@@ -124,7 +124,7 @@ def test_workers_of_an_agent_end_when_there_is_no_driver(tmp_path: Path) -> None
             process.kill()
             process.wait(LIMIT_S)
         wait_for_end(int(read(tmp_path / "pid.0")))
-        until("the line", lambda: "no driver has asked after" in agents.log(A))
+        until("the line", lambda: "no driver has asked for" in agents.log(A))
 
 
 def test_sigterm_of_a_driver_ends_the_workers_of_agents(tmp_path: Path, agents: Agents) -> None:

@@ -396,5 +396,5 @@ def test_an_agent_runs_a_function_by_its_name_and_no_other(
         with pytest.raises(JobFailedError):
             run_by_agent(lambda number: number, agents.port)
     assert (
-        "<lambda> to another machine, or another Python: a function travels there by its name" in capfd.readouterr().err
+        "<lambda> to another machine, or another Python: a function is sent there by its name" in capfd.readouterr().err
     )

@@ -33,7 +33,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     job.begin("a", "b")
     assert job.lines()[0] == "works since 0.0 s: generation 1 of 2 workers"
     job.join(0)
-    assert job.lines()[0] == "comes together since 0.0 s: generation 1 of 2 workers, 1 are there"
+    assert job.lines()[0] == "forms since 0.0 s: generation 1 of 2 workers, of which 1 have connected"
     job.join(1)
     job.now += 10
     assert job.lines()[0] == "works since 10.0 s: generation 1 of 2 workers"
@@ -46,7 +46,7 @@ def test_a_job_with_a_failure_and_a_host_that_comes_is_told_at_every_moment() ->
     )
     job.history.report(("a", 0), READY)
     job.history.report(("b", 0), FAILURE)
-    changing = f"generation 1 of 2 workers, of which 1 wait for the next one, 1 have failed; {first}"
+    changing = f"generation 1 of 2 workers, of which 1 wait for the next generation, 1 have failed; {first}"
     assert job.lines()[0] == f"changes since 1.0 s: {changing}"
     job.history.wait_for(1)
     assert job.lines()[0] == f"waits for 1 slots of workers since 0.0 s; generation 1 of 2 workers; {first}"

@@ -154,8 +154,8 @@ def test_a_file_sets_what_the_command_line_leaves_open(tmp_path: Path) -> None:
         (f"logging: {{level: 0x{'f' * 9000}}}", "it has to be a text"),
         (f"controller: 0x{'f' * 9000}", "it has to be gloo or mpi"),
         (f"params: 0x{'f' * 9000}", "it has to be a section"),
-        ('timeline: {filename: "a\\0b"}', "--timeline-filename is .*; no variable can have it"),
-        ('timeline: {filename: "a\\ud800"}', "--timeline-filename is .*; no variable can have it"),
+        ('timeline: {filename: "a\\0b"}', "--timeline-filename is .*; no environment variable can have"),
+        ('timeline: {filename: "a\\ud800"}', "--timeline-filename is .*; no environment variable can have"),
     ],
 )
 def test_a_file_that_is_wrong_is_a_usage_and_a_value_error(tmp_path: Path, text: str, why: str) -> None:
