@@ -227,7 +227,7 @@ class MasterClient:
         """Report that the model of a pass is saved; return False if this trainer's time to save was over."""
         answer = self._ask("report_saved", {"pass": pass_number}, time.monotonic() + self._patience)
         if not answer["accepted"]:
-            glog.warning(f"the master refuses that pass {pass_number} is saved: {answer['reason']}")
+            glog.warning(f"the master refuses the report that pass {pass_number} is saved: {answer['reason']}")
         return bool(answer["accepted"])
 
     def status(self) -> Mapping[str, Any]:
@@ -263,7 +263,7 @@ class MasterClient:
         answer = self._ask("report_task", body, time.monotonic() + (self._patience if patience is None else patience))
         self._next = answer["next"]
         if not answer["accepted"]:
-            glog.warning(f"the master refuses that task {task.number} is {outcome}: {answer['reason']}")
+            glog.warning(f"the master refuses the report that task {task.number} is {outcome}: {answer['reason']}")
         return bool(answer["accepted"])
 
     def _ask(self, kind: str, body: Mapping[str, Any], until: float) -> Mapping[str, Any]:

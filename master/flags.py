@@ -17,7 +17,7 @@ _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
     Flag("help", False, _S, "print this and exit"),
-    Flag("port", 8080, _S, "port for trainers; 0: a free one, which trainers find in the store", 0, 65535),
+    Flag("port", 8080, _S, "port for trainers; 0: any free port, which trainers find in the store", 0, 65535),
     Flag("nics", "", _S, "interface name, label or IPv4 address to listen on and to publish; empty: listens on all, "
          "publishes the first that is no loopback"),
     Flag("etcd_endpoints", "", _S, "comma list of http://host:port of an etcd 3.4 or newer that keeps the state"),
@@ -26,14 +26,14 @@ FLAGS = index_flags(
     Flag("job", "", _S, "name of the job in the store; empty: PADDLE_JOB_NAME, or 'job'"),
     Flag("ttl", "10s", _S, "time after which a silent leader loses the lead; it was 60s in 2017"),
     Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer are assigned again"),
-    Flag("num_passes", 1, _S, "passes of the job", 1),
+    Flag("num_passes", 1, _S, "number of passes of the job", 1),
     Flag("chunk_per_task", 1, _S, "files of a task, or chunks of RecordIO files; it was 10 in 2017", 1, 1 << 16),
-    Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task; also the limit until durations are known"),
+    Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task; also the limit until a task is finished"),
     Flag("task_timeout_min", "10s", _S, "minimum time limit of a task"),
-    Flag("task_timeout_max", 3, _S, "allowed failures of a task in a pass; after more, the task is discarded", 0),
+    Flag("task_timeout_max", 3, _S, "failures of a task that are allowed in a pass; one more discards the task", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
     Flag("deterministic_tasks", 0, _S, "task i of a pass goes only to trainer i modulo this number, and a pass waits "
-         "for all these trainers; 0: to the first that asks", 0, 4096),
+         "for all these trainers; 0: a task goes to the first trainer that asks", 0, 4096),
     Flag("linger", "30s", _S, "time for trainers to learn that the job is over, before the master ends"),
     Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
@@ -90,8 +90,8 @@ def format_help() -> str:
     lines = [
         "usage: paddle master --store_dir=DIR | --etcd_endpoints=http://host:2379 [--flag=value ...]",
         "",
-        "Environment: PADDLE_JOB_NAME (see --job), PADDLE_SECRET or PADDLE_SECRET_FILE (trainers prove that they",
-        "know; empty: anyone may take part).",
+        "Environment: PADDLE_JOB_NAME (see --job), PADDLE_SECRET or PADDLE_SECRET_FILE (the secret that trainers",
+        "have to prove; empty: anyone may take part).",
         "",
         *format_flags(FLAGS),
     ]

@@ -174,7 +174,8 @@ class Master:
             raise DataError(head.reason)
         if not records.is_end_told:
             raise PeerUnreachableError(
-                f"the job is done, and the parameter servers do not know it: {records.trouble}; start the master again"
+                "the job is done, but the parameter servers cannot learn this from the registry: "
+                f"{records.trouble}; start the master again"
             )
         if state.discarded:
             raise DataError(state.discarded)

@@ -148,7 +148,7 @@ def _explain_idleness(record: dict[str, Any]) -> Iterator[str]:
     if record["phase"] != Phase.RUNNING or not idle or record["todo"]:
         return
     shown = ", ".join(idle[:MOST_ROWS]) + (f" and {len(idle) - MOST_ROWS} more" if len(idle) > MOST_ROWS else "")
-    why = f"the pass ends when the {record['pending']} pending are done" if record["pending"] else "the pass ends"
+    why = f"the pass ends when the {record['pending']} pending tasks are done" if record["pending"] else "the pass ends"
     yield f"without a task: {'trainer' if len(idle) == 1 else 'trainers'} {shown}; no task is todo, and {why}"
 
 
@@ -180,7 +180,7 @@ def _describe_pass(account: dict[str, Any]) -> str:
     line = (
         f"{account['pass']}: {account['done']} tasks finished, {account['discarded']} discarded, {repeated} dispatches "
         f"repeated{unreported}, {account['failures']} failures, {account['samples']} samples, {account['repeated']} "
-        f"more repeated, ended {clock(account['ended'])}"
+        f"repeated samples, ended {clock(account['ended'])}"
     )
     return f"{line}; discarded: {'; '.join(account['names'])}" if account["names"] else line
 

@@ -53,7 +53,7 @@ class UploadDesk:
         if sender is None or sender.member != member:
             return [TicketRefusal(ticket, "offer", "this master does not know this list; offer it again")]
         if first > len(self._files) or first + len(names) > sender.files:
-            fault = f"the files from {first} do not follow the {len(self._files)} received ones, of {sender.files}"
+            fault = f"a part begins with file {first}, but {len(self._files)} of {sender.files} files are received"
             return [TicketRefusal(ticket, "dataset", fault)]
         self._files[first:] = names
         if len(self._files) < sender.files:

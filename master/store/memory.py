@@ -60,7 +60,7 @@ class MemoryLeadership:
             self._check()
             if self._store.dies_after is not None:
                 if not self._store.dies_after:
-                    raise LeadershipLostError("the test says so")
+                    raise LeadershipLostError("the test ends this leadership")
                 self._store.dies_after -= 1
             if value is None:
                 self._store.pairs.pop(key, None)

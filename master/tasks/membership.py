@@ -25,7 +25,7 @@ def take_member(turn: Turn, event: MemberIn) -> None:
     state, member = turn.state, event.member
     numbered = state.numbers.get(member.uid)
     if numbered is not None and numbered.id > member:
-        reason = f"{member.uid} has a newer incarnation, {numbered.id.incarnation}"
+        reason = f"{member.uid} has a newer process, incarnation {numbered.id.incarnation}"
         turn.outcome.effects.append(JoinRefusal(member, "replaced", reason))
         return
     state.presence.back(member)

@@ -158,7 +158,8 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
-        turn.note(f"task {event.number}, epoch {event.epoch}: {event.outcome} of {event.member} is refused: {reason}")
+        report = f"the report '{event.outcome}' of {event.member}"
+        turn.note(f"task {event.number}, epoch {event.epoch}: {report} is refused: {reason}")
         _count_repeated(turn, event)
         return reason
     if record.status is TaskStatus.DONE:  # a repeated report, whose answer was lost
@@ -203,11 +204,11 @@ def _find_hold(holds: tuple[Hold, ...], event: TaskReported) -> Hold | None:
 def _why_stale(state: MasterState, event: TaskReported) -> str:
     record = state.table.current(event.number)
     if record.status is TaskStatus.DONE:
-        return f"{record.holds[0].member} has finished it, as epoch {record.holds[0].epoch}"
+        return f"{record.holds[0].member} has finished the task with epoch {record.holds[0].epoch}"
     if record.status is TaskStatus.PENDING:
-        others = ", ".join(f"{hold.member} as epoch {hold.epoch}" for hold in record.holds)
-        return f"its time limit was over, or its trainer was lost; {others} has it now"
-    return "its time limit was over, or its trainer was lost; it will be assigned again"
+        others = ", ".join(f"{hold.member} with epoch {hold.epoch}" for hold in record.holds)
+        return f"the time limit of the task was over, or its trainer was lost; the task is assigned to {others} now"
+    return "the time limit of the task was over, or its trainer was lost; the task will be assigned again"
 
 
 # ----- Time limits of tasks, leases of members
@@ -254,7 +255,7 @@ def _take_saved(turn: Turn, event: SaveDone) -> None:
         turn.answer(event.ticket, {"accepted": True, "reason": ""})
         return
     if head is None or slot is None or (slot.member, slot.pass_number) != (event.member, event.pass_number):
-        reason = f"{event.member} is not the one that saves the model of pass {event.pass_number}"
+        reason = f"{event.member} is not the trainer that saves the model of pass {event.pass_number}"
         turn.answer(event.ticket, {"accepted": False, "reason": reason})
         return
     is_last = head.phase is Phase.SAVING and event.pass_number >= head.pass_number
@@ -262,7 +263,7 @@ def _take_saved(turn: Turn, event: SaveDone) -> None:
     if head.saved + 1 < event.pass_number:
         first, last = head.saved + 1, event.pass_number - 1
         which = f"pass {first} is" if first == last else f"the passes {first} to {last} are"
-        turn.note(f"the model of {which} not saved: the next pass had ended before", is_warning=True)
+        turn.note(f"the model of {which} not saved: a later pass had ended before", is_warning=True)
     turn.change(PutHead(dataclasses.replace(head, saved=event.pass_number, phase=phase)))
     turn.note(f"{event.member} has saved the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"accepted": True, "reason": ""})

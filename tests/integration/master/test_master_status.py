@@ -75,7 +75,7 @@ def test_the_status_in_the_middle_after_a_kill_and_at_the_end(tmp_path: Path) ->
     assert found.startswith("job job: done, all 2 passes, and the model is saved\nthe master ended ")
     assert "the lines below show the state then" in found and "status" not in found
     assert (
-        "  1: 4 tasks finished, 0 discarded, 0 dispatches repeated, 0 failures, 4 samples, 0 more repeated, ended "
+        "  1: 4 tasks finished, 0 discarded, 0 dispatches repeated, 0 failures, 4 samples, 0 repeated samples, ended "
         in found
     )
     assert end_of(store) == {"phase": "done", "reason": ""}

@@ -63,7 +63,8 @@ def test_trainers_without_a_task_are_named_with_the_reason(tmp_path: Path) -> No
     story.join("a", "b", "c")
     story.take("b")
     found = lines(write(tmp_path, story) | {"end": None})
-    assert "without a task: trainers 0, 2; no task is todo, and the pass ends when the 1 pending are done" in found
+    why = "the pass ends when the 1 pending tasks are done"
+    assert f"without a task: trainers 0, 2; no task is todo, and {why}" in found
     assert not [line for line in lines(write(tmp_path, busy()) | {"end": None}) if line.startswith("without a task")]
 
 
