@@ -261,7 +261,7 @@ def launch_gloo_elastic(
         UsageError: the job is to run a function and not a command.
     """
     if settings.run_func_mode or callable(command_or_func):
-        raise UsageError("this function runs only commands; call elastic.launch.run() to run a function on the workers")
+        raise UsageError("this function runs only commands; elastic.launch.run() runs a function on the workers")
     if settings.output_filename:
         _mkdir_p(settings.output_filename)
     driver = ElasticDriver(
