@@ -215,7 +215,7 @@ def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     check_possible(vars(args))
     unused = [one.flag for one in PARAMETERS if one.name in list_given(args) - USED]
     if unused:
-        glog.warning(f"these flags have no effect, as the workers have connections of their own: {', '.join(unused)}")
+        glog.warning(f"flags without effect, as workers have connections of their own: {', '.join(unused)}")
     settings = make_settings(args)
     function = args.run_func
     if function is None:
