@@ -125,7 +125,7 @@ def _is_connected(layer: LayerConfig) -> bool:
 
 
 def _without(group: Group, results: Mapping[str, LayerConfig]) -> Group:
-    """Return the group without the given results; the inputs of these results become results under their own names."""
+    """Return the group without the layers of the given results; the inputs of these layers become results instead."""
     record, step = SubModelConfig(), ModelConfig()
     record.CopyFrom(group.record)
     step.CopyFrom(group.step)

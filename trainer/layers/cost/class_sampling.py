@@ -25,7 +25,7 @@ from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.cost.sampling import AliasTable, SampleStream
 from trainer.layers.ragged import starts_of
 
-LIMIT = 40.0  # limit of the scores in the tree
+LIMIT = 40.0  # scores of the tree's inner nodes are limited to [-LIMIT, LIMIT]
 
 
 class ClassCost(Layer):

@@ -123,7 +123,7 @@ class LambdaCost(Layer):
         first = many if self._sorted == -1 else min(self._sorted, many)
         logarithms = np.log(np.arange(many) + 2)
         distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
-        np.fill_diagonal(distances, 1)  # a document paired with itself changes nothing
+        np.fill_diagonal(distances, 1)  # a document paired with itself contributes 0; this avoids a division by 0
         gains, o = np.exp2(truth[order].astype(np.float64)), scores[order]
         changes = np.abs((gains[:first, None] - gains) / distances).astype(o.dtype)
         powers = np.exp((o[:first, None] - o).astype(np.float64)).astype(o.dtype)

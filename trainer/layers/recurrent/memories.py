@@ -1,4 +1,4 @@
-"""Memories of a recurrent group: the values that a step reads from the previous step, forward and backward.
+"""Memories of a recurrent group: the values that a step reads from the previous step, and their gradients.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
