@@ -2,7 +2,7 @@
 
 docker run --rm -i --network none --entrypoint python3 REPO/paddle:mypaddle - <k8s/sbom.py >paddle.cdx.json
 
-It lists the Debian packages of the base and the Python packages. The same image gives the same bytes.
+It lists the Debian packages of the base image and the Python packages. Two runs on the same image print the same bytes.
 """
 
 from __future__ import annotations
