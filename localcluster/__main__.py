@@ -25,7 +25,7 @@ from localcluster.report import ConsoleReporter, JobReporter
 from localcluster.result import Result, tail
 
 CAUSE_LINES = 3
-CLOCK_STEP_S = 2.0  # a file system with whole-second times can date a file earlier than the clock
+CLOCK_STEP_S = 2.0  # maximum by which a file's time may lie before the clock, on file systems with whole seconds
 PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # the default of --follow: the progress of a training
 
 USAGE_EXAMPLES = """
@@ -36,14 +36,15 @@ examples:
   kubectl kustomize k8s | python -m localcluster run - --job paddle-cluster-job --volume mfs=./jobpath
 
 POD is a completion index, or a pattern for the pod's name (*-0-*). WHEN is a number of seconds after the pod's start,
-or a regular expression for a line of its output; for --delay, seconds after its creation or POD:REGEX, a line of
-another pod's output. A fault strikes once per index, so the replacement lives; give the fault twice to strike the
-replacement too.
+or a regular expression for a line of its output. For --delay, WHEN is a number of seconds after the pod's creation, or
+POD:REGEX, a line of another pod's output. A fault applies once per index, so it does not affect the replacement pod;
+give the fault twice to affect the replacement too.
 
-exit status: 0 the Job is Complete; else the exit code of the pod that the Job's failure names (PodFailurePolicy),
-else the first exit code of this project among the failed pods (64-78), 75 for any other failure and for --timeout; 143
-after SIGTERM, 130 after Ctrl-C. Before anything starts: 64 a flag or volume that does not fit, 65 no Job in the
-manifest, 66 a missing file, 78 this machine's loopback cannot be used.
+exit status: 0 if the Job is Complete. If it failed: the exit code of the pod that the Job's message names
+(PodFailurePolicy); without such a pod, the first exit code of a failed pod that belongs to this project (64-78);
+otherwise 75, also for --timeout. 143 after SIGTERM, 130 after Ctrl-C. Errors before the Job starts: 64 a flag or volume
+does not match the manifest, 65 there is no valid Job in the manifest, 66 a file is missing, 78 this machine's loopback
+cannot be used.
 """
 
 
@@ -66,14 +67,14 @@ def build_parser() -> argparse.ArgumentParser:
     add("manifest", help="the YAML file (- for standard input)")
     add("--job", metavar="NAME", help="the Job's name, if the manifest has several")
     add("--volume", action="append", default=[], metavar="NAME=DIR", help="directory for a volume or claim")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods (the pods' paths)")
-    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: found nearby)")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="variable for all pods, with container paths")
+    add("--entrypoint", metavar="FILE", help="replaces the image's /root/start.sh (default: one near the manifest)")
     add(
         "--follow",
         action="append",
         default=[],
         metavar="[POD@]REGEX",
-        help="print the lines of output that match (default: the passes and tests of trainer 0)",
+        help="print each line of a pod's output that matches (default: the passes and tests of trainer 0)",
     )
     add(
         "--logs",
@@ -91,8 +92,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="time from a failure to the replacement, doubled each time (default 0.5; a real cluster: 10 s)",
     )
     add("--grace", type=_seconds, default=10.0, metavar="S", help="time from SIGTERM to SIGKILL on Ctrl-C (default 10)")
-    add("--timeout", type=_seconds, metavar="S", help="end everything after this time")
-    add("--quiet", action="store_true", help="no table of pods, no replacements, no waiting lines")
+    add("--timeout", type=_seconds, metavar="S", help="end the Job as failed after this time")
+    add("--quiet", action="store_true", help="print no table of pods, no replaced paths, no lines about waiting")
     return parser
 
 
@@ -161,9 +162,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: float) -> None:
-    """Log how the Job ended and where its files are; the outputs of a Job that did not complete are kept.
+    """Print how the Job ended and where its files are, and keep the outputs of a Job that did not complete.
 
-    Args: began: the start of the run in seconds since the epoch; an older report belongs to another Job.
+    Args: began: the start of the run in seconds since the epoch; a report that is older belongs to an earlier run.
     """
     job, outcome = cluster.job, result.outcome
     is_gone = cluster.own_logs is not None and outcome.is_complete
@@ -185,7 +186,7 @@ def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: floa
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    if sys.stdout is None:  # closed by `>&-`; otherwise the next opened file would become stdout
+    if sys.stdout is None:  # the shell's `>&-` closed it; without this line, the next opened file would become stdout
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):
         # the output of pods can contain characters outside the terminal's encoding
@@ -195,16 +196,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LocalClusterError as error:
         sys.stderr.write(f"localcluster: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:  # the Job had not begun
+    except KeyboardInterrupt:  # Ctrl-C before the Job has begun
         return SIGNALLED["Interrupted"]
 
 
 def end(status: int) -> NoReturn:
-    """End the process with a status; after a Ctrl-C by SIGINT itself, so that the parent sees the cause."""
+    """End the process with a status; after a Ctrl-C, end it by SIGINT, so that the parent process sees the cause."""
     if status == SIGNALLED["Interrupted"]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    with contextlib.suppress(OSError):  # the reader of the output has exited
+    with contextlib.suppress(OSError):  # flush raises it if the reader of the output has exited
         sys.stdout.flush()
         sys.exit(status)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

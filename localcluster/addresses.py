@@ -14,7 +14,8 @@ HOSTS = range(2, 255)
 class Subnet:
     """A network reserved for this process until `close`: .1 is the API server's address, .2 to .254 are the pods'.
 
-    The kernel holds the lock (an abstract Unix socket), so it ends with the process in all cases.
+    An abstract Unix socket with the network's name is the lock: the kernel removes it when the process ends, also by
+    SIGKILL.
 
     Args: prefixes: the networks to choose from, as their first three numbers.
     Raises: HostError: if no network is free, or this machine's loopback has only 127.0.0.1.
@@ -36,7 +37,7 @@ class Subnet:
         return f"{self.prefix}.1"
 
     def take(self, in_use: Collection[str]) -> str:
-        """Return the address for a new pod; unused addresses come first.
+        """Return the address for a new pod: an address that no pod has had, as long as there is one.
 
         Raises: HostError: if all addresses are in use.
         """

@@ -33,21 +33,22 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Runs one Job as local processes; a context manager that ends all its processes.
+    """Runs one Job as local processes. It is a context manager, which ends all these processes.
 
     Args:
         job: the Job, from `load_job` (change it by `dataclasses.replace`).
-        volumes: directories by the name of a volume or of its claim; created if they do not exist.
+        volumes: name of a volume or of its claim -> directory, which is created if it does not exist.
         entrypoint: a file that replaces the image's /root/start.sh.
-        env: variables for all pods, which override the manifest's; container paths in them are replaced too.
-        logs: directory for the pods' outputs, one file each (default: a new directory, `own_logs`, removed with
-            this process).
+        env: variables for all pods, which override those of the manifest; container paths in them are replaced too.
+        logs: directory for the pods' outputs, one file per pod (default: a new directory, `own_logs`, which is
+            removed when this process ends).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: time between a failure and the replacement, doubled with each failure (a real cluster: 10).
-        grace: time from SIGTERM to SIGKILL if the cluster is closed before the Job's end (at most the Job's own).
+        grace: seconds from SIGTERM to SIGKILL if the cluster is closed before the Job's end; the Job's own grace
+            period is the maximum.
         reporter: receives all events; silent by default.
-        networks: the first three numbers of /24 networks that this machine can bind; a free one gives the pods'
-            addresses.
+        networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of one that
+            no other localcluster uses.
 
     Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
     """
@@ -109,18 +110,18 @@ class Cluster:
 
     @property
     def service_account_directory(self) -> Path:
-        """The directory that pods read as the files of their service account."""
+        """The directory with the files of the service account, which the pods read."""
         return self._places.token_directory
 
     @property
     def logs(self) -> Path:
-        """The directory of the pods' outputs, one file each."""
+        """The directory of the pods' outputs, one file per pod."""
         return self._places.logs
 
     # ----- lifecycle -----
 
     def start(self) -> Cluster:
-        """Begin the Job; returns immediately."""
+        """Begin the Job, and return immediately."""
         for replacement in self._trial.replacements:
             self._reporter.replaced(replacement)
         self._began = time.monotonic()
@@ -128,11 +129,11 @@ class Cluster:
         return self
 
     def stop(self, reason: str = "Stopped", message: str = "stopped from outside", grace: float | None = None) -> None:
-        """End all pods, and the Job as Failed; returns immediately, and `wait` waits for the end."""
+        """Begin to end all pods and then the Job, as Failed; return immediately (`wait` waits for the end)."""
         self._controller.stop(reason, message, self._grace if grace is None else grace)
 
     def close(self) -> None:
-        """End all processes and free all resources except the logs. Can be called twice."""
+        """End all processes and free all resources except the logs; a second call has no effect."""
         if self._began is not None:
             self.stop()
             self._controller.join()
@@ -154,7 +155,7 @@ class Cluster:
     # ----- waiting -----
 
     def wait(self, deadline: float | None = None) -> Result:
-        """Wait for the Job's end and return it.
+        """Wait for the Job's end and return the result.
 
         Args: deadline: maximum seconds to wait.
         Raises: WaitError: if the Job did not end in time. LocalClusterError: if a pod could not be started.
@@ -164,7 +165,7 @@ class Cluster:
         return self.result()
 
     def wait_for_phase(self, pod: str, phase: str, deadline: float) -> PodState:
-        """Wait until the newest pod with this index or name pattern is in a phase, and return its state.
+        """Wait until the newest pod with this index or name pattern is in a phase, and return the pod's state.
 
         Raises: WaitError: if the deadline has passed, or the Job has ended.
         """
@@ -176,7 +177,7 @@ class Cluster:
         return self._await(look, deadline, f"phase {phase} of pod {pod}")
 
     def wait_for_output(self, pattern: str, deadline: float, pod: str = "*") -> OutputLine:
-        """Wait until a line of a pod's output matches, including earlier lines, and return the line.
+        """Wait until a line of a pod's output matches, and return it; lines written before this call count too.
 
         Raises: WaitError: if the deadline has passed, or the Job has ended. OptionError: if the pattern is invalid.
         """
@@ -193,7 +194,7 @@ class Cluster:
         return self._await(look, deadline, f"a line like {pattern!r} of pod {pod}")
 
     def _await(self, look: Callable[[], T | None], deadline: float | None, what: str) -> T:
-        """Return the first result of `look` that is not None; it is called after each change."""
+        """Call `look` after each change until its result is not None, and return this result."""
         end = None if deadline is None else time.monotonic() + deadline
         with self._kubelet.lock:
             while True:
@@ -227,7 +228,7 @@ class Cluster:
             return [pod.state for pod in self._kubelet.pods]
 
     def processes(self, pod: str) -> list[tuple[int, str]]:
-        """Return (process id, command line) of all processes of a pod, its first program first.
+        """Return (process id, command line) of all processes of a pod; the pod's program is the first.
 
         Raises: OptionError: if there is no such pod.
         """
@@ -235,11 +236,10 @@ class Cluster:
         return [] if process is None else process.processes()
 
     def kill(self, pod: str, process: str | None = None, signum: int = signal.SIGKILL) -> None:
-        """Kill the newest pod with an index or name pattern, or send a signal to some of its processes.
+        """Kill the newest pod with this index or name pattern, or send a signal to some of its processes.
 
-        Args: process: a regular expression for command lines; only matching processes receive the signal, and the pod
-        lives as long as its first process. signum: the signal for these processes (default: to all processes of the
-        pod).
+        Args: process: a regular expression; only processes whose command line matches receive the signal (default: all
+        processes of the pod). The pod ends only when its first process ends. signum: the signal.
         Raises: OptionError: if there is no such pod or process.
         """
         found = self._newest(pod)
@@ -254,15 +254,16 @@ class Cluster:
                 os.kill(number, signum)
 
     def terminate(self, pod: str, disruption: str = "") -> None:
-        """Delete the newest pod with an index or name pattern, as `kubectl delete pod` or a drained node does.
+        """Delete the newest pod with this index or name pattern, as `kubectl delete pod` or the drain of a node does.
 
-        Args: disruption: the reason of a condition DisruptionTarget, such as EvictionByEvictionAPI.
+        Args: disruption: if given, the pod gets a condition DisruptionTarget with this reason, such as
+        EvictionByEvictionAPI.
         Raises: OptionError: if there is no such pod.
         """
         self._controller.delete(self._newest(pod), disruption)
 
     def result(self) -> Result:
-        """Return the Job's end.
+        """Return the result of the Job.
 
         Raises: WaitError: if the Job has not ended.
         """

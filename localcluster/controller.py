@@ -1,4 +1,4 @@
-"""The Job controller, in one thread: it reads the pods' states, decides by `policy`, and instructs the kubelet."""
+"""The Job controller, in one thread: it reads the pods' states, asks `policy` what to do, and calls the kubelet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from localcluster.pods.kubelet import Kubelet, Pod
 class Controller:
     """Runs one Job to its end.
 
-    Thread safety: the kubelet's lock guards all state, and its `changed` is also notified of the end. `policy` makes
-    all decisions about the Job; this class supplies the clock and the processes.
+    Thread safety: the kubelet's lock guards all state. The Job's end also notifies the kubelet's condition `changed`.
+    The functions of `policy` make all decisions about the Job; this class supplies the clock and the processes.
     """
 
     def __init__(self, job: JobSpec, kubelet: Kubelet, backoff_seconds: float = 0.5):
@@ -52,9 +52,9 @@ class Controller:
         self._thread.join()
 
     def delete(self, pod: Pod, disruption: str = "") -> None:
-        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace period, SIGKILL, removed.
+        """Delete a pod as `kubectl delete pod` does: SIGTERM, grace period, SIGKILL, removal from the list.
 
-        Args: disruption: the reason of a condition DisruptionTarget, as a drained node sets it.
+        Args: disruption: if given, the pod gets a condition DisruptionTarget with this reason, as from a drained node.
         """
         with self.kubelet.lock:
             self.kubelet.delete(pod, disruption, self._grace)
@@ -77,7 +77,7 @@ class Controller:
             self.kubelet.kill_all()
 
     def _step(self, now: float) -> float:
-        """Do all work that is due; return the latest time for the next call."""
+        """Do all work that is due; return the time by which this function must be called again."""
         for pod in self.kubelet.pods:
             self.kubelet.settle(pod, now)
             if not pod.counted and self._has_ended(pod):

@@ -1,8 +1,8 @@
-"""`Deployment`: keeps the pods of one program running, for jobs whose programs come and go (docs/elastic.md).
+"""`Deployment` keeps the pods of one program running, for jobs whose programs come and go (docs/elastic.md).
 
-Such programs find each other in a store, do not call the API server, and need no Service. So they need from Kubernetes
-only the behaviour of a Deployment's pods: their number is kept, an ended program is restarted in its pod, and pods are
-scaled, deleted and lost. `Cluster` runs Jobs.
+The programs of such a job find each other in a store; they do not call the API server and need no Service. So this
+module imitates only how Kubernetes treats the pods of a Deployment: it keeps their number, restarts an ended program in
+its pod, and can scale, delete and lose pods. For Jobs there is `Cluster`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KILL_S = 30.0  # maximum time for a pod's processes to end after SIGKILL
 
 @dataclass
 class DeployedPod:
-    """One pod, from its creation on. Times are monotonic.
+    """One pod, from its creation on; it is never removed from the list. Times are of the monotonic clock.
 
     number: order of creation, from 0.  log: file with the output of the program's latest start.  ends: the exit
-    statuses of the program so far, 128 + signal if a signal killed it.  is_leaving: whether it was deleted, scaled away
-    or lost.
+    statuses of the program so far, 128 + signal if a signal killed it.  is_leaving: whether the pod was deleted, lost,
+    or removed by scaling.
     """
 
     number: int
@@ -63,9 +63,9 @@ class DeployedPod:
 class PodTemplate:
     """The common properties of a Deployment's pods.
 
-    command: the program; POD_NAME, POD_UID and POD_IP are in its environment and override `env`.  restart_s: time from
-    a program's end to its next start in the same pod (Kubernetes: 10 s, doubled each time).  grace_s: from SIGTERM to
-    SIGKILL.
+    command: the program; its environment also has POD_NAME, POD_UID and POD_IP, which override `env`.  restart_s:
+    seconds from a program's end to its next start in the same pod (Kubernetes: 10, doubled each time).  grace_s:
+    seconds from SIGTERM to SIGKILL.
     """
 
     name: str
@@ -77,15 +77,16 @@ class PodTemplate:
 
 
 class Deployment:
-    """Keeps the pods of one program; a context manager that ends all its processes.
+    """Keeps the pods of one program running. It is a context manager, which ends all its processes.
 
-    A program that ends with status 0 is finished and not restarted, as in a Job; any other program is restarted.
+    A program that ends with status 0 is finished and not restarted, as in a Job; a program that ends with any other
+    status is restarted.
 
-    The links in the template's directory and in `logs` are resolved once, here.
+    The links in the template's directory and in `logs` are resolved once, when the object is created.
 
-    Args: logs: directory of the outputs, a file for each start: <name>-<number>.<start>.log.  hear: called for each
-    start and end with (name of the pod, event); it must not call this object.  take_address: returns the address of a
-    new pod; default: all have 127.0.0.1.
+    Args: logs: directory of the outputs, with a file for each start: <name>-<number>.<start>.log.  hear: called with
+    (name of the pod, event) for each start and end; it must not call this object.  take_address: returns the address of
+    a new pod; by default all pods have 127.0.0.1.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Deployment:
             return list(self._pods)
 
     def scale(self, replicas: int) -> None:
-        """Set the number of pods; if there are too many, the newest are deleted. A finished pod counts."""
+        """Set the number of pods, including finished pods; if there are too many, the newest are deleted."""
         with self._work:
             self._replicas = replicas
             for pod in self._kept()[replicas:]:
@@ -141,21 +142,21 @@ class Deployment:
             self._work.notify_all()
 
     def give_up(self, number: int) -> None:
-        """Treat a pod as lost although its program may run, as on an unreachable node; a replacement starts."""
+        """Start a replacement for a pod whose program continues, as if the pod's node were unreachable."""
         with self._work:
             pod = self._find(number)
             pod.is_leaving, pod.start_at = True, None
             self._work.notify_all()
 
     def kill(self, number: int) -> None:
-        """Kill a pod's program; it is restarted in the same pod."""
+        """Kill a pod's program; a new start follows in the same pod."""
         with self._work:
             pod = self._find(number)
             if pod.process is not None:
                 pod.process.kill()
 
     def send(self, number: int, signum: signal.Signals) -> bool:
-        """Send a signal to a pod's program; return whether it is running."""
+        """Send a signal to a pod's program; return whether the program was running."""
         with self._work:
             process = self._find(number).process
             found = process.processes()[:1] if process is not None else []
@@ -177,7 +178,7 @@ class Deployment:
             return self._is_idle()
 
     def close(self) -> None:
-        """Kill all remaining processes. Can be called twice."""
+        """Kill all remaining processes; a second call has no effect."""
         with self._work:
             self._closing = True
             processes = [pod.process for pod in self._pods if pod.process is not None]
@@ -196,7 +197,7 @@ class Deployment:
     ) -> None:
         self.close()
 
-    # ----- the loop, always with the lock held -----
+    # ----- the loop; the following methods are called with the lock held -----
 
     def _run(self) -> None:
         with self._work:
@@ -205,7 +206,7 @@ class Deployment:
                 self._work.wait(None if wake is None else max(0.0, wake - time.monotonic()))
 
     def _step(self, now: float) -> float | None:
-        """Do all work that is due; return the latest time for the next call, or None to wait for a change."""
+        """Do all work that is due; return the time by which to call this again, or None if only a change makes work."""
         while len(self._kept()) < self._replicas:
             self._create()
         for pod in self._pods:
@@ -239,7 +240,7 @@ class Deployment:
         self._hear(pod.name, "started")
 
     def _ended(self, pod: DeployedPod, code: int) -> None:
-        """Record a program's end; the thread that waited for it calls this."""
+        """Record a program's end; called by the thread that has waited for the program."""
         with self._work:
             pod.ends.append(code)
             pod.process = pod.kill_at = None

@@ -4,8 +4,8 @@ LocalClusterError
 ├── OptionError     64  a flag or a volume that does not match the manifest
 ├── ManifestError   65  not YAML, not a Job, or a Job that the API server would reject
 ├── MissingError    66  a file that does not exist
-├── WaitError       69  a deadline passed (of a test that waits, or of --timeout)
-└── HostError       78  this machine lacks something (addresses of 127.0.0.0/8)
+├── WaitError       69  a deadline passed: of a call that waits, or of --timeout
+└── HostError       78  this machine lacks a requirement, for example addresses of 127.0.0.0/8
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults and delays given on the command line, pure: texts to data, and the pods they apply to."""
+"""The faults and delays of the command line: parsing of their texts, and the choice of the pods they apply to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from localcluster.errors import OptionError
 
 @dataclass(frozen=True)
 class Fault:
-    """`POD@WHEN` of one kind: kill, term or delay. It has seconds or a pattern; for a delay, `watched` is the pod to
-    watch.
+    """A fault: kind kill, term or delay, and `POD@WHEN`, where WHEN becomes `seconds` or `pattern`.
 
-    Each fault applies once per pod index, so the replacement of a killed pod survives; a fault given twice applies
-    twice.
+    A fault applies once per pod index, so the replacement of a killed pod survives; a fault given twice applies twice.
+    watched: for a delay with a pattern, the pod whose output is searched for the pattern.
     """
 
     kind: str
@@ -34,11 +33,11 @@ class Fault:
 
 
 def parse_fault(kind: str, text: str) -> Fault:
-    """Return the fault of `POD@WHEN`.
+    """Return the fault that a text `POD@WHEN` describes.
 
     POD is a completion index (for a Job without indexes: the number of the pod in order of creation), or a pattern for
     the name (`*-0-*`). WHEN is a number of seconds, or a regular expression for a line of the pod's output. A delayed
-    pod has no output, so its WHEN is `POD:REGEX`, a line of another pod.
+    pod has no output, so the WHEN of a delay is a number of seconds, or `POD:REGEX` for a line of another pod.
 
     Raises: OptionError: if the text has another form.
     """
@@ -56,7 +55,7 @@ def parse_fault(kind: str, text: str) -> Fault:
 
 
 def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:
-    """Return (pod, pattern) of `[POD@]REGEX`; without a pod it means all pods.
+    """Return (pod, pattern) of `[POD@]REGEX`; without `POD@`, the pod is `*`, which means all pods.
 
     Raises: OptionError: if the regular expression is invalid.
     """
@@ -77,27 +76,27 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
 
 
 class Orders:
-    """The faults that still have to be applied, by pod. A pod is given by name and number; this class has no clock.
+    """The faults that are not applied yet, by pod. The callers name a pod by its name and its number.
 
     Thread safety: none; the controller's lock guards it.
     """
 
     def __init__(self, faults: Sequence[Fault]):
         self.faults = tuple(faults)
-        self._spent: set[tuple[int, int]] = set()  # (fault, pod number): each is applied once
+        self._spent: set[tuple[int, int]] = set()  # (index in `faults`, pod number) of the faults that were applied
         self._opened: set[int] = set()
 
     def armed(self, name: str, number: int) -> list[int]:
-        """Return the faults (except delays) that can still apply to a running pod."""
+        """Return the indexes of the faults (except delays) that can still apply to a running pod."""
         return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
 
     def spend(self, fault: int, number: int) -> Fault:
-        """Return a fault, and remove the fault for the pods of this number."""
+        """Return the fault with an index, and record that it was applied to the pod number."""
         self._spent.add((fault, number))
         return self.faults[fault]
 
     def take_delay(self, name: str, number: int) -> int | None:
-        """Return and remove the delay of a new pod; None if it has no delay."""
+        """Return the index of a new pod's delay, or None if it has no delay; record the delay as applied."""
         found = next((each for each in self._meant(name, number) if self.faults[each].kind == "delay"), None)
         if found is not None:
             self.spend(found, number)
@@ -109,7 +108,7 @@ class Orders:
         return delay in self._opened or (seconds is not None and waited >= seconds)
 
     def hear(self, name: str, number: int, text: str) -> list[int]:
-        """Return the faults that a line of a pod's output triggers; record the delays that it ends for other pods."""
+        """Return the indexes of the faults that a line of a pod's output triggers; record the delays that it ends."""
         matching = [each for each, fault in enumerate(self.faults) if fault.pattern and fault.pattern.search(text)]
         self._opened |= {each for each in matching if concerns(self.faults[each].watched, name, number)}
         armed = self.armed(name, number) if matching else []
@@ -121,5 +120,5 @@ class Orders:
 
 
 def concerns(selector: str, name: str, number: int) -> bool:
-    """Return whether a selector matches a pod: by index (without indexes, by number), or by a pattern for its name."""
+    """Return whether a selector matches a pod: a number must be the pod's number, any other text is a name pattern."""
     return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)

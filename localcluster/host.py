@@ -1,4 +1,4 @@
-"""The inputs of a Job from this machine: the manifest's file, the entrypoint, directories, and variables."""
+"""What a Job uses from this machine: the manifest's file, the entrypoint, directories, and variables."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def load_job(path: str | Path, name: str | None = None) -> JobSpec:
 
 
 def find_entrypoint(manifest: str | Path) -> Path | None:
-    """Return the start.sh for a manifest: from its directory, its parent directory, or the current directory."""
+    """Return the start.sh beside the manifest's directory, in it, or in the current directory, or None."""
     folder = Path(manifest).resolve().parent
     candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
     return next((each for each in candidates if each.is_file()), None)
 
 
 def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this machine for a pod; PATH begins with the directory of this Python and of `paddle`."""
+    """Return the variables that a pod gets from this machine; PATH begins with the directory of Python and `paddle`."""
     env = {name: environ[name] for name in INHERITED if name in environ}
     env.setdefault("LANG", "C.UTF-8")
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
-    env["PYTHONUNBUFFERED"] = "1"  # as the image sets it
+    env["PYTHONUNBUFFERED"] = "1"  # the image sets this value too
     return env
 
 
@@ -104,6 +104,6 @@ def make_logs(logs: str | Path) -> Path:
 def resolve(directory: str | Path) -> Path:
     """Return an absolute path without links and `..`, so that all spellings of a directory give the same path.
 
-    A loop of links stays as it is, and the first use of the path reports it.
+    A circular link is left in the path, so the first use of the path raises the error.
     """
     return Path(os.path.realpath(directory))

@@ -1,4 +1,4 @@
-"""The output for users: pod states like `kubectl get pods -w`, selected lines of output, the Job's end."""
+"""The output for users: pod states as `kubectl get pods -w` prints them, selected lines of output, the Job's end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-WAITING = "start_paddle: waiting:"  # after the time, the launcher's lines about what it waits for begin with this
+WAITING = "start_paddle: waiting:"  # a launcher's line about what it waits for has this text after its time
 
 
 def status_column(pod: PodState) -> str:
@@ -46,16 +46,16 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
 
 
 class JobReporter:
-    """Receives all events and prints nothing; the base class of reporters that print.
+    """Receives all events and prints nothing; subclasses print.
 
-    Thread safety: called by one thread at a time.
+    Thread safety: the callers hold a lock, so only one thread at a time calls it.
     """
 
     def say(self, text: str) -> None:
         """Receive a sentence about the Job or the machine."""
 
     def replaced(self, replacement: Replacement) -> None:
-        """Receive a path or variable that differs from its value in a container; once each."""
+        """Receive a path or variable that differs from its value in a container; called once for each of them."""
 
     def pod_changed(self, pod: PodState, now: float) -> None:
         """Receive a pod's new state."""
@@ -67,8 +67,9 @@ class JobReporter:
 class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
-    Args: follow: `[POD@]REGEX` each; matching lines are printed as `POD| line`. The launcher's waiting lines are also
-    printed, once per text for all pods. quiet: print only the followed lines and the Job's end.
+    Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line in which a launcher says what
+    it waits for is also printed, once for all pods that log the same text. quiet: print only the followed lines and the
+    Job's end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -88,7 +89,7 @@ class ConsoleReporter(JobReporter):
             _print(str(replacement))
 
     def pod_changed(self, pod: PodState, now: float) -> None:
-        """Print a line of the table if it differs from the pod's previous line."""
+        """Print a pod's line of the table if its status or address has changed."""
         status = f"{status_column(pod)} {pod.ip}"
         if self._quiet or self._shown.get(pod.uid) == status:
             return

@@ -13,7 +13,7 @@ from localcluster.pods.kubelet import Pod
 
 @dataclass(frozen=True)
 class OutputLine:
-    """A matching line of a pod's output, and the pod."""
+    """A line of a pod's output that matches a pattern: the pod's name, the line and the match."""
 
     pod: str
     text: str
@@ -22,7 +22,7 @@ class OutputLine:
 
 @dataclass(frozen=True)
 class PodResult:
-    """A pod's end. exit_code is None for a pod that never started."""
+    """The end of a pod. `exit_code` is None if the pod never started."""
 
     name: str
     index: int | None
@@ -39,7 +39,7 @@ class PodResult:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a Job; pods in order of creation, including replaced and deleted pods."""
+    """The end of a Job. `pods` has all pods in order of creation, including replaced and deleted pods."""
 
     outcome: Outcome
     exit_status: int
@@ -58,7 +58,7 @@ def make_result(outcome: Outcome, pods: Sequence[Pod], seconds: float) -> Result
     codes = [pod.state.exit_code for pod in by_end if pod.state.exit_code]
     named = next((pod for pod in by_end if pod.state.name == outcome.pod), None)
     status = exit_status(outcome, codes, named.state.exit_code if named else None)
-    # a deleted pod failed because it was stopped, usually by the Job's end
+    # deleted pods are left out: such a pod failed because it was stopped, usually by the Job's end
     failed = [pod for pod in by_end if pod.state.phase == "Failed" and pod.state.deleted is None]
     cause = None if outcome.is_complete else named or next(reversed(failed), None)
     return Result(outcome, status, tuple(map(_pod_result, pods)), seconds, _pod_result(cause) if cause else None)
@@ -70,7 +70,7 @@ def _pod_result(pod: Pod) -> PodResult:
 
 
 def new_lines(log: Path, offsets: dict[Path, int]) -> Iterator[str]:
-    """Yield the new lines of a log since the last call, and store the position in offsets."""
+    """Yield the lines that a log has gained since the last call; `offsets` keeps the position in each log."""
     if not log.exists():
         return
     with log.open("rb") as stream:

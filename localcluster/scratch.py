@@ -1,8 +1,9 @@
-"""Temporary directories that are removed with their process, however it ends.
+"""Temporary directories that are removed after their process has ended, even if it was killed.
 
-Each has a marker file that its owner keeps locked (flock); the kernel releases the lock when the process ends. So the
-next localcluster recognises the directories of killed processes: their marker is complete and unlocked. It deletes
-nothing else, because a process id can be reused and a name can belong to anyone.
+Each directory has a marker file that the process keeps locked (flock); the kernel releases the lock when the process
+ends. So the next localcluster recognises the directories of killed processes: their marker is complete and unlocked.
+It deletes no other directory. A process id or a directory's name would be no proof, because a process id can be reused
+and another program can use the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST_LEFT = 1000  # maximum number of directories to check; the next start chec
 
 
 class Scratch:
-    """A new directory of this process.
+    """A new temporary directory that belongs to this process.
 
     Args: prefix: the beginning of the directory's name.
     Raises: OSError: if the directory cannot be created.
@@ -37,10 +38,10 @@ class Scratch:
         self._lock: int | None = os.open(new, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.write(self._lock, CONTENT)
-        new.rename(self.path / MARKER)  # locked before it gets its final name
+        new.rename(self.path / MARKER)  # only now, so that a marker with the final name is always locked
 
     def remove(self) -> None:
-        """Remove the directory with its content; can be called twice."""
+        """Remove the directory with its content; a second call has no effect."""
         if self._lock is not None:
             _remove(self.path)
             self._give_back()
@@ -89,7 +90,7 @@ def _remove_left(path: Path) -> bool:
             is_file = stat.S_ISREG(of_marker.st_mode) and of_marker.st_uid == os.geteuid()
             if not is_file or os.read(marker, len(CONTENT) + 1) != CONTENT or _is_mounted_on(path):
                 return False
-            # held until the removal, because two processes can sweep at the same time
+            # this lock is held until the removal, because two processes can sweep at the same time
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             now = os.lstat(path)
             if (now.st_dev, now.st_ino) != (facts.st_dev, facts.st_ino):
@@ -107,7 +108,8 @@ def _remove(path: Path) -> None:
     with contextlib.suppress(OSError):
         for inside in list(path.iterdir()):
             if inside.is_dir() and not inside.is_symlink():
-                shutil.rmtree(inside, ignore_errors=True)  # does not follow links, even if one is created now
+                # rmtree follows no links, not even a link that another process creates meanwhile
+                shutil.rmtree(inside, ignore_errors=True)
             elif inside.name != MARKER:
                 inside.unlink()
         (path / MARKER).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Pod and Status objects in the form of the API server, pure: plain data in, JSON-compatible dicts out."""
+"""Pure functions that turn the state of a pod, or an error, into the JSON objects of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def timestamp(seconds: float) -> str:
 class PodState:
     """The properties of a pod that the API shows; `evolve` returns the next state. Times are seconds since the epoch.
 
-    phase: Pending, Running, Succeeded or Failed. waiting: why a Pending container waits (with a message).
-    conditions: further conditions, type -> (status, reason, message).
+    phase: Pending, Running, Succeeded or Failed. waiting: the reason why a Pending container waits, and a message.
+    conditions: conditions besides those that follow from the phase: type -> (status, reason, message).
     """
 
     name: str
@@ -57,7 +57,7 @@ class PodState:
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """The labels of the template and of the Job controller."""
+        """The labels of the Job's pod template, and the labels that the Job controller adds."""
         labels = {
             **self.labels,
             "batch.kubernetes.io/controller-uid": self.controller_uid,

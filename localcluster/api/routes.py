@@ -1,4 +1,4 @@
-"""The responses of the API: from a request and the pods of the store to a response; no sockets."""
+"""Computes the API's response to a request from the pods of the store, without sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """One response; with `hang`, the server sends none until it closes."""
+    """One response; if `hang` is set, the server sends nothing and keeps the connection open until it is closed."""
 
     status: int
     body: bytes
@@ -41,7 +41,7 @@ class ApiResponse:
 
     @classmethod
     def failure(cls, code: int, reason: str, message: str, **headers: str) -> ApiResponse:
-        """Return a response with a Status object; a header is given as Retry_After="1"."""
+        """Return a response with a Status object; the argument Retry_After="1" becomes the header `Retry-After: 1`."""
         body = json.dumps(status_object(code, reason, message)).encode()
         return cls(code, body, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
@@ -65,7 +65,7 @@ Hook = Callable[[ApiRequest], ApiResponse | None]
 
 
 def parse_request(method: str, target: str, headers: Mapping[str, str], number: int) -> ApiRequest:
-    """Return the request of a request line and its headers."""
+    """Return the request that a request line and its headers describe."""
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     return ApiRequest(method, parts.path, query, {name.lower(): value for name, value in headers.items()}, number)
@@ -134,7 +134,7 @@ class Routes:
         if int(oldest or 0) > snapshot.version:
             message = f"Timeout: Too large resource version: {oldest}, current: {snapshot.version}"
             return ApiResponse.failure(504, "Timeout", message, Retry_After="1")
-        if oldest == "0":  # the API server answers such a list from its cache, which has no pages
+        if oldest == "0":  # Kubernetes answers such a request from a cache, and then ignores `limit`
             limit = "0"
         selectors = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         key = (snapshot.version, namespace, *selectors, start, int(limit))

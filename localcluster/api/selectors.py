@@ -1,4 +1,4 @@
-"""Label and field selectors of the list call, pure: text to a predicate on a pod object."""
+"""Pure functions that turn the label and field selectors of a list request into predicates on pod objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SelectorError(ValueError):
 
 
 def parse_label_selector(text: str) -> Predicate:
-    """Return a predicate on a pod's labels: =, ==, !=, sets (in, notin), existence (key, !key), separated by commas.
+    """Return the predicate of a label selector: requirements =, ==, !=, in, notin, key or !key, separated by commas.
 
     Raises: SelectorError: if the text is invalid.
     """
@@ -67,7 +67,7 @@ def _equality(operator: str, wanted: str) -> Test:
 
 
 def parse_field_selector(text: str) -> Predicate:
-    """Return a predicate on a pod's fields (name, namespace, phase, podIP, nodeName; =, == and !=).
+    """Return the predicate of a field selector: name, namespace, phase, podIP or nodeName with =, == or !=.
 
     Raises: SelectorError: if the text is invalid, or names another field.
     """

@@ -1,4 +1,4 @@
-"""The part of the Kubernetes REST API for pods, over TLS, from a `PodStore`; it can inject faults."""
+"""A server of the Kubernetes REST API for the pods of a `PodStore`, over TLS; it can inject faults."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ IDLE_SECONDS = 300.0
 
 
 def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
-    """Return the maximum number of requests per second in any window, from the requests' ascending times."""
+    """Return the highest request rate (per second) over any `window` seconds, from the requests' ascending times."""
     return max((bisect_right(times, start + window) - number for number, start in enumerate(times)), default=0) / window
 
 
 class ApiServer:
-    """Serves a store's pods on loopback; a context manager.
+    """Serves a store's pods on loopback. It is a context manager.
 
     Args:
-        store: the pods; may change at any time.
-        token: the accepted bearer token (default: a random one); None accepts all requests; `.token` can be
-            changed.
+        store: the pods; they may change at any time.
+        token: the accepted bearer token (default: a random token); None accepts all requests. The attribute `token`
+            can be changed.
         namespace: the only namespace that the token can read.
         hook: called with each request before the response, in the request's thread; it returns an ApiResponse to
-            send instead of the true response, or None. Examples: `ApiResponse.failure(429, "TooManyRequests", "slow
-            down", Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`, `ApiResponse.never()`. `.hook`
-            can be changed.
+            send instead of the true response, or None for the true response. Examples: `ApiResponse.failure(429,
+            "TooManyRequests", "slow down", Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`,
+            `ApiResponse.never()`. The attribute `hook` can be changed.
         host: the address to bind; the server chooses the port.
 
     Use:
@@ -125,11 +125,11 @@ class ApiServer:
             return list(self._times)
 
     def peak_rate(self, window: float = 1.0) -> float:
-        """Return the maximum number of requests per second in any window so far."""
+        """Return the highest request rate (per second) over any `window` seconds so far."""
         return peak_rate(self.request_times, window)
 
     def write_service_account(self, directory: Path) -> None:
-        """Write ca.crt, token and namespace in the form that a pod reads."""
+        """Write the files ca.crt, token and namespace, as a pod finds them in its service account's directory."""
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(self.ca_file, directory / "ca.crt")
         (directory / "token").write_text(self.token or "")
@@ -167,7 +167,7 @@ class ApiServer:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that server_close joins them
+    daemon_threads = False  # server_close waits only for threads that are not daemons
     request_queue_size = 1024  # a thousand launchers can connect at once
 
     def __init__(self, address: tuple[str, int], api: ApiServer, context: ssl.SSLContext):
@@ -202,7 +202,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in self._connections:
                 try:
-                    # SSLSocket's shutdown would disturb the reader
+                    # SSLSocket's own shutdown would drop the TLS state that the reading thread still uses
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
                 except OSError:
                     continue  # the connection has already ended

@@ -1,4 +1,4 @@
-"""The pods that the API lists, in memory: a resourceVersion for the whole list, and snapshots for paging."""
+"""The pods that the API lists, in memory, with one resourceVersion for all of them and snapshots for paging."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StoredPod:
-    """A pod at one version: as an object, and as JSON for lists."""
+    """A pod at one resourceVersion: `body` is its API object, and `encoded` is its JSON inside a list."""
 
     name: str
     namespace: str
@@ -30,10 +30,10 @@ class PodListSnapshot:
 
 
 class PodStore:
-    """Pods by namespace and name.
+    """Holds pods by namespace and name.
 
-    Thread safety: any thread can call any method. A snapshot is a tuple of constant entries, created once per version
-    and shared by all readers; the newest snapshots are kept, so that all pages of a list show the same version.
+    Thread safety: any thread can call any method. A snapshot never changes; it is created once per version and shared
+    by all readers. The newest snapshots are kept, so that all pages of a list show the same version.
     """
 
     SNAPSHOTS_KEPT = 64
@@ -51,7 +51,7 @@ class PodStore:
         with self._lock:
             self._version += 1
             body = {**pod, "metadata": {**metadata, "namespace": key[0], "resourceVersion": str(self._version)}}
-            # as in lists of the API
+            # the items of an API list have no kind and no apiVersion
             item = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}
             encoded = json.dumps(item, separators=(",", ":")).encode()
             self._pods[key] = StoredPod(key[1], key[0], metadata.get("labels") or {}, body, encoded)

@@ -1,4 +1,4 @@
-"""Job YAML to plain data, pure: text in, `JobSpec` out; it rejects what the API server rejects."""
+"""Parses the YAML of a Job into a `JobSpec`; it rejects what the Kubernetes API server rejects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EnvVar:
-    """One entry of `env`: a string (value), or a reference that is resolved for each pod (source)."""
+    """One entry of `env`: a text (`value`), or a valueFrom (`source`), which is resolved for each pod."""
 
     name: str
     value: str = ""
@@ -37,7 +37,7 @@ class VolumeMount:
 class Volume:
     """One entry of `volumes`; this package creates empty directories, and the user supplies all other volumes.
 
-    is_optional: for a Secret or ConfigMap that need not exist; its mount is then an empty directory.
+    is_optional: whether the volume is a Secret or ConfigMap that need not exist; here it is then an empty directory.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Container:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The parts of a Job that one machine can implement; the defaults are the API server's."""
+    """The parts of a Job that this package implements; the defaults are those of the API server."""
 
     name: str
     container: Container
@@ -93,7 +93,8 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest of one or more documents.
 
     Args: name: the Job's name, if the manifest has several.
-    Raises: ManifestError: if it is not YAML, has no Job, has several Jobs and no name is given, or the Job cannot run.
+    Raises: ManifestError: if the text is not YAML, has no Job, or several Jobs without a given name, or the Job cannot
+    run here.
     """
     try:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]

@@ -1,6 +1,6 @@
-"""The decisions of a Job about its pods, as pure functions: count ended pods, judge the Job, choose the pods to start.
+"""The decisions of the Job controller as pure functions: count ended pods, judge the Job, choose the pods to start.
 
-The controller supplies clock and processes; these functions take the time as an argument and return a new state.
+The functions take the time as an argument and return a new state; controller.py supplies the clock and the processes.
 Source: Kubernetes 1.34, pkg/controller/job (behaviour only).
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from localcluster.job.manifest import JobSpec
 from localcluster.job.rules import Rule
 
-LONGEST_BACKOFF = 36.0  # multiple of the first delay: 10 s and 6 minutes on a real cluster
+LONGEST_BACKOFF = 36.0  # longest delay as a multiple of the first: Kubernetes has 10 s and 6 minutes
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a Job: type Complete or Failed, with the reason and message of the Job's condition.
+    """The end of a Job: its type is Complete or Failed, and reason and message are those of the Job's condition.
 
-    pod: the pod that the message names, if any.
+    pod: the pod that the message names, or "" if it names none.
     """
 
     type: str
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Backoff:
-    """The number of failures since the last success, and the time of the newest."""
+    """The number of failures since the last success, and the time of the last failure."""
 
     failures: int = 0
     last: float = 0.0
@@ -56,8 +56,8 @@ class Backoff:
 class JobProgress:
     """The counts of a Job; a pod is counted once, when it ends.
 
-    `failed` excludes ignored failures, and `backoffs` includes them (by index with backoffLimitPerIndex, else under
-    None).
+    `failed` excludes failures that the podFailurePolicy ignores, and `backoffs` includes them. The keys of `backoffs`
+    are indexes if the Job has a backoffLimitPerIndex; otherwise its only key is None.
     """
 
     succeeded: int = 0
@@ -82,7 +82,7 @@ def matches(rule: Rule, failure: Failure) -> bool:
 
 
 def judge_failure(rules: Sequence[Rule], failure: Failure) -> tuple[str, int | None]:
-    """Return the action of the first rule that applies and its number, or ("Count", None)."""
+    """Return (action, number) of the first rule that applies, or ("Count", None) if no rule applies."""
     for number, rule in enumerate(rules):
         if matches(rule, failure):
             return rule.action, number
@@ -93,7 +93,7 @@ def judge_failure(rules: Sequence[Rule], failure: Failure) -> tuple[str, int | N
 
 
 def count_success(progress: JobProgress, index: int | None) -> JobProgress:
-    """Return the counts after a success; it resets the back-off."""
+    """Return the counts after a success, which resets the back-off."""
     if index is None:
         return replace(progress, succeeded=progress.succeeded + 1, backoffs={})
     if index in progress.succeeded_indexes:
@@ -144,7 +144,7 @@ def _count_index_failure(progress: JobProgress, limit: int, index: int, action: 
 def judge_job(progress: JobProgress, job: JobSpec, active: int, elapsed: float) -> Outcome | None:
     """Return the end of the Job, or None if it continues.
 
-    Args: active: pods that are neither finished nor terminating. elapsed: seconds since the Job started.
+    Args: active: number of pods that are neither finished nor terminating. elapsed: seconds since the Job started.
     """
     if progress.verdict is not None:
         return progress.verdict
@@ -169,15 +169,16 @@ def judge_job(progress: JobProgress, job: JobSpec, active: int, elapsed: float) 
 
 
 def backoff_delay(failures: int, first: float) -> float:
-    """Return the seconds from the newest failure to the next pod: first, 2 * first, 4 * first ... 36 * first.
+    """Return the seconds from the last failure to the next pod: `first`, doubled with each failure up to 36 * `first`.
 
-    A real cluster has 10, 20, 40 ... 360. Each failed pod counts: three simultaneous failures give the third delay.
+    On a real cluster the delays are 10, 20, 40 ... 360. Each failed pod counts as a failure, so after three
+    simultaneous failures the third delay applies.
     """
     return first * min(2.0 ** min(failures - 1, 10), LONGEST_BACKOFF) if failures else 0.0
 
 
 def not_before(progress: JobProgress, index: int | None, first: float) -> float:
-    """Return the earliest start time of a pod with an index (without backoffLimitPerIndex: of any pod)."""
+    """Return the earliest start time of a pod with this index; without backoffLimitPerIndex, the index is ignored."""
     backoff = progress.backoffs.get(index, progress.backoffs.get(None, Backoff()))
     return backoff.last + backoff_delay(backoff.failures, first) if backoff.failures else 0.0
 
@@ -185,8 +186,8 @@ def not_before(progress: JobProgress, index: int | None, first: float) -> float:
 def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
     """Return the indexes of the missing pods (None for each pod of a Job without indexes), ignoring the back-off.
 
-    Args: occupied: the indexes of pods that count as present: running, pending and, if only ended pods are replaced
-    (podReplacementPolicy Failed), terminating pods.
+    Args: occupied: the indexes of the pods that count as present. These are the running and pending pods; terminating
+    pods count too if the podReplacementPolicy is Failed, because only ended pods are replaced then.
     """
     if job.completions is None:
         places = 0 if progress.succeeded else job.parallelism
@@ -209,9 +210,12 @@ EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | None = None) -> int:
     """Return localcluster's exit status for the end of a Job: 0 only for Complete.
 
+    If the Job's failure names a pod, the result is this pod's exit code, even if another pod failed before. Otherwise
+    it is the first exit code that belongs to this project's programs, so that a script sees the cause. If no pod has
+    such a code (a signal has killed it, for example), the result is 75.
+
     Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: the exit code of the pod that
-    the failure names; it is the result, even if another pod failed before. Without it, the result is the first code
-    that belongs to this project's programs, so that a script sees the cause; otherwise (for example a signal) it is 75.
+    the failure names.
     """
     if outcome.is_complete:
         return 0

@@ -1,4 +1,4 @@
-"""The rules of a podFailurePolicy as plain data, pure; it rejects what the API server rejects."""
+"""Parses the rules of a podFailurePolicy; it rejects what the Kubernetes API server rejects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a podFailurePolicy: on exit codes (operator and values) or on pod conditions."""
+    """One rule of a podFailurePolicy: it tests the exit code (operator and values), or the pod's conditions."""
 
     action: str
     operator: str = ""
@@ -25,7 +25,8 @@ class Rule:
 def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
     """Return the rules of a `podFailurePolicy` object; rules that the API server rejects are errors.
 
-    Raises: ManifestError: if an action or operator is unknown, or exit codes are not ascending, repeated, or 0 with In.
+    Raises: ManifestError: if an action or operator is unknown, if exit codes are not ascending or occur twice, or if
+    the operator In has the value 0.
     """
     rules = []
     for number, entry in enumerate((policy or {}).get("rules") or []):

@@ -1,4 +1,4 @@
-"""The kubelet and scheduler of one machine: it creates, starts, disturbs and ends the pods of a Job."""
+"""The kubelet of the local cluster: it creates, starts and ends the pods of a Job, and applies faults to them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ from localcluster.pods.node import PodProcess
 from localcluster.pods.plan import Host, PodIdentity, plan_pod
 from localcluster.report import JobReporter
 
-SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes: letters that cannot form words
+# Kubernetes uses the same letters for names, because they cannot form words
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay.")
 
 
 @dataclass
 class Pod:
-    """A pod on this machine. Times are monotonic; number: its index, or its order of creation if it has no index."""
+    """A pod on this machine. Times are of the monotonic clock.
+
+    number: the pod's index; if it has no index, its place in the order of creation.
+    """
 
     state: PodState
     number: int
@@ -60,8 +64,8 @@ class Places:
 class Kubelet:
     """Holds all pods of one Job, in order of creation, and carries out the decisions about them.
 
-    Thread safety: `lock` guards the pods; `changed` (of this lock) is notified after each change and each line of
-    output, `work` if the Job's controller has work to do.
+    Thread safety: `lock` guards the pods. It has two conditions: `changed` is notified after each change and each line
+    of output, and `work` is notified if the Job's controller has work to do.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class Kubelet:
         self._set(pod, waiting=HELD_BACK if pod.delay is not None else state.waiting)
 
     def start_if_open(self, pod: Pod, now: float) -> None:
-        """Start a pod that has not run yet, unless a delay applies."""
+        """Start a pod that has not run yet, unless --delay still holds it back."""
         if pod.process is not None or not pod.is_alive:
             return
         if pod.delay is None or self._orders.is_over(pod.delay, now - pod.created):
@@ -170,10 +174,10 @@ class Kubelet:
                 pod.process.kill()
 
     def delete(self, pod: Pod, disruption: str = "", grace: float | None = None) -> None:
-        """Delete a pod as `kubectl delete pod` does: terminating, SIGTERM, grace period, SIGKILL, removed.
+        """Delete a pod as `kubectl delete pod` does: SIGTERM, grace period, SIGKILL, removal from the list.
 
-        Args: disruption: the reason of a condition DisruptionTarget, as a drained node sets it. grace: seconds from
-        SIGTERM to SIGKILL; the default and maximum is the Job's own value.
+        Args: disruption: if given, the pod gets a condition DisruptionTarget with this reason, as from a drained node.
+        grace: seconds from SIGTERM to SIGKILL; the default and maximum is the Job's own value.
         """
         with self.lock:
             if not pod.is_alive or pod.state.deleted is not None:
@@ -228,7 +232,7 @@ class Kubelet:
     # ----- faults -----
 
     def _strike(self, pod: Pod, now: float) -> None:
-        """Apply the first fault that is due; the others remain for the pod's replacement."""
+        """Apply the first fault that is due; faults after it remain for the pod's replacement."""
         if pod.started is None or pod.killed or pod.state.deleted is not None:
             return
         due = pod.due + [each for each, when in self._timed(pod) if now >= when]
@@ -241,7 +245,7 @@ class Kubelet:
                 self.delete(pod)
 
     def _timed(self, pod: Pod) -> list[tuple[int, float]]:
-        """Return (fault, its time) of faults with a time: a waiting pod's delay, or a running pod's other faults."""
+        """Return (fault, time) for each fault with a time: the delay of a waiting pod, other faults of a running pod."""
         if pod.started is None:
             since, faults = pod.created, [] if pod.delay is None else [pod.delay]
         else:

@@ -1,4 +1,4 @@
-"""A pod as processes of this machine: start, output, signals, end. `pause.py` does the supervision."""
+"""Runs a pod as processes of this machine: their start, output, signals and end. `pause.py` supervises them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTPUT_SECONDS = 5.0  # maximum wait for a pod's output to end; only processes t
 
 
 class PodProcess:
-    """One pod's program, running.
+    """One pod's running program.
 
     Args:
         plan: the program to run; its directories are created here.
@@ -26,7 +26,7 @@ class PodProcess:
         on_line: called with each complete line, after it was written, from the pod's own thread.
         on_end: called once with the exit status (128 + signal for a killed program) after all processes have ended.
 
-    Raises: OSError: if the machine has no free process or file.
+    Raises: OSError: if the operating system cannot create a process or a file.
     """
 
     def __init__(self, plan: PodPlan, log: Path, on_line: Callable[[str], None], on_end: Callable[[int], None]):
@@ -60,7 +60,7 @@ class PodProcess:
         self._waiter.start()
 
     def processes(self) -> list[tuple[int, str]]:
-        """Return (process id, command line) of all current processes of the pod, its first program first."""
+        """Return (process id, command line) of all current processes of the pod; the pod's program is the first."""
         found = []
         for process in descendants(self._process.pid):
             try:
@@ -102,7 +102,7 @@ class PodProcess:
             self._on_line(rest.decode(errors="replace"))
 
     def _write(self, chunk: bytes) -> None:
-        """Write to the log; if the disk is full, drop the text, because the pod must not block on its output."""
+        """Write to the log; if the disk is full, drop the text, because the pod must not wait for room on the disk."""
         try:
             os.write(self._log, chunk)
         except OSError as error:

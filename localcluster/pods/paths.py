@@ -1,4 +1,4 @@
-"""Container paths to paths of this machine, pure: longest path first, whole path components only."""
+"""Replaces container paths in texts by paths of this machine; the longest path is tried first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHELLS = ("bash", "sh", "dash")
 
 @dataclass(frozen=True)
 class Replacement:
-    """A path or variable that differs from its value in a container, for a message to the user."""
+    """A path or variable whose value here differs from its value in a container; the user gets a message about it."""
 
     what: str
     before: str
@@ -31,12 +31,13 @@ class PathMap:
         self._paths = {path: target for path, target in paths.items() if path != "/"}
         longest_first = sorted(self._paths, key=len, reverse=True)
         alternatives = "|".join(re.escape(path) for path in longest_first)
-        # a match begins where no other path continues, and ends at the end of a component
+        # the first group keeps a path from matching inside a longer path, the last inside a longer component: /root
+        # matches in "/root/start.sh", but neither in "/x/root" nor in "/rooted"
         self._pattern = re.compile(rf"(?<![\w./)}}-])(?:{alternatives})(?![\w.-])") if alternatives else None
         self.met: set[str] = set()
 
     def replace(self, text: str, quote: Callable[[str], str] = str) -> str:
-        """Return the text with every known path replaced; `quote` protects a path inside a shell's command."""
+        """Return the text with every known path replaced; `quote` is applied to each inserted path."""
 
         def target(match: re.Match[str]) -> str:
             self.met.add(match.group())
@@ -45,7 +46,7 @@ class PathMap:
         return self._pattern.sub(target, text) if self._pattern else text
 
     def replace_command(self, words: Sequence[str]) -> list[str]:
-        """Return a command line with its paths replaced, also inside the text of a `bash -c`."""
+        """Return a command line with its paths replaced; in the script of a `bash -c` they are quoted for the shell."""
         in_shell = bool(words) and words[0].rsplit("/", 1)[-1] in SHELLS
         result: list[str] = []
         for word in words:

@@ -1,12 +1,12 @@
 """A pod's first process: it runs one program, and ends all processes that the program ever started.
 
 `node.py` starts it as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; it imports no module of
-this project. It replaces the container boundary: orphaned processes of the program are re-parented to it (child
-subreaper), so no process survives the pod, whatever sessions or groups it created.
+this project. It does what a container does at its end: no process of the pod survives, because the kernel makes this
+process the parent of all orphaned processes of the program (child subreaper), whatever session or group they are in.
 
-Standard input: `T` sends SIGTERM to the program; `K` kills all processes, and so does the end of file (localcluster has
-died).
-Exit status: the program's, or 128 + the signal that killed it; 128 if it could not be started.
+Standard input: on `T` it sends SIGTERM to the program. On `K` it kills all processes, and also on the end of file,
+which means that localcluster has died.
+Exit status: that of the program; 128 + the signal if a signal killed the program; 128 if it could not be started.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def start(libc: ctypes.CDLL, argv: list[str]) -> int:
-    """Start the program in its own process group and return its process id; it dies with this process."""
+    """Start the program in its own process group, and return its id; the kernel kills it if this process dies."""
     program = os.fork()
     if program:
         return program
@@ -55,7 +55,7 @@ def start(libc: ctypes.CDLL, argv: list[str]) -> int:
 
 
 def supervise(program: int, wake: int) -> int:
-    """Obey standard input until the program has ended, then end its other processes; return the program's status."""
+    """Follow the commands on stdin until the program has ended, kill its other processes, and return its status."""
     status: int | None = None
     listening = [0, wake]
     while status is None:

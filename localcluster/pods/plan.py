@@ -1,4 +1,4 @@
-"""The program of one pod on this machine, pure: a Job's container and a pod's identity to command and environment."""
+"""Pure functions that compute a pod's command line and environment from the Job's container and the pod's identity."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ WORK_DIRECTORIES = ("/work", "/root")  # the image's default of WORK_DIR, and th
 class Host:
     """The properties of this machine for the pods of a Job; all paths are absolute.
 
-    Args: directories: volume name -> directory, for the user's volumes. entrypoint: replaces the image's
-        /root/start.sh.
-    launcher: replaces /root/start_paddle.py. inherited: variables that an image would set. api_host, api_port: the API
-    server. extra_env: variables given by --env, which override others. has_tini: whether tini is on PATH.
+    Args:
+        directories: volume name -> directory, for the volumes that the user supplies.
+        entrypoint: a file that replaces the image's /root/start.sh.
+        launcher: a file that replaces the image's /root/start_paddle.py.
+        inherited: variables that the image would set.
+        api_host, api_port: the address of the API server.
+        extra_env: variables given by --env, which override all others.
+        has_tini: whether the program tini is on PATH.
     """
 
     directories: Mapping[str, str]
@@ -39,7 +43,7 @@ class Host:
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """The identity of a pod. root: its own directory, created before its start; token_directory: for the token."""
+    """The identity of a pod. root: its own directory. token_directory: the files of its service account."""
 
     name: str
     uid: str
@@ -68,7 +72,7 @@ class PodPlan:
 def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
     """Return volume name -> directory for all volumes except emptyDirs; a volume is given by its name or its claim.
 
-    Raises: OptionError: if the pod has no volume with a name, or a mounted volume has no directory.
+    Raises: OptionError: if a given name is no volume of the pod, or a mounted volume has no directory.
     """
     found: dict[str, str] = {}
     names = {volume.name for volume in job.volumes} | {volume.claim for volume in job.volumes if volume.claim}
@@ -156,7 +160,7 @@ def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | N
 def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable[[str], str]) -> dict[str, str]:
     env = dict(host.inherited)
     if host.has_tini:
-        env["TINI_SUBREAPER"] = "1"  # tini is not process 1 here, and would log a warning
+        env["TINI_SUBREAPER"] = "1"  # without it, tini would log a warning, because it is not process 1 here
     env["HOSTNAME"] = identity.name if identity.index is None else f"{job.name}-{identity.index}"
     env["KUBERNETES_SERVICE_HOST"] = host.api_host
     env["KUBERNETES_SERVICE_PORT"] = env["KUBERNETES_SERVICE_PORT_HTTPS"] = str(host.api_port)
@@ -168,7 +172,8 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
         elif variable.source:
             value = _reference(variable, job, identity)
         else:
-            value = expand(mapped(variable.value), env)  # expand last: the values that are inserted are already mapped
+            # paths first: the values that `expand` inserts have their paths replaced already
+            value = expand(mapped(variable.value), env)
         if value is not None:
             env[variable.name] = value
     return env
@@ -178,7 +183,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
 
 
 def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the command line: command or the image's entrypoint, then args; tini is omitted if it is not installed.
+    """Return the command line: `command` or the image's entrypoint, then `args`; tini is left out if it is missing.
 
     Raises: OptionError: if the image's entrypoint is needed and was not found.
     """
@@ -212,7 +217,8 @@ def plan_pod(job: JobSpec, host: Host, identity: PodIdentity) -> PodPlan:
     env = _build_env(job, replace(host, extra_env=extra_env), identity, paths.replace)
     argv = build_argv(job, host, env, paths)
     ours = {"WORK_DIR": work, "SERVICE_ACCOUNT_DIR": identity.token_directory, "POD_IP": identity.ip}
-    if "CONF_PADDLE_NIC" in env or "JOB_NAME" in env:  # a trainer's default, eth0, is not the pod's interface here
+    # the trainer's default, eth0, is not the interface with the pod's address here
+    if "CONF_PADDLE_NIC" in env or "JOB_NAME" in env:
         ours["CONF_PADDLE_NIC"] = identity.ip
     if "/tmp" in mounts:
         ours["TMPDIR"] = mounts["/tmp"]
@@ -233,7 +239,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return the replacements, with the same text for all pods of the Job."""
+    """Return the replacements; a pod's own values have placeholders, so that the text is the same for all pods."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())

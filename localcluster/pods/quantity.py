@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("500m", "1Gi") and the downward API's resourceFieldRef, pure."""
+"""Pure functions for Kubernetes quantities ("500m", "1Gi") and for the downward API's resourceFieldRef."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUFFIXES = {
 
 
 def parse_quantity(text: str) -> Decimal:
-    """Return the number of a quantity.
+    """Return the number that a quantity such as 1Gi stands for.
 
     Raises: ManifestError: if the text is not a quantity.
     """
@@ -38,7 +38,7 @@ def parse_quantity(text: str) -> Decimal:
 
 
 def resource_value(reference: Mapping[str, Any], resources: Mapping[str, Any], name: str) -> str:
-    """Return the value of `resourceFieldRef` for an environment variable: the resource over the divisor, rounded up.
+    """Return the value of a `resourceFieldRef` for a variable: the resource divided by the divisor, rounded up.
 
     Raises: ManifestError: if the container does not state this resource (a cluster would use the node's value).
     """
