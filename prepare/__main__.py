@@ -1,4 +1,4 @@
-"""The `prepare` command: settings -> source -> shards -> the job's directory."""
+"""The `prepare` command: it reads a data set from a source and writes its shards into the job's directory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def prepare(settings: Settings) -> None:
     """Create the job's directory according to the settings.
 
-    Raises: PrepareError: the message names the error; the old directory is then complete, or has no shard 0.
+    Raises: PrepareError: the message names the error. The directory then has its old data set, or no shard 0, so that
+    no job can start with a mixture.
     """
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
@@ -87,7 +88,8 @@ def prepare(settings: Settings) -> None:
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
     if settings.data_source == "synthetic":
         say(
-            "WARNING: DATA_SOURCE=synthetic: all samples are generated; set it, and DATA_PATH or DATA_URL, for your own"
+            "WARNING: DATA_SOURCE=synthetic: all samples are generated; for your own data set DATA_SOURCE "
+            "and DATA_PATH or DATA_URL"
         )
     samples = f"{split.training} training and {split.test} test samples"
     say(f"{settings.out_dir}: {settings.split_count} shards of {settings.data_source}, {samples}; ready")
@@ -117,7 +119,7 @@ def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
 
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
-    """Return the files that all trainers share: lists, dictionaries and, unless it is split, the test set."""
+    """Return the files that are equal for all trainers: lists, dictionaries and, for TEST_DATA=whole, the test set."""
     names = file_names(dataset.training_name, settings.shard_files)
     common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
     if dataset.test:
@@ -147,9 +149,10 @@ def _text(samples: Sequence[LabelledLine]) -> bytes:
 
 
 def _require_example(settings: Settings) -> None:
-    """Check that the source's example exists if it is to be copied; users can add their own config later.
+    """Check that the example of the data source exists if its config must be copied.
 
-    Raises: InputMissingError: if the example does not exist; the message names the directory.
+    A config directory with another name need not exist, because users can add their own config later.
+    Raises: InputMissingError: if the example does not exist; the message names its directory.
     """
     name = settings.train_config_dir
     own = example_of(settings.data_source, settings.synthetic_shape)
@@ -162,11 +165,11 @@ def _require_example(settings: Settings) -> None:
 
 
 def _stage_config(settings: Settings, directory: Path) -> None:
-    """Copy the example's config, unless the volume has a changed config with this name."""
+    """Copy the example's config; keep a config directory that the volume already has, unless REPLACE_CONFIG=1."""
     name = settings.train_config_dir
     example, present = settings.examples_dir / name, settings.out_dir / name
     if not name:
-        return  # a source without an example: the user supplies the config
+        return  # the source has no example, so the user supplies the config
     if not example.is_dir():
         if not present.is_dir():
             say(f"no example is called {name!r} in {settings.examples_dir}; put your config into {present}")

@@ -1,4 +1,4 @@
-"""The results of a source: samples, and the additional files that each trainer needs."""
+"""The result of reading a source: samples, and further files that each trainer needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from prepare.split import LabelledLine
 class Dataset:
     """A data set before it is split.
 
-    Args: training: training samples, in the order of the shards.  test: all test samples.  common: contents by file
-        name, the same for
-    each trainer (dictionaries, labels).  facts: additional entries of `prepared.json`.
+    Args: training: shuffled training samples.  test: all test samples.  training_name, test_name: names of the files
+    for them.  common: file name -> content, for files that are the same for all trainers (dictionaries, labels).
+    facts: additional entries of `prepared.json`.
     """
 
     training: Sequence[LabelledLine]
@@ -28,9 +28,9 @@ class Dataset:
 
 
 Content = bytes | Path
-"""The content of a file: its bytes, or a file on the volume that has them."""
+"""The content of a file: the bytes themselves, or the path of a file on the volume that is moved to its place."""
 Shard = Mapping[str, Content]
-"""The files of one shard's data directory."""
+"""The files of one shard's data directory: file name -> content."""
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ class Split:
 
 
 Source = Callable[[Settings, Path], Dataset | Split]
-"""Reads a data set; the second argument is an empty directory on the volume for downloads and unpacked archives."""
+"""A function that reads a data set; its second argument is an empty directory on the volume for temporary files."""

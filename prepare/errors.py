@@ -9,7 +9,8 @@ PrepareError
 ├── ForbiddenError    77  the server of DATA_URL denies access
 └── SettingsError     78  missing, malformed or contradictory settings
 
-The whole project uses these codes; this package repeats them because it imports no other package of the project.
+The programs of the whole project use the same exit codes; this package defines them again because it imports no other
+package of the project.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class SettingsError(PrepareError):
 
 @contextmanager
 def reading_input() -> Iterator[None]:
-    """Translate each OSError inside the block that does not concern writing: unreadable input counts as missing.
+    """Translate each OSError inside the block into an InputMissingError, because unreadable input counts as missing.
 
     Raises: InputMissingError: instead of OSError.
     """

@@ -1,4 +1,4 @@
-"""Limits of the data job's input: input from another party could otherwise exhaust disk and memory."""
+"""Limits of the data job's input, because input from an untrusted source could otherwise exhaust disk and memory."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 
 from prepare.errors import InputError
 
-LINE_BYTES = 4 << 20  # bytes of a line of text, and of a row of a table
-FILES = 1_000_000  # files in a folder, and members of an archive
-DEPTH = 64  # levels of directories
-OBJECT_BYTES = 256  # Python's overhead for a short line besides its characters: two strings, a tuple, their references
+LINE_BYTES = 4 << 20  # maximum bytes of a line of text, and of a row of a table
+FILES = 1_000_000  # maximum number of files in a folder, and of members of an archive
+DEPTH = 64  # maximum number of nested directories
+# bytes that Python needs for a short line besides its characters: two string objects, a tuple and their references
+OBJECT_BYTES = 256
 
 
 @dataclass
 class Meter:
-    """Counts bytes against a limit; the error names the file, the limit and its variable.
+    """Counts bytes, and raises an error if they exceed a limit.
 
-    Args: variable: the variable that sets the limit.  limit: maximum number of bytes.  manner: how the bytes are held,
-        for the message.
+    Args: variable: the variable of the environment that sets the limit.  limit: maximum number of bytes.  manner: words
+    of the error message that follow the number of bytes, for example "when it is unpacked".
     """
 
     variable: str
@@ -38,19 +39,19 @@ class Meter:
         if self.taken > self.limit:
             raise InputError(
                 f"{name}: the input has more than {self.limit} bytes {self.manner}; set {self.variable} to a larger "
-                "number if you expect so much"
+                "number if your input is meant to be so large"
             )
 
     def give_back(self, count: int) -> None:
-        """Subtract bytes that are no longer held."""
+        """Subtract bytes that are no longer in memory."""
         self.taken -= count
 
 
 def disk_meter(limit: int) -> Meter:
-    """Return the meter of DATA_MAX_BYTES."""
+    """Return a meter for the limit of DATA_MAX_BYTES."""
     return Meter("DATA_MAX_BYTES", limit, "when it is unpacked")
 
 
 def memory_meter(limit: int) -> Meter:
-    """Return the meter of DATA_MAX_MEMORY."""
+    """Return a meter for the limit of DATA_MAX_MEMORY."""
     return Meter("DATA_MAX_MEMORY", limit, "that must be held in memory")

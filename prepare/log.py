@@ -8,7 +8,7 @@ import sys
 
 def say(message: str) -> None:
     """Write one line of the data job's log."""
-    if sys.stderr is not None:  # closed by `2>&-`
+    if sys.stderr is not None:  # it is None if the shell's `2>&-` has closed it
         with contextlib.suppress(OSError):  # the disk is full or the reader has exited
             sys.stderr.write(f"prepare: {message}\n")
             sys.stderr.flush()

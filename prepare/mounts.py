@@ -1,8 +1,8 @@
 """Check whether a directory lies on a mounted volume, according to /proc/self/mountinfo.
 
-In a container all unmounted directories lie on the container's own layer, which is deleted with the container. A Job
-that writes there succeeds, but its result is lost: in the blog's tutorial of 2017 the data job mounted /mnt and wrote
-to /home/work/mfs.
+In a container, a directory without a mounted volume lies on the container's own file system, which is deleted with the
+container. A Job that writes there succeeds, but its result is lost. This happened in the tutorial of 2017: its data job
+mounted the volume at /mnt and wrote to /home/work/mfs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from prepare.errors import OutputError, SettingsError
 from prepare.log import say
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-EMPTY_DIR = "kubernetes.io~empty-dir"  # part of the node's path of an emptyDir
+EMPTY_DIR = "kubernetes.io~empty-dir"  # the path of an emptyDir on its node contains this text
 KERNELS_OWN = ("/proc", "/sys", "/dev")
-POD_FILES = ("/etc", "/run", "/var/run")  # mount points of a pod's own files: hosts, resolv.conf, service account
+# Kubernetes mounts a pod's own files below these: hosts, resolv.conf, the service account
+POD_FILES = ("/etc", "/run", "/var/run")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of mountinfo. source: the directory, inside the mounted file system, that is visible at `point`."""
+    """A line of mountinfo: the directory `source` of the mounted file system is visible at the path `point`."""
 
     point: Path
     source: str
@@ -33,7 +34,8 @@ class Mount:
 def parse_mounts(text: str) -> list[Mount]:
     """Return the mounts in the text of /proc/self/mountinfo; lines of another form are ignored.
 
-    Source: proc(5): fields 4 and 5 are root and mount point; blanks, tabs, line feeds and backslashes are in octal.
+    Source: proc(5): the fields 4 and 5 of a line are `source` and `point`; blanks, tabs, line feeds and backslashes in
+    them are written as octal numbers.
     """
     fields = (line.split(" ") for line in text.splitlines())
     return [Mount(Path(_unescape(words[4])), _unescape(words[3])) for words in fields if len(words) > 6]
@@ -44,7 +46,7 @@ def _unescape(text: str) -> str:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return the mount of an absolute path without links: the last mount on the deepest mount point above it."""
+    """Return the mount that holds an absolute path without links; of several mounts on a point, the last is visible."""
     under = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(enumerate(under), key=lambda each: (len(each[1].point.parts), each[0]), default=(0, None))[1]
 
@@ -52,9 +54,9 @@ def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
 def require_volume(out_dir: Path, mountinfo: Path) -> None:
     """Check that files in `out_dir` outlive this container, according to its mounts.
 
-    An emptyDir outlives the container, but not its pod; this is logged.
-    Raises: SettingsError: if `out_dir` lies on the root file system.  OutputError: if the list of mounts cannot be
-        read.
+    An emptyDir outlives the container but not the pod; such a directory is accepted with a warning in the log.
+    Raises: SettingsError: if `out_dir` lies on the container's own file system.  OutputError: if the list of mounts
+    cannot be read.
     """
     try:
         mounts = parse_mounts(mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from prepare.errors import ArgumentsError, InputError, SettingsError
 
-MARKER = "prepared.json"  # written last into OUT_DIR
+MARKER = "prepared.json"  # the file in OUT_DIR that shows that the data set is complete
 CONFIG_OF_SOURCE = {
     "digits": "digits",
     "quick_start": "quick_start",
@@ -26,14 +26,14 @@ SHAPES = {"text": "quick_start", "ratings": "recommendation"}
 TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
-MAX_SHARDS = 100_000  # the legacy's file names have five digits
-MAX_FILES = 100_000  # maximum files of all shards together: the legacy's file names have five digits
+MAX_SHARDS = 100_000  # numbers have five digits in the file names of v0.10
+MAX_FILES = 100_000  # maximum number of files of a shard; their numbers have five digits in file names
 
 N = TypeVar("N", int, float, Fraction)
 
 
 class Option(NamedTuple):
-    """One setting: the flag is `--name`, the variable is the name in capitals; a flag overrides a variable."""
+    """One setting: its flag is `--name`, its variable is the name in capitals, and the flag overrides the variable."""
 
     name: str
     default: str
@@ -48,32 +48,34 @@ OPTIONS = (
         "CONF_PADDLE_GRADIENT_NUM",
         "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
     ),
-    Option("shard_files", "1", "number of files for a shard's training samples; many if trainers come and go"),
-    Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; else digits"),
+    Option("shard_files", "1", "files of a shard's training samples; a master assigns each file as one task"),
+    Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; digits if nothing is set"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
     Option("data_path", "", "a mounted archive, file or folder with the data set, instead of data_url"),
     Option("data_timeout", "600", "seconds after which a download gives up"),
     Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (a file that is not UTF-8 is Latin-1)"),
     Option("data_max_bytes", "100Gi", "maximum bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
-    Option("data_max_memory", "512Mi", "maximum bytes of input held in memory; csv holds none, the other sources all"),
+    Option("data_max_memory", "512Mi", "maximum bytes of input in memory; the source csv holds no input there"),
     Option("csv_delimiter", "found", "for csv: the character between columns, or tab"),
     Option(
-        "csv_header", "auto", "for csv: keep or drop the header, or none if there is none; auto drops a likely header"
+        "csv_header",
+        "auto",
+        "for csv: keep or drop the header line, or none if there is no header; auto: drop a line that looks like one",
     ),
     Option("csv_label", "", "for csv: the column, by name or number, whose values are spread evenly over the shards"),
-    Option("min_count", "2", "words that are rarer in the training text are not in dict.txt"),
+    Option("min_count", "2", "minimum number of times that a word of dict.txt occurs in the training text"),
     Option(
         "test_fraction", "1/5 (movielens, csv 1/10)", "fraction of samples to test with, if the source has no test set"
     ),
     Option("test_data", "whole", "whole: each trainer tests the whole test set; split: each tests its own part"),
     Option("seed", "1", "seed of the shuffle and of synthetic data"),
-    Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (quick_start) or ratings (recommendation); else text"),
+    Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (for quick_start; default) or ratings (for recommendation)"),
     Option("synthetic_rows", "3000", "number of samples"),
     Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
-    Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if missing, the one beside this package"),
+    Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if missing, the examples of the checkout"),
     Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
-    Option("data_owner", "that of the volume", "uid:gid that owns files that root creates; other users own theirs"),
+    Option("data_owner", "that of the volume", "if prepare runs as root: uid:gid of the owner of the created files"),
 )
 
 
@@ -110,7 +112,7 @@ class Settings:
     def check_counts(self, training: int, test: int) -> None:
         """Check that there are enough samples for all shards; a trainer without training or test samples would fail.
 
-        Raises: InputError: if there are fewer samples; the message names the numbers of samples and of shards.
+        Raises: InputError: if there are too few; the message names the numbers of samples and of shards.
         """
         count = self.split_count
         if training < count:
@@ -122,7 +124,7 @@ class Settings:
 
 
 def example_of(source: str, shape: str) -> str:
-    """Return the name of the example for a source, or "" if the source has none."""
+    """Return the name of the example for a source, or "" if the source has no example."""
     return SHAPES[shape] if source == "synthetic" else CONFIG_OF_SOURCE[source]
 
 
@@ -143,8 +145,8 @@ def _parser() -> _SettingsParser:
     parser = _SettingsParser(
         prog="prepare",
         usage="prepare [--flag=value ...]",
-        description="Make OUT_DIR: SPLIT_COUNT shards of a data set (<id>/data) and the config of its example.",
-        epilog=help_table() + "\n\nA flag wins over its variable; an empty variable is an unset one. See docs/data.md.",
+        description="Write SPLIT_COUNT shards of a data set (<id>/data) and the config of its example into OUT_DIR.",
+        epilog=help_table() + "\n\nA flag overrides its variable. An empty variable counts as unset. See docs/data.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -156,7 +158,7 @@ def _parser() -> _SettingsParser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; it lists all errors.
+    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; it names all of them.
     """
     flags = vars(_parser().parse_args(argv))
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
@@ -218,9 +220,8 @@ class _Reading:
         value = self.given[name] or default
         try:
             number = read(value)
-            if (
-                low <= number <= high and value.isascii() and "_" not in value
-            ):  # Python reads 1_0 and other scripts' digits
+            # Python would also accept 1_0, and digits of other scripts
+            if low <= number <= high and value.isascii() and "_" not in value:
                 return number
         except (ValueError, ZeroDivisionError):
             pass
@@ -265,7 +266,7 @@ class _Reading:
         return count or int(trainers)
 
     def _source(self) -> str:
-        """Read DATA_SOURCE; without it, use the source that belongs to the example named by TRAIN_CONFIG_DIR."""
+        """Read DATA_SOURCE; if it is not set, return the source of the example that TRAIN_CONFIG_DIR names."""
         if self.given["data_source"]:
             return self._choice("data_source", tuple(CONFIG_OF_SOURCE), "digits")
         config = self.given["train_config_dir"] or "digits"
@@ -299,7 +300,7 @@ class _Reading:
         return (int(match[1]), int(match[2])) if match else None
 
     def _check_input(self, settings: Settings) -> None:
-        """Check that the input is given once, and that a download has a digest."""
+        """Check that only one input is given, and that a download has a SHA-256."""
         if settings.data_sha256 and not re.fullmatch(r"[0-9a-f]{64}", settings.data_sha256):
             self.problems.append(f"DATA_SHA256 is {settings.data_sha256!r}; it is 64 hexadecimal digits")
         if settings.data_url and settings.data_path:
@@ -323,10 +324,10 @@ class _Reading:
         if scheme not in ("https", "file"):
             self.problems.append(f"DATA_URL is {settings.data_url!r}; only https:// and file:// are read")
         elif scheme == "https" and not settings.data_sha256:
-            self.problems.append("DATA_URL is fetched over a network, so DATA_SHA256 must name the expected digest")
+            self.problems.append("DATA_URL is downloaded, so DATA_SHA256 must name the expected digest")
 
     def _check_place(self, name: str, path: Path, out_dir: Path) -> None:
-        """Reject input inside OUT_DIR, after following links: the next run would read it as data."""
+        """Reject input that lies inside OUT_DIR after links are resolved, because prepare would read its own output."""
         place = Path(os.path.realpath(path))
         if self.given["out_dir"] and place.is_relative_to(os.path.realpath(out_dir)):
             self.problems.append(

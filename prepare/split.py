@@ -1,6 +1,6 @@
-"""Pure functions on samples: their order, the choice of the test set, and the distribution to trainers.
+"""Pure functions on samples: their order, the choice of the test set, and the distribution to shards.
 
-The order is a shuffle with a seed. A sample's key is drawn from `random.Random(seed).random()`, the only sequence that
+The samples are sorted by random keys. The keys are drawn from `random.Random(seed).random()`, the only sequence that
 Python guarantees across versions, so the same input and seed give the same shards everywhere.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class LabelledLine(NamedTuple):
-    """One line of a data file, and its class, by which lines are distributed."""
+    """One line of a data file, and its class; `deal` spreads the lines of each class evenly."""
 
     line: str
     label: str
@@ -27,15 +27,15 @@ def shuffle(samples: Sequence[LabelledLine], seed: int) -> list[LabelledLine]:
 
 
 def file_names(name: str, count: int) -> list[str]:
-    """Return the names of the files of a shard's samples: `name` itself, or `count` numbered names."""
+    """Return the names of a shard's `count` files: `name` for one file, otherwise `name` with numbers."""
     stem, dot, suffix = name.rpartition(".")
     return [name] if count == 1 else [f"{stem}-{number:05d}{dot}{suffix}" for number in range(count)]
 
 
 def hold_out(samples: Sequence[LabelledLine], fraction: Fraction) -> tuple[list[LabelledLine], list[LabelledLine]]:
-    """Split samples into (training, test) by position: with a fraction of 1/5, every fifth is a test sample.
+    """Split samples into (training, test) by position: with a fraction of 1/5, every fifth sample is for testing.
 
-    Args: fraction: in [0, 1); the test set has exactly floor(fraction x samples) samples, evenly spread.
+    Args: fraction: in [0, 1); the test set has exactly floor(fraction x number of samples) samples, evenly spread.
     """
     training: list[LabelledLine] = []
     test: list[LabelledLine] = []
@@ -53,10 +53,10 @@ def is_held_out(position: int, fraction: Fraction) -> bool:
 def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
     """Distribute samples to shards in turn, class after class, and keep their order inside each shard.
 
-    Each class continues at the shard where the previous class ended, so the sizes of the shards differ by at most one,
-    in total and in each class. Trainers step together, on the sum of their gradients, for as many batches as the
-    longest shard
-    has: with equal sizes no trainer idles, and with equal classes all batches have similar distributions.
+    Each class begins at the shard after the last sample of the previous class. So the sizes of the shards differ by at
+    most one, in total and in each class. In synchronous training all trainers make as many steps as the longest shard
+    has batches, so with equal sizes no trainer is idle. With equal numbers of each class, all batches have a similar
+    distribution.
 
     Args: count: number of shards, >= 1.
     """

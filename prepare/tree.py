@@ -1,16 +1,16 @@
-"""Writes the job's directory so that a reader never mistakes an incomplete data set for a complete one.
+"""Writes the job's directory so that a reader never takes an incomplete data set for a complete data set.
 
-All files are written and synced in a staging directory beside the final place, and then renamed in this order:
+All files are written and synced in a staging directory inside OUT_DIR, and then moved in this order:
 
 1. the marker `prepared.json` is removed;
 2. the old shards are moved away, shard 0 first;
-3. the new shards are moved in, shard 0 last: wherever `0/data` exists, all shards of its set exist;
+3. the new shards are moved in, shard 0 last: if `0/data` exists, all shards of the same data set exist;
 4. the config directory is moved in;
-5. the marker is written, and what was moved away is deleted.
+5. the new marker is moved in, and the old files are deleted.
 
-A kill between two steps leaves the old set complete, or no shard 0 (each job needs it, so no job can start), or the new
-set complete; the next run cleans up. `output/` is created if it does not exist, and never changed. The steps use only
-rename, link and fsync, which are reliable on NFS.
+If the program is killed between two steps, then OUT_DIR has all old shards, or all new shards, or no shard 0. Without
+shard 0 no job can start, because each job needs it. The next run removes the remains. `output/` is created if it does
+not exist, and never changed. The steps use only rename, link and fsync, which are reliable on NFS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prepare.log import say
 from prepare.settings import MARKER
 
 STAGING = ".preparing-"
-TOKEN = "mine"  # a file in the staging directory; it is absent if another run has replaced this run
+TOKEN = "mine"  # a file in the staging directory; it is gone if a later run has taken over OUT_DIR
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
@@ -49,9 +49,8 @@ Owner = tuple[int, int] | None
 def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     """Create out_dir and an empty directory in it for this run; remove the remains of killed runs.
 
-    Args: owner: the owner of a new out_dir, if root creates it.
-
-    A second run that starts meanwhile replaces the first, which then fails and publishes nothing.
+    If a second run starts meanwhile, it removes the directory of the first run, which then fails and publishes nothing.
+    Args: owner: the owner of out_dir if this call creates it and the user is root.
     """
     with writing_to(out_dir):
         if not out_dir.is_dir():
@@ -68,14 +67,14 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     try:
         yield directory
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)  # keep the first error; the next run removes remaining files
+        shutil.rmtree(directory, ignore_errors=True)  # errors are ignored, so that `raise` reports the first error
         raise
     with writing_to(out_dir):
         _remove(directory)
 
 
 def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> None:
-    """Write `<id>/data/<file>` for each shard; common files are stored once and linked into each shard."""
+    """Write `<id>/data/<file>` for each shard; a common file is stored once and hard-linked into the other shards."""
     with writing_to(directory):
         for shard_id, shard in enumerate(shards):
             data = directory / str(shard_id) / "data"
@@ -94,9 +93,9 @@ def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> Non
 
 
 def copy_config(example: Path, target: Path) -> None:
-    """Copy an example's directory, without files that Python creates in it.
+    """Copy an example's directory, without the `__pycache__` directories in it.
 
-    Raises: InputError: if a link leads outside or is circular, or a file is not regular.
+    Raises: InputError: if a link leads out of the directory or is circular, or a file is not regular.
     """
     with Folder(example) as folder:
         names = _config_files(folder)
@@ -115,7 +114,7 @@ def copy_config(example: Path, target: Path) -> None:
 def same_files(one: Path, other: Path) -> bool:
     """Return whether two config directories hold the same files with the same contents.
 
-    A directory that `copy_config` would reject never equals another directory.
+    The result is False if `copy_config` would reject one of the directories.
     """
     try:
         with Folder(one) as first, Folder(other) as second:
@@ -138,7 +137,7 @@ def _is_same(one: Folder, other: Folder, name: str) -> bool:
 
 
 def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
-    """Write the marker; `publish` moves it last."""
+    """Write the marker into the staging directory; `publish` moves it to its place as the last file."""
     with writing_to(directory):
         _write_file(directory / MARKER, json.dumps(marker, indent=2, sort_keys=True).encode() + b"\n")
 
@@ -146,8 +145,8 @@ def write_marker(directory: Path, marker: Mapping[str, object]) -> None:
 def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
-    Raises: OutputError: if the directory cannot be written, or another run has started meanwhile; then nothing is
-        changed.
+    Raises: OutputError: if the directory cannot be written.  OutputError: if another run has started meanwhile; nothing
+    is changed then.
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
@@ -174,10 +173,13 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
 
 
 def give_to(owner: Owner, path: Path) -> None:
-    """Give a directory and its content to the user that the pods run as; only root can do so, and only root needs to.
+    """Make the user of the pods the owner of a directory and its content, if this process is root.
 
-    Args: owner: uid and gid; None means the owner of the parent directory, and so finally of the volume, if the volume
-    permits: an NFS server that squashes root does not, and a container whose root is mapped to another user does not.
+    Any other user keeps its own files: it cannot give them away, and the pods run as the same user.
+
+    Args: owner: uid and gid; an error is raised if the change fails. None means the owner of the parent directory,
+    which in the end is the owner of the volume. Then the change may fail: an NFS server that squashes root forbids it,
+    and so does a container whose root is mapped to another user.
     """
     if os.geteuid() != 0:
         return
@@ -199,7 +201,7 @@ def _shards_in(out_dir: Path) -> list[Path]:
 
 
 def _retire(shard: Path, retired: Path) -> None:
-    """Move a shard's data away, and remove the shard's directory if it is empty then."""
+    """Move a shard's data to `retired`, and remove the shard's directory if it is empty then."""
     if (shard / "data").exists():
         (shard / "data").rename(retired / shard.name)
         _sync_directory(shard)
@@ -217,7 +219,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _place(content: Content, path: Path) -> None:
-    """Create a file from bytes, or from a file that is already on the volume."""
+    """Create a file from bytes, or move a file of the volume to this path."""
     if isinstance(content, bytes):
         _write_file(path, content)
         return
@@ -261,7 +263,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _again_if_stale(step: Callable[[], Result]) -> Result:
-    """Repeat a step that NFS rejected because another client changed the directory (ESTALE)."""
+    """Call a step; repeat it if NFS rejects it because another client has changed the directory (ESTALE)."""
     for tries_left in reversed(range(STALE_TRIES)):
         try:
             return step()

@@ -245,7 +245,7 @@ class Kubelet:
                 self.delete(pod)
 
     def _timed(self, pod: Pod) -> list[tuple[int, float]]:
-        """Return (fault, time) for each fault with a time: the delay of a waiting pod, other faults of a running pod."""
+        """Return (fault, time) for each fault with a time: the delay of a waiting pod, the others of a running pod."""
         if pod.started is None:
             since, faults = pod.created, [] if pod.delay is None else [pod.delay]
         else:

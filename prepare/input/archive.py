@@ -1,4 +1,4 @@
-"""Unpacks tar and zip archives into a directory: plain files only, no links, no devices, and with limits."""
+"""Unpacks tar and zip archives into a directory, within limits; links and devices in an archive are errors."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ NAME_BYTES = 255  # maximum length of a path component on any file system
 STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
-# errors of the file system for impossible names: a file below a file, a directory where a file exists
+# errors of the file system for a member that cannot be created, for example a file below a file
 IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 
 
 def unpack_if_archive(descriptor: int, name: str, folder: Path, disk: Meter, memory: Meter) -> bool:
-    """Write the plain files of a tar (packed or not) or zip archive below a new directory; return False for other
-    files.
+    """Unpack a zip archive or a tar archive (packed or not) into a new directory; return False for any other file.
 
-    Args: descriptor: descriptor of the file.  name: name of the file, for messages.
-    Raises: InputError: if the archive is damaged; if a member is a link, a device or outside the directory; if the
-    files or bytes exceed the limits.  OutputError: if the files cannot be written.
+    Args: descriptor, name: the file, and its name for messages.  folder: the new directory.
+    Raises: InputError: if the archive is damaged, if a member is a link or a device or lies outside the directory, or
+    if the number of files or bytes exceeds a limit.  OutputError: if the files cannot be written.
     """
     with unpacked(from_start(descriptor), name, disk.fresh(), memory.limit) as content:
         is_tar = tar.is_tar(content.read(tar.BLOCK))
@@ -90,13 +89,13 @@ def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, disk: 
 
 
 class _Directory:
-    """The file of a zip archive; rejects a list of members too large for memory, since zipfile reads it as a whole."""
+    """The file of a zip archive; it rejects a list of members that is too long, because zipfile reads it at once."""
 
     def __init__(self, source: IO[bytes], name: str, memory: Meter) -> None:
         self._source = source
         self._name = name
         self._memory = memory
-        self._most = max(CHUNK, memory.limit // 16)  # the 46 bytes of a member become about 700 in memory
+        self._most = max(CHUNK, memory.limit // 16)  # zipfile needs about 700 bytes of memory for an entry of 46 bytes
         self.seek, self.tell, self.close = source.seek, source.tell, source.close
 
     def seekable(self) -> bool:
@@ -108,7 +107,7 @@ class _Directory:
         if size > self._most:
             raise InputError(
                 f"archive {self._name}: its list of members has {size} bytes, which must be held in memory; set "
-                f"{self._memory.variable} to 16 times that, or give it in parts"
+                f"{self._memory.variable} to 16 times that number, or give the archive in parts"
             )
         return self._source.read(size)
 

@@ -1,4 +1,4 @@
-"""Provides the input: from a mounted path, or from an address with a known SHA-256."""
+"""Opens the input: a file or directory of a mounted volume, or a download with a known SHA-256."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ LAST_DELAY = 10.0
 
 
 def fetch(settings: Settings, scratch: Path) -> Input:
-    """Return the input, a file or a directory; archives are unpacked into scratch.
+    """Return the input, which is one file or a directory; an archive is unpacked into the directory `scratch`.
 
     Raises: InputMissingError, ForbiddenError, UnreachableError: if the input cannot be obtained.  InputError: if the
-        input
-    does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.
-    OutputError: if scratch is full.
+    input does not match DATA_SHA256, exceeds DATA_MAX_BYTES, or is an archive with members outside its directory.
+    OutputError: if `scratch` cannot be written.
     """
     path = _download(settings, scratch) if settings.data_url else settings.data_path
     disk, memory = disk_meter(settings.data_max_bytes), memory_meter(settings.data_max_memory)
@@ -63,7 +62,7 @@ def fetch(settings: Settings, scratch: Path) -> Input:
 
 
 def _open(path: Path) -> int:
-    """Return the descriptor of the input, -1 if it does not exist; a link to the input must stay in its directory."""
+    """Return the descriptor of the input, or -1 if it does not exist; a link must not lead out of its directory."""
     try:
         if path.name in ("", ".."):
             return os.open(path, DIRECTORY)
@@ -79,11 +78,13 @@ def _check_digest(path: Path, descriptor: int, expected: str) -> None:
     with from_start(descriptor) as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     if found != expected:
-        raise InputError(f"{path.name} has SHA-256 {found}, not {expected} (DATA_SHA256); another file, or damaged")
+        raise InputError(
+            f"{path.name} has SHA-256 {found}, not {expected} (DATA_SHA256); it is another file, or damaged"
+        )
 
 
 def _download(settings: Settings, scratch: Path) -> Path:
-    """Download DATA_URL and return the path of the copy; retry until DATA_TIMEOUT."""
+    """Download DATA_URL, with retries until DATA_TIMEOUT, and return the path of the copy."""
     url = urlsplit(settings.data_url)
     if url.scheme == "file":
         path = Path(unquote(url.path))
@@ -109,7 +110,7 @@ def _download(settings: Settings, scratch: Path) -> Path:
 
 
 def _raise_if_final(url: str, error: Exception) -> None:
-    """Raise an error if a retry cannot succeed."""
+    """Raise an error of this package if a retry cannot succeed."""
     if isinstance(error, HTTPError):
         error.close()
         if error.code in (401, 403):

@@ -1,8 +1,9 @@
 """Reads files below a directory; a link that leads out of the directory is an error.
 
-The module follows each name itself, component by component, from the descriptor of the directory, so it opens the file
-that it has checked, even if another process replaces the name meanwhile. It follows links that stay inside, because
-mounted ConfigMaps and Secrets consist of them. It opens only regular files; opening a FIFO would block.
+The module resolves each path itself, component by component, from the descriptor of the directory. So it opens the file
+that it has checked, even if another process replaces a component meanwhile. It follows links that stay inside the
+directory, because the files of mounted ConfigMaps and Secrets are links. It opens only regular files, because opening a
+FIFO would block.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from prepare.errors import InputError
 from prepare.limits import DEPTH, FILES
 
-LINKS = 40  # maximum number of links in a name, as in Linux
-# O_PATH needs no permission to list the directory
+LINKS = 40  # maximum number of links that are followed for one name; Linux has the same limit
+# with O_PATH a directory can be opened without the permission to list it
 PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LeaveOut = Callable[[int, PurePosixPath], bool]
@@ -24,9 +25,9 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Folder:
-    """A directory that is read through descriptors; `close` it, or use it in a `with` statement.
+    """A directory that is read through descriptors. Call `close` after use, or use it in a `with` statement.
 
-    Args: path: the directory; a link to it is followed.  descriptor: the directory's descriptor, if it is open already.
+    Args: path: the directory, or a link to it.  descriptor: the directory's descriptor, if it is open already.
     Raises: OSError: if the directory cannot be opened.
     """
 
@@ -48,8 +49,8 @@ class Folder:
         """Return the descriptor of a regular file or a directory, for reading.
 
         Args: name: relative to this directory, with `/` between components.
-        Raises: InputError: if a link leads outside or is circular, or the name is neither file nor directory.  OSError:
-        if the name does not exist or is not readable.
+        Raises: InputError: if a link leads out of the directory or is circular, or the name is neither a regular file
+        nor a directory.  OSError: if the name does not exist or is not readable.
         """
         try:
             return _Way(self.path, self._root, name).open()
@@ -60,14 +61,13 @@ class Folder:
     def files(
         self, *, linked: bool = False, hidden: bool = False, leave_out: LeaveOut = lambda _, __: False
     ) -> list[str]:
-        """Return the names of all files below the directory, sorted; directories themselves do not count.
+        """Return the sorted names of all files below the directory, including links to files.
 
-        Links to files count, since `open` follows them.
-
-        Args: linked: whether to enter links to directories.  hidden: whether names that begin with a dot count.
-        leave_out: returns whether to skip a directory, from its descriptor and its name relative to this directory.
-        Raises: InputError: if there are too many entries or levels, or a link leads outside, to nothing, or is
-            circular.
+        Args: linked: whether to enter links to directories.  hidden: whether to include names that begin with a dot.
+        leave_out: called with the descriptor of each directory and its name relative to this directory; returns whether
+        to skip the directory.
+        Raises: InputError: if there are too many entries or levels, or a link is circular, or leads to nothing or out
+        of the directory.
         """
         root = os.open(".", DIRECTORY, dir_fd=self._root)
         try:
@@ -78,13 +78,13 @@ class Folder:
     def kind(self, name: str) -> int:
         """Return the mode of the file that a name leads to, without opening it.
 
-        Raises: the same errors as `open`.
+        Raises: InputError, OSError: for the same reasons as `open`.
         """
         return _Way(self.path, self._root, name).status().st_mode
 
 
 class _Walk:
-    """One walk through a directory; it counts the entries."""
+    """One walk through all files below a directory; it counts the entries, because their number is limited."""
 
     def __init__(self, folder: Folder, linked: bool, hidden: bool, leave_out: LeaveOut) -> None:
         self._folder = folder
@@ -94,7 +94,7 @@ class _Walk:
         self._passed = 0
 
     def files(self, directory: int, place: PurePosixPath, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-        """Yield the files below a directory; `above` holds device and inode of its parent directories."""
+        """Yield the names of the files below a directory; `above` has (device, inode) of each directory above it."""
         facts = os.fstat(directory)
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
@@ -115,7 +115,7 @@ class _Walk:
                 yield name
 
     def _entries(self, directory: int, place: PurePosixPath) -> Iterator[tuple[str, int]]:
-        """Yield names, relative to the directory, and file types; for a link, the type of its target."""
+        """Yield (name, mode) of each entry: the name is relative to the folder; a link has the mode of its target."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 self._passed += 1
@@ -133,7 +133,7 @@ class _Walk:
 
 
 class _Way:
-    """The way from a directory to a name; it keeps a descriptor of each directory on the way, for `..`."""
+    """The path from a directory to a name; it keeps a descriptor of each directory on the path, because of `..`."""
 
     def __init__(self, path: Path, root: int, name: str) -> None:
         self._shown = path / name
@@ -143,7 +143,7 @@ class _Way:
         self._links = 0
 
     def open(self) -> int:
-        """Return the descriptor of the file at the end."""
+        """Return the descriptor of the file or directory to which the path leads."""
         try:
             last = self._go()
             here = self._passed[-1]
@@ -152,7 +152,7 @@ class _Way:
             self._close()
 
     def status(self) -> os.stat_result:
-        """Return the status of the file at the end, without opening it."""
+        """Return the status of the file or directory to which the path leads, without opening it."""
         try:
             last = self._go()
             here = self._passed[-1]
@@ -165,7 +165,7 @@ class _Way:
             os.close(self._passed.pop())
 
     def _go(self) -> str | None:
-        """Go through all directories; return the last component if it is neither a directory nor a link."""
+        """Go through all directories of the path; return its last component, or None if this is a directory."""
         while self._left:
             part = self._left.pop()
             if part == "..":
@@ -206,7 +206,7 @@ class _Way:
         self._left += reversed(PurePosixPath(target).parts)
 
     def _from_root(self, target: str) -> str:
-        """Return the rest of an absolute link that begins with the directory's path; its `..` are checked as well."""
+        """Return an absolute link's target relative to the folder; the caller checks each `..` in the result."""
         for root in (self._path.absolute(), self._path.resolve()):
             if PurePosixPath(target).is_relative_to(root):
                 return str(PurePosixPath(target).relative_to(root))
@@ -220,7 +220,7 @@ class _Way:
 
     def _open_file(self, name: str) -> int:
         here = self._passed[-1]
-        # checked before opening, because opening can wake a device
+        # the type is checked before the file is opened, because opening a device can start an action
         self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
         descriptor = os.open(name, FILE, dir_fd=here)
         try:

@@ -1,4 +1,4 @@
-"""The input of a source: a file or a directory of files, unpacked, counted, and read line by line."""
+"""The input of a source: one file or a directory of files, whose unpacked bytes are counted and read by lines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from prepare.settings import MARKER
 
 
 class Input:
-    """Files by name: a single file has its own name; files of a directory have their names relative to it.
+    """One file or a directory of files; `names` has the file's name, or the names relative to the directory.
 
-    Args: path: for messages.  descriptor: the descriptor of the file, for a single file.  folder: the directory
-        otherwise.
-    disk: counts all bytes read.  memory: counts the bytes that a source holds.  out_dir: a directory to skip.
-    Raises: InputError: if prepare created the directory; otherwise as `Folder.files`.
+    Args: path: the path of the input, for messages.  disk: counts all unpacked bytes that are read.  memory: counts the
+    bytes that a source holds in memory.  descriptor: the descriptor of the one file.  folder: the directory; None for
+    one file.  out_dir: a directory to skip.
+    Raises: InputError: if prepare has created the directory, or for the reasons of `Folder.files`.
     """
 
     def __init__(
@@ -58,10 +58,7 @@ class Input:
         return self._folder is None
 
     def nearest(self, name: str) -> PurePosixPath | None:
-        """Return the topmost directory that contains a file of this name;
-
-        None if there is none, or for a single file.
-        """
+        """Return the topmost directory that contains a file of this name, or None; a single file has no directories."""
         if self.is_file:
             return None
         found = [PurePosixPath(file) for file in self.names if PurePosixPath(file).name == name]
@@ -72,10 +69,10 @@ class Input:
         return str(name) in self.names
 
     def open(self, name: str, disk: Meter | None = None) -> io.BufferedReader:
-        """Return the unpacked bytes of a file.
+        """Return a reader of the unpacked bytes of a file.
 
-        Args: disk: counts them instead of the input's own meter.
-        Raises: InputMissingError: if the name is a directory.  InputError, OSError: as `Folder.open`.
+        Args: disk: the meter that counts the bytes, instead of the input's own meter.
+        Raises: InputMissingError: if the name is a directory.  InputError, OSError: for the reasons of `Folder.open`.
         """
         meter = self.disk if disk is None else disk
         if self._folder is None:
@@ -89,9 +86,9 @@ class Input:
         return unpacked(file, name, meter, self.memory.limit)
 
     def read(self, name: str) -> bytes:
-        """Return the whole content of a file; it counts as held in memory.
+        """Return the whole content of a file, and count it as held in memory.
 
-        Raises: as `open`.
+        Raises: InputMissingError, InputError, OSError: for the reasons of `open`.
         """
         with self.open(name) as file:
             parts = []
@@ -103,7 +100,7 @@ class Input:
     def raw_lines(self, name: str, disk: Meter | None = None) -> Iterator[bytes]:
         """Yield the lines of a file including line ends; only one line is held in memory.
 
-        Raises: InputError: if a line is longer than LINE_BYTES; otherwise as `open`.
+        Raises: InputError: if a line is longer than LINE_BYTES, or for the reasons of `open`.
         """
         with self.open(name, disk) as file:
             number = 0
@@ -117,14 +114,14 @@ class Input:
         """Yield the lines of a text file without their ends.
 
         Args: encoding: `auto` means UTF-8 if the whole file is valid UTF-8, else Latin-1.
-        Raises: InputError: if the bytes are not valid in the encoding; otherwise as `raw_lines`.
+        Raises: InputError: if the bytes are not valid in the encoding, or for the reasons of `raw_lines`.
         """
         codec = self.find_encoding(name) if encoding == "auto" else encoding
         for number, line in enumerate(self.raw_lines(name), start=1):
             yield decode(line, codec, name, number).removesuffix("\n").removesuffix("\r")
 
     def find_encoding(self, name: str) -> str:
-        """Return `utf-8` if the whole file is valid UTF-8, else `latin-1`; reads the file once more, in pieces."""
+        """Read the whole file in pieces; return `utf-8` if it is valid UTF-8, else `latin-1`."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         with self.open(name, self.disk.fresh()) as file:
             try:
@@ -138,19 +135,19 @@ class Input:
     def hold(self, line: str, name: str) -> None:
         """Count a line that a source keeps in memory.
 
-        Raises: InputError: if the lines that are held exceed DATA_MAX_MEMORY.
+        Raises: InputError: if all counted lines together exceed DATA_MAX_MEMORY.
         """
         self.memory.take(len(line) + OBJECT_BYTES, name)
 
 
 def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
-    """Return the names of the files of a directory, without the output of prepare."""
+    """Return the names of the files below a directory, except files that prepare has written."""
     outputs = Outputs(out_dir)
     names = folder.files(leave_out=outputs.take)
     if MARKER in names:
         raise InputError(
-            f"{path} has a {MARKER}, so prepare made it; name the data that it was made of, or one shard's data "
-            "directory in it"
+            f"{path} has a {MARKER}, so prepare made it; name the original data, or the data directory of one shard in "
+            "it"
         )
     outputs.tell(path)
     return names

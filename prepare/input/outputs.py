@@ -1,4 +1,4 @@
-"""Excludes the output of prepare from the input: otherwise a second run would read the shards of the first as data."""
+"""Excludes the output of prepare from its input; a second run would otherwise read the shards of the first as data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NAMED = 5  # maximum number of directories in the message
 
 
 class Outputs:
-    """The output directories of prepare below the input: OUT_DIR, and all directories with its marker.
+    """The output directories of prepare below the input: OUT_DIR, and each directory with the file prepared.json.
 
-    Args: out_dir: the OUT_DIR of this run, if known; it need not exist.
+    Args: out_dir: the OUT_DIR of this run, or None; it need not exist.
     """
 
     def __init__(self, out_dir: Path | None) -> None:
@@ -25,7 +25,7 @@ class Outputs:
             self._own = None
 
     def take(self, directory: int, name: PurePosixPath) -> bool:
-        """Return whether prepare created a directory, and record its name if so.
+        """Return whether prepare created a directory; if so, record the name of the directory.
 
         Args: directory: descriptor of the directory.
         """
@@ -36,7 +36,7 @@ class Outputs:
         return True
 
     def tell(self, path: Path) -> None:
-        """Log in one line which directories of the directory `path` were skipped, if any."""
+        """Log which directories below the directory `path` were skipped, in one line; log nothing if there are none."""
         if self._found:
             found = sorted(self._found)
             more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""

@@ -1,4 +1,4 @@
-"""Byte streams that may be packed with gzip, bzip2 or xz: unpacked in pieces, and counted."""
+"""Reads files that may be packed with gzip, bzip2 or xz; the bytes are unpacked in pieces, and counted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from prepare.errors import InputError
 from prepare.limits import Meter
 
 CHUNK = 1 << 16  # packed bytes read at a time
-PIECE = 1 << 20  # maximum of bytes unpacked at a time
-MAGIC_BYTES = 6  # number of bytes that identify each format
+PIECE = 1 << 20  # maximum number of bytes unpacked at a time
+MAGIC_BYTES = 6  # the first bytes of a file, which identify its format
 SUFFIXES = (".gz", ".bz2", ".xz")
 
 
@@ -26,7 +26,7 @@ def from_start(descriptor: int) -> IO[bytes]:
 
 
 class Unpacker(Protocol):
-    """The common interface of the three modules of the standard library; bz2 and lzma define its names."""
+    """The common interface of the unpackers; it has the names of the standard modules bz2 and lzma."""
 
     @property
     def eof(self) -> bool:
@@ -41,7 +41,7 @@ class Unpacker(Protocol):
 
 
 class _Gzip:
-    """zlib with the interface of bz2 and lzma: the object keeps the input that is not unpacked yet."""
+    """An unpacker of gzip by zlib, with the interface of bz2 and lzma: it keeps the input that is not unpacked yet."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(wbits=31)
@@ -59,7 +59,7 @@ class _Gzip:
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
-    """Return the constructor of the unpacker for a stream that begins with these bytes; None: not packed."""
+    """Return the constructor of the unpacker for a stream that begins with these bytes; None if it is not packed."""
     if start.startswith(b"\x1f\x8b"):
         return _Gzip
     if start.startswith(b"BZh"):
@@ -70,17 +70,17 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 
 
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
-    """Return a reader of a file's bytes, unpacked if packed; reading raises InputError if the file is damaged.
+    """Return a reader of a file's bytes, which unpacks a packed file; reading raises InputError if the file is damaged.
 
-    Args: source: the file, read from its first byte.  name: name of the file, for messages.  meter: counts the unpacked
-        bytes.
-    memory: maximum number of bytes that the format itself may need (for xz, its dictionary).
+    Args: source: the file, read from its first byte.  name: the name of the file, for messages.  meter: counts the
+    unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many, for its
+    dictionary).
     """
     return io.BufferedReader(_Stream(source, name, meter, memory), PIECE)
 
 
 class _Stream(io.RawIOBase):
-    """One or more concatenated packed streams, as gzip and others write them when they append to a file."""
+    """Reads a plain file, or one or more concatenated packed streams (a file can be extended by appending a stream)."""
 
     def __init__(self, source: IO[bytes], name: str, meter: Meter, memory: int) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class _Stream(io.RawIOBase):
         return b""
 
     def _begin_anew(self, rest: bytes) -> None:
-        """Continue with the next stream; zeros after the last stream are padding, as in tapes and xz."""
+        """Begin the next stream, or end after the last one; zeros between and after streams are padding and skipped."""
         rest = rest.lstrip(b"\0")
         while not rest and (more := self._source.read(CHUNK)):
             rest = more.lstrip(b"\0")

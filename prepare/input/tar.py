@@ -1,7 +1,7 @@
 """Reads a tar archive as a stream, one member after the other; its memory use does not depend on the archive.
 
-The standard library's reader loads a member's extended header (a long name, a map of holes) into memory at the size
-that the archive states, and keeps all headers until the end, so an archive can make it exhaust the memory.
+The tarfile module of the standard library is not used, because an archive can make it exhaust the memory: it reads an
+extended header (for example a long name) as a whole, however long it is, and keeps all headers until the end.
 Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format".
 """
 
@@ -15,7 +15,7 @@ from prepare.errors import InputError
 from prepare.limits import FILES
 
 BLOCK = 512
-EXTENDED_BYTES = 1 << 16  # maximum size of a long name or of the records of a member; file names have at most 4 KiB
+EXTENDED_BYTES = 1 << 16  # maximum size of an extended header; a file name has at most 4 KiB
 PIECE = 1 << 20
 FILE_KINDS = (b"0", b"\0", b"7")
 DIRECTORY_KIND = b"5"
@@ -47,7 +47,7 @@ class Member:
 
 
 def is_tar(start: bytes) -> bool:
-    """Return whether the first block of a file shows a tar archive."""
+    """Return whether a file that begins with these bytes is a tar archive."""
     return len(start) >= BLOCK and _has_its_sum(start[:BLOCK])
 
 
@@ -106,7 +106,7 @@ def _skip(source: IO[bytes], count: int, archive: str) -> None:
 
 
 def _records(content: bytes, archive: str) -> dict[bytes, bytes]:
-    """Read the records `length key=value\\n`, where length counts the whole record."""
+    """Read the records `length key=value\\n` of an extended header; `length` is the length of the whole record."""
     found = {}
     place = 0
     while place < len(content):
@@ -130,7 +130,7 @@ def _text(field: bytes) -> str:
 
 
 def _number(field: bytes, archive: str, base: int = 8) -> int:
-    """Read a number: octal digits, or GNU tar's binary form of 95 bits for larger numbers."""
+    """Read a number of a header: octal digits, or for larger numbers GNU tar's binary form of 95 bits."""
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"

@@ -1,7 +1,7 @@
-"""Statistics of a table's columns: mean, deviation and range of numbers, and the values of all other columns.
+"""Statistics of a table's columns: mean, deviation and range of number columns, and the values of other columns.
 
 The computation needs one pass, and its memory does not depend on the number of rows. Mean and variance are computed by
-Welford's method, which avoids the cancellation of a sum of squares.
+Welford's method, because a difference of sums of squares would lose precision.
 Source: B. P. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from prepare.limits import OBJECT_BYTES, Meter
 
 VALUES = 1000  # maximum number of distinct values of a column that are listed with their counts
-LARGEST = 3.4028234663852886e38  # the largest float32: trainers compute with float32
+LARGEST = 3.4028234663852886e38  # the largest float32, because trainers compute with float32
 
 
 def read_number(field: str) -> float | None:
@@ -22,7 +22,7 @@ def read_number(field: str) -> float | None:
         value = float(field)
     except ValueError:
         return None
-    # float() also accepts 1_0 and digits of other scripts; a comparison with nan is false
+    # float() would also accept 1_0 and digits of other scripts; nan fails because each comparison with it is false
     return value if -LARGEST <= value <= LARGEST and field.isascii() and "_" not in field else None
 
 
@@ -33,12 +33,12 @@ class RunningMoments:
         self.count = 0
         self.low = math.inf
         self.high = -math.inf
-        self._origin = 0.0  # the first number; values relative to it keep their precision far from zero
+        self._origin = 0.0  # the first number; distances from it are exact even if all numbers are large
         self._mean = 0.0  # relative to _origin
         self._squares = 0.0  # sum of the squared distances from the mean
 
     def add(self, value: float) -> None:
-        """Count one number."""
+        """Add one number to the statistics."""
         if not self.count:
             self._origin = value
         self.count += 1
@@ -63,9 +63,9 @@ class RunningMoments:
 
 
 class ColumnSummary:
-    """The values seen in a column.
+    """The statistics of one column.
 
-    Args: memory: counts the values held.
+    Args: memory: counts the bytes of the distinct values that are held in memory.
     """
 
     def __init__(self, name: str, memory: Meter) -> None:
@@ -73,18 +73,19 @@ class ColumnSummary:
         self.missing = 0
         self.numbers = RunningMoments()
         self.others = 0
-        self.first_other: tuple[str, int, str] | None = None  # file, line and text of the first such field
+        # file, line and text of the first field that is not a number
+        self.first_other: tuple[str, int, str] | None = None
         self._memory = memory
         self._values: dict[str, int] | None = {}
         self._held = 0
 
     @property
     def is_number(self) -> bool:
-        """Whether all nonempty fields are numbers, and there is at least one."""
+        """Whether the column has at least one number and, besides empty fields, nothing else."""
         return self.numbers.count > 0 and not self.others
 
     def add(self, field: str, name: str, line: int) -> None:
-        """Count one field.
+        """Add one field to the statistics.
 
         Args: name, line: the place of the field, for messages.
         Raises: InputError: if the distinct values exceed DATA_MAX_MEMORY.

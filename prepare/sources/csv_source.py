@@ -1,7 +1,7 @@
-"""Any CSV or TSV table: split like other sources, with means and ranges of the whole set in each shard.
+"""Splits any CSV or TSV table; each shard also gets the means and ranges of the columns of the whole table.
 
-Rows are processed one at a time. A spool on the volume stores each row with a random key, which gives the order of
-`split.shuffle`; the shards are then written from the spool.
+The table need not fit into memory, because rows are processed one at a time: a spool on the volume stores each row with
+a random key, and then the shards are written from the spool in the order of the keys, which is that of `split.shuffle`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLASSES = 10_000  # maximum number of distinct labels
 
 
 def read_csv(settings: Settings, scratch: Path) -> Split:
-    """Split the rows of one or more tables, and return the split with the statistics of the columns.
+    """Split the rows of one or more tables into shards, and compute the statistics of the columns.
 
     Raises: InputMissingError: if there is no table.  InputError: if rows have different lengths, there are no rows, or
     the label is not a column.  OutputError: if scratch is full.
@@ -47,7 +47,7 @@ def read_csv(settings: Settings, scratch: Path) -> Split:
 
 
 def _files(data: Input) -> tuple[list[str], list[str]]:
-    """Return the names of the training tables, and of the test tables, whose names begin with `test.`."""
+    """Return (names of training tables, names of test tables); the name of a test table begins with `test.`."""
     if data.is_file:
         return data.names, []
     kinds = [(name, PurePosixPath(PurePosixPath(name).name)) for name in data.names]
@@ -114,7 +114,7 @@ class _Writing:
         return number
 
     def _rows(self, has_own: bool) -> Iterator[tuple[bool, LabelledRow]]:
-        """Yield all rows in the order of the shards, each with whether it belongs to the test set."""
+        """Yield (is for testing, row) for all rows, in the order in which they are dealt to the shards."""
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), row
@@ -122,7 +122,7 @@ class _Writing:
             yield True, row
 
     def _count(self, has_own: bool) -> tuple[Counter[int], Counter[int]]:
-        """Count the classes of the training and the test set."""
+        """Return the number of rows of each class in the training set and in the test set."""
         if self._label is None:
             held_out = 0 if has_own else math.floor(self._settings.test_fraction * self._training.count)
             return Counter({0: self._training.count - held_out}), Counter({0: held_out + self._test.count})
@@ -134,7 +134,7 @@ class _Writing:
     def _write(self, has_own: bool, training: Counter[int], test: Counter[int]) -> None:
         appender = Appender()
         count = self._settings.split_count
-        # distributes rows to the shards, and the rows of each shard to its files
+        # part p is file p // count of shard p % count, so consecutive rows go to different shards
         parts = range(count * self._settings.shard_files)
         files = [
             [str(self._file(False, part % count, part // count)) for part in parts],
@@ -190,7 +190,7 @@ class _Writing:
 
 
 class _Dealer:
-    """Distributes rows to shards in turn, class by class, as `split.deal` does; needs only the counts."""
+    """Distributes rows to shards as `split.deal` does, but needs only the number of rows of each class."""
 
     def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
         ordered = [number for _, number in sorted(classes.items())] or [0]
@@ -208,7 +208,7 @@ class _Dealer:
 
 
 class _Encoder:
-    """Encodes a row as the csv module does: UTF-8, with quotes only where needed, and a line end."""
+    """Encodes a row by the csv module, as UTF-8 with a line end; fields are quoted only where this is necessary."""
 
     def __init__(self, delimiter: str) -> None:
         self._text = ""
@@ -223,7 +223,7 @@ class _Encoder:
 
 
 def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
-    """Return the column for CSV_LABEL: by name, or else by number, counted from 1."""
+    """Return the position of the column that CSV_LABEL names; if no column has this name, it may be a number from 1."""
     if not label:
         return None
     names = [column.name for column in columns]

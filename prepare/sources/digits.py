@@ -1,4 +1,4 @@
-"""The UCI handwritten digits of the examples, or another file in the same format."""
+"""Reads the UCI handwritten digits of the examples, or another file in the same format."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ Record = list[str]
 RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
 DIGITS = 18  # maximum number of digits of an id
-CELL_BYTES = 24  # bytes of a cell of the films x genres matrix, in the lists, in meta.bin and in meta.json
-ZERO, ONE = 0.0, 1.0  # all lists share these two objects
+CELL_BYTES = 24  # bytes of an element of the films x genres matrix in lists, meta.bin and meta.json together
+ZERO, ONE = 0.0, 1.0  # the lists refer to these two objects, so an element needs no object of its own
 PICKLE_PROTOCOL = 2  # the newest pickle protocol that a script of 2017 can read
 
 
@@ -48,7 +48,7 @@ def dataset_of_ratings(
 ) -> Dataset:
     """Split ratings into training and test, and describe users and movies for the config and its provider.
 
-    Args: memory: counts the memory of the descriptions besides the tables.
+    Args: memory: counts the bytes of the films x genres matrix.
     """
     meta = {"movie": _describe_movies(movies, memory), "user": _describe_users(users)}
     samples = [_rating(number, record, meta) for number, record in enumerate(ratings, start=1)]
@@ -97,7 +97,7 @@ def _is_number(value: str) -> bool:
 
 
 def _describe_movies(movies: Sequence[Record], memory: Meter) -> dict[Any, Any]:
-    """Describe title (a sequence of characters, without the year) and genres (any number of them)."""
+    """Describe each film by its title (a sequence of characters, without the year) and its genres."""
     titles = [TITLE_WITH_YEAR.sub(r"\1", record[1].strip()).strip() for record in movies]
     genres = [set(record[2].split("|")) for record in movies]
     characters = _number_values("".join(titles))
@@ -115,7 +115,7 @@ def _describe_movies(movies: Sequence[Record], memory: Meter) -> dict[Any, Any]:
 
 
 def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
-    """Describe gender, age and occupation; each user has one value of each."""
+    """Describe each user by gender, age and occupation."""
     dictionaries = [_number_values(record[place] for record in users) for place in (1, 2, 3)]
     features = [
         {"type": "embedding", "name": name, "dict": numbers, "seq": "no_sequence"}
@@ -126,7 +126,7 @@ def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
 
 
 def _number_values(values: Iterable[str]) -> dict[str, int]:
-    """Number the distinct values; numbers (ages, occupations) keep their order."""
+    """Return a number for each distinct value; values that are numbers (ages, occupations) keep their order."""
     ordered = sorted(set(values), key=lambda value: (int(value) if _is_number(value) else -1, value))
     return {value: number for number, value in enumerate(ordered)}
 
@@ -134,7 +134,7 @@ def _number_values(values: Iterable[str]) -> dict[str, int]:
 def _describe(
     name: str, keys: Sequence[str], features: Sequence[dict[str, Any]], values: Sequence[Any]
 ) -> dict[Any, Any]:
-    """Return {'__meta__': fields, id: values} in the format that the demo's config and provider read."""
+    """Return the description that the demo's config and provider read: `__meta__` -> fields, and id -> values."""
     if not keys or not all(_is_number(key) for key in keys):
         raise InputError(f"{name}: empty, or an id that is not a whole number")
     ids = [int(key) for key in keys]

@@ -1,7 +1,7 @@
-"""Rows stored on disk and read back in shuffled order, with memory that does not grow with their number.
+"""Rows that are stored on disk and read back in shuffled order; the memory needed does not grow with their number.
 
-The key of a row is a number in [0, 1). Rows are distributed by key to pieces that fit into memory. The pieces in order,
-each sorted by key, give the order of `split.shuffle`, whatever the size of the pieces.
+Each row has a random key in [0, 1). The rows are distributed to files by ranges of keys, until each file fits into
+memory. Then the files are read one after the other, each sorted by key. The result is the order of `split.shuffle`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from prepare.errors import writing_to
 
-PIECE = 8 << 20  # bytes of rows sorted at a time
-FAN = 64  # number of files that a larger file is split into
-NARROW = 2.0**-48  # keys closer than this count as equal: splitting again would not separate them
-BUFFER = 8 << 20  # bytes in all files together that wait to be written
-RECORD = struct.Struct("<dII")  # key, class, bytes of the row
+PIECE = 8 << 20  # maximum bytes of a file that is sorted in memory
+FAN = 64  # a larger file is split into this number of files
+NARROW = 2.0**-48  # a range of keys narrower than this is not split again, because its keys may be equal
+BUFFER = 8 << 20  # maximum bytes that wait to be written, in all files together
+RECORD = struct.Struct("<dII")  # a row's header: key, class, number of bytes of the row
 READ = 1 << 20
 
 
@@ -29,7 +29,7 @@ class LabelledRow(NamedTuple):
 
 
 class Appender:
-    """Appends to many files, more than can be open at the same time.
+    """Appends to more files than can be open at the same time.
 
     Raises: OutputError: from `add` and `flush`, if a file cannot be written.
     """
@@ -77,7 +77,7 @@ class Spool:
         self.count += 1
 
     def as_they_came(self) -> Iterator[LabelledRow]:
-        """Yield all rows in the order of arrival; not after `in_order`, which moves them to other files."""
+        """Yield all rows in the order of arrival; impossible after `in_order`, which moves them to other files."""
         self._appender.flush()
         if self.count:
             for _, label, text in _records(self._first):
@@ -93,7 +93,7 @@ class Spool:
             yield from self._ordered(self._first, 0.0, 1.0)
 
     def _ordered(self, path: Path, low: float, width: float) -> Iterator[LabelledRow]:
-        """Yield the rows of a file whose keys begin at `low`; split a large file into smaller files once."""
+        """Yield the rows of a file, whose keys are in [low, low + width); the first call splits a large file."""
         if path not in self._dealt and path.stat().st_size > PIECE and width > NARROW:
             self._dealt[path] = self._deal(path, low, width)
         if path not in self._dealt:
@@ -107,7 +107,7 @@ class Spool:
         pieces = [path.with_name(f"{path.name}-{number}") for number in range(FAN)]
         into = [str(piece) for piece in pieces]
         for key, label, text in _records(path):
-            # rounding can give an index just outside the range
+            # without min and max, rounding could give the index -1 or FAN
             place = min(max(int((key - low) / width * FAN), 0), FAN - 1)
             self._appender.add(into[place], RECORD.pack(key, label, len(text)), text)
         self._appender.flush()

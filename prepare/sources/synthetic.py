@@ -15,13 +15,13 @@ from prepare.split import LabelledLine
 
 WORDS = 200
 LONGEST = 20
-LEANING = 0.75  # share of a text's words that come from its own label's half of the vocabulary
+LEANING = 0.75  # each label has its half of the vocabulary; this fraction of a text's words is from its label's half
 GENRES = ("Action", "Comedy", "Drama", "Romance")
 AGES = (1, 18, 25, 35, 45, 50, 56)
 
 
 def read_synthetic(settings: Settings, scratch: Path) -> Dataset:
-    """Return SYNTHETIC_ROWS samples of text (with two labels that the words determine) or of ratings."""
+    """Return SYNTHETIC_ROWS samples of text (with two labels, which depend on the words) or of ratings."""
     draw = Random(settings.seed)
     memory = memory_meter(sys.maxsize)  # unlimited, because the user chose SYNTHETIC_ROWS
     if settings.synthetic_shape == "text":
@@ -44,7 +44,7 @@ def _text(draw: Random) -> LabelledLine:
 
 
 def _ratings(draw: Random, rows: int) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
-    """Generate the three tables; a score depends on whether the user prefers the film's first genre."""
+    """Generate the tables of ratings, users and films; a score is higher if the user prefers the film's genre."""
     users, movies = max(4, rows // 50), max(4, rows // 100)
     user_table = [
         [str(i), "FM"[_below(draw, 2)], str(AGES[_below(draw, len(AGES))]), str(_below(draw, 21)), "00000"]

@@ -20,7 +20,7 @@ SHOWN = 60  # maximum number of characters of a row in a message
 
 
 class TableRow(NamedTuple):
-    """One row: its place and its fields."""
+    """One row: its file, its first line and its fields."""
 
     name: str
     line: int
@@ -28,12 +28,12 @@ class TableRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File and line of the row, for messages."""
+        """File and line of the row, in the words of messages."""
         return f"{self.name} line {self.line}"
 
     @property
     def shown(self) -> str:
-        """The fields, for messages."""
+        """The beginning of the fields, in the form of messages."""
         return repr(", ".join(self.fields)[:SHOWN])
 
 
@@ -88,7 +88,7 @@ class DelimitedTable:
                 yield row
 
     def _require_no_header(self, row: TableRow) -> None:
-        """Reject a later file whose first row has words in all columns that held only numbers before."""
+        """Reject a file whose first row has texts in all columns that held only numbers in earlier files."""
         numbers = [field for column, field in zip(self.columns, row.fields, strict=True) if column.is_number]
         if numbers and all(field.strip() and read_number(field) is None for field in numbers):
             raise InputError(
@@ -118,7 +118,7 @@ class DelimitedTable:
 
 
 class _Lines:
-    """The lines of a file for the csv module, which requests further lines while a quoted field continues."""
+    """Gives the lines of a file to the csv module, which requests further lines while a quoted field continues."""
 
     def __init__(self, lines: Iterator[bytes], name: str, codec: str) -> None:
         self._lines = lines
@@ -150,7 +150,7 @@ class _Lines:
 
 
 def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
-    """Return the first lines, enough to find the format."""
+    """Return the first lines of a file, enough to find the delimiter."""
     codec = data.find_encoding(name) if encoding == "auto" else encoding
     found: list[str] = []
     size = 0
@@ -163,11 +163,11 @@ def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """Return the character that splits all rows into the same number of columns, more than one.
+    """Return the first of DELIMITERS that splits all rows into the same number of columns, at least two.
 
-    The comma comes last: unlike other characters, commas in texts and numbers may be in all rows by chance. If no
-    character does so, it is the one that splits the first row into the most columns; an error then names the first row
-    with another number of columns.
+    The comma is tried last, because it occurs in texts and numbers too, so all rows may have equally many by chance. If
+    no delimiter splits all rows equally, the result is the one that splits the first row into the most columns; the
+    error for the first row with another number of columns then shows the problem.
     """
     most, best = 1, ","
     csv.field_size_limit(LINE_BYTES)
@@ -176,7 +176,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
             rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
         except csv.Error:
             continue
-        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last row may go on after the sample
+        counts = {len(row) for row in (rows[:-1] if len(rows) > 2 else rows)}  # the last row may be incomplete
         if len(counts) == 1 and max(counts) > 1:
             return delimiter
         if rows and len(rows[0]) > most:
@@ -185,7 +185,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(rows: Sequence[TableRow]) -> bool:
-    """Return whether the first row has names: distinct texts, none of them a number, above a row with numbers."""
+    """Return whether the first row is a header: distinct texts without numbers, above a row with a number."""
     if len(rows) < 2 or not _are_names(rows[0]):
         return False
     return any(read_number(field) is not None for field in rows[1].fields)
@@ -203,7 +203,7 @@ def _numbered(count: int) -> list[str]:
 
 
 def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
-    """Log the columns that hold numbers except for a few fields; trainers treat such columns as text."""
+    """Log each column in which most fields, but not all, are numbers, because trainers treat this column as text."""
     for column in columns:
         if column.numbers.count > column.others > 0 and column.first_other is not None:
             name, line, field = column.first_other

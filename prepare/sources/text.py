@@ -1,4 +1,4 @@
-"""Labelled text for the quick_start example: the tutorial's preprocessed directory, or raw text with labels."""
+"""Reads labelled text for the quick_start example: the tutorial's preprocessed directory, or raw text with labels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def dataset_of_text(samples: Sequence[LabelledLine], settings: Settings, memory:
 
 
 def _preprocessed(data: Input, folder: PurePosixPath, settings: Settings) -> Dataset:
-    """Read the tutorial's format: keep its split, dictionary and other files, and create its lists again."""
+    """Read the tutorial's format: keep its test set, dictionary and other files, and write new lists of files."""
     encoding = settings.data_encoding
     samples = shuffle(list(_labelled(data, str(folder / "train.txt"), encoding)), settings.seed)
     if data.has(folder / "test.txt"):
@@ -87,7 +87,7 @@ def _raw(data: Input, encoding: str) -> Iterator[LabelledLine]:
 
 
 def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
-    """Read lines `label<TAB>words`; the lines of the samples hold only the words."""
+    """Read lines `label<TAB>words` into samples with the words as `line` and the label as `label`."""
     for number, line in enumerate(data.lines(name, encoding), start=1):
         if not line.strip():
             continue
@@ -101,7 +101,7 @@ def _labelled(data: Input, name: str, encoding: str) -> Iterator[LabelledLine]:
 def _numbered(
     training: list[LabelledLine], test: list[LabelledLine], common: dict[str, bytes], min_count: int, memory: Meter
 ) -> Dataset:
-    """Replace labels by numbers, and add the dictionary if there is none."""
+    """Return the data set with labels replaced by numbers, and with a dictionary if `common` has none."""
     labels = sorted({sample.label for sample in (*training, *test)})
     numbers = _numbers(labels)
     if "dict.txt" not in common:
@@ -115,7 +115,7 @@ def _numbered(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Keep numeric labels; number other labels in order, but `negative` is 0 and `positive` 1, as in the tutorial."""
+    """Keep numeric labels; number other labels in alphabetical order, but `neg` is always 0 and `pos` 1."""
     if all(label.isascii() and label.isdigit() and len(label) <= DIGITS for label in labels):
         return {label: int(label) for label in labels}
     names = POLARITIES if set(labels) <= set(POLARITIES) else labels
@@ -127,7 +127,7 @@ def _lines(samples: Iterable[LabelledLine], numbers: dict[str, int]) -> list[Lab
 
 
 def _dictionary(samples: Iterable[LabelledLine], min_count: int, memory: Meter) -> Iterator[str]:
-    """Yield `word<TAB>count`, most frequent first; the provider uses id 0 for unknown words."""
+    """Yield lines `word<TAB>count`, most frequent first; before them the line of `<unk>`, which gets id 0."""
     counts = Counter[str]()
     for sample in samples:
         before = len(counts)
