@@ -1,9 +1,9 @@
 """The `paddle` command: it chooses the program of the subcommand, and imports only that program.
 
-Numerical libraries get one thread each unless the environment sets another number: the pods of a job share machines,
-and sums must have the same order everywhere. Like the legacy's wrapper, it puts the working directory first on the
-module path of child processes. The program itself changes its own module path only when it reads a config, so that a
-user's `json.py` or `socket.py` does not replace a module of the program.
+Numerical libraries get one thread each unless the environment sets another number, because the pods of a job share
+machines, and because sums must have the same order everywhere. Like the wrapper script of v0.10, the command puts the
+working directory first on the module path of child processes. Its own module path stays unchanged until the program
+reads a config, so that a user's `json.py` or `socket.py` does not replace a module of the program.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ These are common paddle commands used in various situations:
 'paddle plotcurve --help' explains how to draw the curves of a log; it needs matplotlib.
 'paddle tensorboard OUTPUT_DIR' writes the records of a job as event files; it needs tensorboardX.
 'paddle recordio show|check|convert FILE...' shows, checks and writes RecordIO files.
-'paddle completion bash' prints a script by which bash completes these commands and their flags; also for zsh.
-'paddle doctor' prints what this machine or pod has and lacks, with the cost of each lack and what to do.
+'paddle completion bash' prints a script with which bash completes these commands and their flags; also for zsh.
+'paddle doctor' checks whether a job could run on this machine or in this pod, and prints what to do if not.
 'paddle report OUTPUT_DIR [OTHER]' writes the report of a job as an HTML page, or compares two jobs;
 'paddle status OUTPUT_DIR' prints the progress of a job; 'paddle usage -l train.log' prints how long a run took.
 """
@@ -50,7 +50,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command line (by default the process's) and return the exit status."""
+    """Run a command line (by default that of this process) and return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     status = 0
@@ -58,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
         with _quiet_about_closed_stdout():
             status = _run(name, rest)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # an error of stdout
+        # only errors of stdout have no file name
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:
             _drop_output()
             sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
             return EX_IOERR
@@ -83,7 +84,7 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
     def run(arguments: list[str]) -> int:
         for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(threads, "1")
-        # imported first, so that a module of the same name in the user's directory cannot replace the package
+        # these are imported before the module path changes, so that no module of the user can replace them
         for package in packages:
             importlib.import_module(package)
         _lead_children_here()
@@ -123,7 +124,7 @@ def _version(_arguments: list[str]) -> int:
 
 
 def _has_avx() -> bool:
-    """Return whether numpy's kernels detect AVX on this machine (numpy checks at import)."""
+    """Return whether the processor has AVX, according to /proc/cpuinfo."""
     with contextlib.suppress(OSError):
         return " avx " in Path("/proc/cpuinfo").read_text()
     return False
@@ -143,7 +144,7 @@ def _refuse(message: str) -> int:
 
 @contextlib.contextmanager
 def _dying_of_closed_pipe() -> Iterator[None]:
-    """End like other Unix programs when the reader of the output closes the pipe (`paddle dump_config ... | head`)."""
+    """End by SIGPIPE, like other Unix programs, if the reader of the output exits (`paddle dump_config ... | head`)."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -154,9 +155,9 @@ def _dying_of_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_about_closed_stdout() -> Iterator[None]:
-    """Keep the exit status of a long program, such as a trainer, when it prints to a closed pipe.
+    """Keep the exit status of a program that prints to a closed pipe, for example that of a trainer.
 
-    A closed pipe does not end training, so SIGPIPE stays ignored. The rest of the buffer is discarded; otherwise the
+    SIGPIPE is ignored, so a closed pipe does not end training. The unwritten output is discarded; otherwise the
     interpreter would report an error at its end and change the exit status.
     """
     with contextlib.suppress(BrokenPipeError):
@@ -169,7 +170,7 @@ def _quiet_about_closed_stdout() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    """Discard the rest of the buffer of stdout."""
+    """Discard the output that is still in the buffer of stdout."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command by SIGINT (a shell shows status 130), at any moment and without a traceback."""
+"""Lets Ctrl-C end every command by SIGINT, at any time and without a traceback; a shell then shows status 130."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-EXIT_STATUS = 130  # 128 + SIGINT, as a shell shows it
+EXIT_STATUS = 130  # 128 + SIGINT; a shell shows it for a process that SIGINT has ended
 
 
 def accept() -> None:
-    """End the process at once on Ctrl-C; bin/paddle starts it with SIGINT blocked."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the parent ignores SIGINT, as nohup does
+    """From now on, end the process at once on Ctrl-C; before, SIGINT is blocked, because bin/paddle has blocked it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored, as under nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a Ctrl-C in this block, so that files are closed and removed; then end the process.
+    """Turn a Ctrl-C in this block into KeyboardInterrupt, so that files are closed and removed; then end the process.
 
-    Any exception after a Ctrl-C is its consequence: for example, a C module during its import turns KeyboardInterrupt
-    into an ImportError. A program may handle SIGINT itself inside the block.
+    After a Ctrl-C, an exception of any type ends the process in the same way, because it may be a consequence: a C
+    module that is being imported turns KeyboardInterrupt into an ImportError, for example. A program may install its
+    own handler of SIGINT inside the block.
     """
     came = False
 
@@ -52,7 +53,7 @@ def raised() -> Iterator[None]:
 
 
 def end() -> NoReturn:
-    """End by SIGINT, so that the parent can detect the Ctrl-C."""
+    """End the process by SIGINT, so that its parent can detect the Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
-    os._exit(EXIT_STATUS)  # the first process of a container cannot be ended by its own signals
+    os._exit(EXIT_STATUS)  # reached in the first process of a container, which the kernel protects from its own signals

@@ -1,4 +1,4 @@
-"""The scripts for bash and zsh. Pure."""
+"""The completion scripts for bash and zsh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _paddle_complete() {
         place="$place ${COMP_WORDS[i]}"
     done
     COMPREPLY=()
-    # bash takes --job=train apart into three words, zsh does not
+    # bash splits --job=train into three words, zsh does not
     if [[ $current == "=" ]]; then
         flag=$before equals=1
     elif [[ $before == "=" ]]; then
@@ -38,13 +38,13 @@ _paddle_complete() {
     if [ -n "$words" ]; then
         COMPREPLY=($(compgen -P "$prefix" -W "$words" -- "$value"))
     elif [ -n "$prefix" ]; then
-        # compgen -f of zsh takes the flag for a part of the name
+        # zsh's compgen -f would treat the flag as a part of the file's name, so this lists the files itself
         while IFS= read -r file; do
             [ ! -e "$file" ] || COMPREPLY+=("$prefix$file")
         done < <({ printf '%s\n' "$value"*; } 2>/dev/null)
     elif [ -z "$equals" ]; then
         words=$(_paddle_words "$place")
-        # flags are offered after a dash; else what is offered are commands, or else names of files
+        # after a dash it offers flags; otherwise it offers commands or, if there are none, file names
         [[ $current == -* ]] || words=$(printf '%s\n' "$words" | grep -v '^-')
         [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "$current"))
     fi
@@ -69,7 +69,7 @@ def make_script(shell: str, tables: Mapping[str, CommandWords]) -> str:
 
 
 def _make_case(function: str, table: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the lines of a shell function that prints the words of its argument, one a line."""
+    """Return the lines of a shell function that prints the words of the table for its argument, one per line."""
     cases = [
         f"    {shlex.quote(key)}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;" for key, words in table.items()
     ]

@@ -1,4 +1,4 @@
-"""The words of each command, from the tables and parsers with which the commands read their own command lines."""
+"""The words that complete each command, taken from the tables and parsers with which the commands read their flags."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from runtime.gflags import Flag
 
-# path of a command -> where its flags are: a table of gflags, a function that returns an argparse parser, or a sequence
-# of texts. The modules import no numpy.
+# path of a command -> (module, name) of its flags: a table of gflags, a function that returns an argparse parser, or a
+# sequence of texts. None of the modules imports numpy, because that would make the completion slow.
 SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle autoscaler": ("master.autoscaler.flags", "FLAGS"),
     "paddle completion": ("paddle.completion.__main__", "build_parser"),
@@ -33,7 +33,8 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "start_paddle.py": ("trainer.flags", "FLAGS"),
     "start_paddle.py status": ("paddle.completion.tables", "LAUNCHER_STATUS"),
 }
-# commands that read their words by hand, or whose modules take long to import; a test compares these with their --help
+# flags of commands that have no table or parser, or whose modules take long to import; a test compares the flags with
+# the command's --help
 NONE: Sequence[str] = ()
 DUMP_CONFIG = ("--whole", "--binary")
 AGENT = ("--port", "--address", "--driver-timeout", "--leave-timeout")
@@ -45,7 +46,7 @@ HELP = "--help"
 
 @dataclass
 class CommandWords:
-    """The words that may follow a command: names of its own commands, and flags.
+    """The words that may follow a command: names of its subcommands, and flags.
 
     A flag that ends in `=` takes its value after the `=`.  `values`: flag without `=` -> the values that it may have.
     """
@@ -56,7 +57,7 @@ class CommandWords:
 
 
 def collect_words() -> dict[str, CommandWords]:
-    """Return the words of every command, by its path: `paddle`, `paddle elastic`, `paddle elastic run`, ..."""
+    """Return path -> words for every command; examples of paths are `paddle` and `paddle elastic run`."""
     found: dict[str, CommandWords] = {}
     for path, (module, name) in SOURCES.items():
         for inner, words in read_source(path, getattr(importlib.import_module(module), name)):
@@ -74,7 +75,7 @@ def collect_words() -> dict[str, CommandWords]:
 
 
 def read_source(path: str, source: object) -> Iterator[tuple[str, CommandWords]]:
-    """Yield the words of a command and of its own commands."""
+    """Yield (path, words) of a command and of its subcommands."""
     if isinstance(source, Mapping):
         yield path, read_table(source)
     elif callable(source):
@@ -84,7 +85,7 @@ def read_source(path: str, source: object) -> Iterator[tuple[str, CommandWords]]
 
 
 def read_table(table: Mapping[str, Flag]) -> CommandWords:
-    """Return the words of a table of gflags: also --noflag for a flag that is true or false."""
+    """Return the words of a table of gflags; a boolean flag also has the form --noNAME."""
     words = CommandWords()
     for flag in table.values():
         words.flags += [f"--{flag.name}", f"--no{flag.name}"] if flag.kind is bool else [f"--{flag.name}="]
@@ -94,7 +95,7 @@ def read_table(table: Mapping[str, Flag]) -> CommandWords:
 
 
 def read_parser(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, CommandWords]]:
-    """Yield the words of a parser and of its subparsers."""
+    """Yield (path, words) of a parser and of its subparsers."""
     words = CommandWords()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

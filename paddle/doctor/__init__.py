@@ -1,1 +1,1 @@
-"""`paddle doctor`: what this machine or pod has and lacks, with the cost of each lack and what to do."""
+"""`paddle doctor`: it checks whether a job could run on this machine or in this pod, and prints what to do if not."""

@@ -1,4 +1,4 @@
-"""`paddle doctor`: print what this machine or pod has and lacks."""
+"""`paddle doctor`: the command line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(
         prog="paddle doctor",
-        description="Print what this machine or pod has and lacks, what each lack costs, and what to do. It ends with "
-        "0 if a job would run here, otherwise with the exit status of the first essential lack: 66, 69, 74, 77 or 78.",
+        description="Check whether a job could run on this machine or in this pod; print each problem, its cost and "
+        "what to do. The exit status is 0 if a job could run, else that of the first problem: 66, 69, 74, 77 or 78.",
     )
     parser.add_argument(
-        "volume", nargs="?", default="", help="directory for output; default: in a pod the job's directory on JOB_PATH"
+        "volume", nargs="?", default="", help="directory to check; default: in a pod, the job's directory on JOB_PATH"
     )
     parser.add_argument(
         "--role",

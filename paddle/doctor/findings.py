@@ -1,4 +1,4 @@
-"""What the checks find, the lines that they print, and the exit status. Pure."""
+"""The results of the checks, their lines of output, and the exit status; without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtime.kubernetes.text import one_line
 
-_TEXT_LIMIT = 400  # maximum characters of a line, for example of a message of the API server
+_TEXT_LIMIT = 400  # maximum characters of a text; messages of the API server can be long
 _INDENT = " " * 7
 
 
@@ -15,9 +15,9 @@ _INDENT = " " * 7
 class Diagnosis:
     """The result of one check.
 
-    `cost`: what the lack costs; empty if nothing is lacking.  `remedy`: what to do about it.  `exit_code`: the status
-    of runtime/errors.py with which a job would end here; 0 if training works all the same.  `applies`: false if the
-    check has no meaning on this machine.
+    `cost`: the consequence of the problem; empty if there is no problem.  `remedy`: what the user can do.
+    `exit_code`: the exit status (runtime/errors.py) with which a job would end because of the problem; 0 if a job can
+    run in spite of it.  `applies`: False if the check has no meaning on this machine.
     """
 
     subject: str
@@ -29,7 +29,7 @@ class Diagnosis:
 
     @property
     def state(self) -> str:
-        """One word for the beginning of the line."""
+        """The first word of the line of output."""
         if not self.applies:
             return "-"
         if self.exit_code:
@@ -38,7 +38,7 @@ class Diagnosis:
 
 
 def render(found: Sequence[Diagnosis]) -> list[str]:
-    """Return the lines about all checks, and a last one with the sum."""
+    """Return the lines of output about all checks, and a last line that summarises them."""
     lines = []
     for one in found:
         lines.append(f"{one.state:<5}  {one.subject}: {one_line(one.text, _TEXT_LIMIT)}")
@@ -48,7 +48,7 @@ def render(found: Sequence[Diagnosis]) -> list[str]:
 
 
 def summarise(found: Sequence[Diagnosis]) -> str:
-    """Return the last line: whether jobs run here."""
+    """Return the last line, which says whether a job could run here."""
     failing = [one.subject for one in found if one.exit_code]
     lacking = [one.subject for one in found if one.state == "lacks"]
     if failing:
@@ -59,5 +59,5 @@ def summarise(found: Sequence[Diagnosis]) -> str:
 
 
 def choose_exit_status(found: Sequence[Diagnosis]) -> int:
-    """Return the code of the first essential thing that is missing, or 0."""
+    """Return the exit code of the first problem that would end a job, or 0."""
     return next((one.exit_code for one in found if one.exit_code), 0)

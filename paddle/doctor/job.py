@@ -1,4 +1,4 @@
-"""Checks of what a job is given: its secret, the API server, the rights of its service account, the clock."""
+"""Checks of a pod's secret, its API server, the rights of its service account, and its clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAUNCHERS = ("CONF_PADDLE_NIC", "CONF_PADDLE_GRADIENT_NUM", "JOB_COMPLETION_IND
 
 
 class Right(NamedTuple):
-    """A right at the API server. `namespaced`: in the pod's namespace, otherwise in the whole cluster."""
+    """A right at the API server, in the pod's namespace (`namespaced`) or in the whole cluster."""
 
     verb: str
     group: str
@@ -56,7 +56,7 @@ RIGHTS: Mapping[str, tuple[Right, ...]] = {
         *(Right(verb, "coordination.k8s.io", "leases", LEASE) for verb in ("get", "update")),
     ),
 }
-# what a missing right costs, and which manifest gives it
+# role -> (consequence of a missing right, the command that creates the right)
 LACKS = {
     "launcher": (
         "the launcher waits for its pods until START_TIMEOUT, and the Job fails with 77",
@@ -75,7 +75,7 @@ LACKS = {
 
 
 def check_secret(case: DoctorCase) -> list[Diagnosis]:
-    """Check that the programs of this pod have a secret. It is never printed."""
+    """Check that the programs of this pod have a secret; the secret is never printed."""
     try:
         secret = read_environment(case.environ).secret
     except ConfigError as error:
@@ -86,13 +86,13 @@ def check_secret(case: DoctorCase) -> list[Diagnosis]:
         source = "PADDLE_SECRET" if case.environ.get("PADDLE_SECRET") else case.environ["PADDLE_SECRET_FILE"]
         return [Diagnosis("secret", f"present, from {source}")]
     if not case.environ.get("KUBERNETES_SERVICE_HOST"):
-        return [Diagnosis("secret", "none; programs on one machine need none", applies=False)]
+        return [Diagnosis("secret", "none; outside a cluster, programs need none", applies=False)]
     name = case.environ.get("PADDLE_SECRET_FILE", "")
     return [
         Diagnosis(
             "secret",
             f"none: there is no file {name}" if name else "none: neither PADDLE_SECRET nor PADDLE_SECRET_FILE is set",
-            "whoever reaches the ports of the programs may take part in the training",
+            "any program that can connect to the ports of the job can take part in the training",
             'kubectl create secret generic paddle-secret --from-literal=secret="$(openssl rand -hex 32)" '
             "(docs/security.md)",
         )
@@ -100,7 +100,7 @@ def check_secret(case: DoctorCase) -> list[Diagnosis]:
 
 
 def check_api(case: DoctorCase) -> list[Diagnosis]:
-    """Ask the API server of this pod for its time, and for the rights of the roles."""
+    """Ask the API server whether it grants the rights of the roles, and compare its clock with this machine's."""
     if not case.environ.get("KUBERNETES_SERVICE_HOST"):
         return [Diagnosis("API server", "not in a pod: KUBERNETES_SERVICE_HOST is not set", applies=False)]
     place = find_place(case.environ)
@@ -109,7 +109,7 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
     roles = case.roles or find_roles(case.environ)
     needed = {role: needed_rights(role, case.environ) for role in roles}
     if not any(needed.values()):
-        text = f"not asked: the program of this pod needs no right; --role names one of {', '.join(RIGHTS)}"
+        text = f"not asked, because this pod needs no rights; --role can name a program: {', '.join(RIGHTS)}"
         return [Diagnosis("API server", text, applies=False)]
     cost, _ = LACKS[roles[0]]
     if not token:
@@ -130,7 +130,7 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
             found.append(judge_rights(role, rights, refused))
     except ApiProblem as problem:
         if problem.status == 404:
-            text = f"{place.url} answers, and reviews no rights: it is the one of localcluster, or none of Kubernetes"
+            text = f"{place.url} answers, but cannot review rights: it belongs to localcluster, or not to Kubernetes"
             return [Diagnosis("API server", text, applies=False), judge_clock(client.answer_date, time.time())]
         error = problem.to_error("The token of the service account is not accepted")
         return [
@@ -146,7 +146,7 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
 
 
 def _read_token(place: ApiPlace, case: DoctorCase) -> str:
-    """Return the token of the service account, and keep it out of all output; "" if it cannot be read."""
+    """Return the token of the service account, or "" if it cannot be read; from now on no output shows the token."""
     try:
         token = read_file(place.account / "token", TOKEN_LIMIT).decode("ascii", "replace").strip()
     except OSError:
@@ -156,7 +156,7 @@ def _read_token(place: ApiPlace, case: DoctorCase) -> str:
 
 
 def find_roles(environ: Mapping[str, str]) -> list[str]:
-    """Return the roles of a pod that need rights, by its environment."""
+    """Return the roles that the program of a pod has, according to the pod's environment."""
     if environ.get("DRIVER_ADDRESS") or environ.get("DRIVER_PORT"):
         return ["driver"]
     if environ.get("SCALE_TO_ZERO"):
@@ -165,7 +165,7 @@ def find_roles(environ: Mapping[str, str]) -> list[str]:
 
 
 def needed_rights(role: str, environ: Mapping[str, str]) -> tuple[Right, ...]:
-    """Return the rights of a role, including the rights for the objects of SCALE_TO_ZERO."""
+    """Return the rights of a role, including the right to scale each object of SCALE_TO_ZERO."""
     rights = RIGHTS[role]
     if role in ("master", "driver"):
         targets = [target.partition("/") for target in environ.get("SCALE_TO_ZERO", "").split()]
@@ -183,7 +183,7 @@ def is_allowed(client: ApiClient, right: Right, namespace: str) -> bool:
 
 
 def judge_rights(role: str, rights: tuple[Right, ...], refused: list[Right]) -> Diagnosis:
-    """Return whether a role has its rights."""
+    """Return the result of the check whether a role has its rights."""
     subject = f"rights of the {role}"
     if not refused:
         return Diagnosis(subject, ", ".join(map(str, rights)) or "none are needed")
@@ -193,14 +193,14 @@ def judge_rights(role: str, rights: tuple[Right, ...], refused: list[Right]) -> 
 
 
 def judge_clock(date: str, now: float) -> Diagnosis:
-    """Compare the Date of an answer with this machine's clock.
+    """Compare the header Date of an HTTP answer with this machine's clock.
 
-    Args: date: in whole seconds, as HTTP has it.  now: seconds since the epoch.
+    Args: date: the header, in whole seconds.  now: seconds since the epoch.
     """
     try:
         skew = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - now
-    except (TypeError, ValueError, OverflowError, IndexError):  # errors of the date parser
-        return Diagnosis("clock", "not compared: the API server names no time", applies=False)
+    except (TypeError, ValueError, OverflowError, IndexError):  # the date parser raises one of these
+        return Diagnosis("clock", "not compared, because the answer of the API server has no time", applies=False)
     if abs(skew) > MOST_SKEW_S:
         return judge_skew("the API server", skew)
     return Diagnosis("clock", f"within {max(1, round(abs(skew)))} s of the API server's clock")

@@ -16,7 +16,7 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime.processor.blas import NAMES, OWN, count_cores
 
 SHM = Path("/dev/shm")
-LEAST_SHM = 64 << 20  # bytes; what Kubernetes and Docker give a container
+LEAST_SHM = 64 << 20  # bytes; Kubernetes and Docker give a container this size
 TRIED_BYTES = 1 << 20
 
 
@@ -32,7 +32,7 @@ def check_processors(case: DoctorCase) -> list[Diagnosis]:
                 "processors",
                 f"{text}, by the quota of the cgroup",
                 "the kernel stops all threads of the pod for a part of each tenth of a second; peers wait meanwhile",
-                "raise or remove resources.limits.cpu; a request is enough",
+                "raise or remove resources.limits.cpu; the job needs only resources.requests.cpu",
             )
         ]
     if threads > cores:
@@ -52,7 +52,7 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
     library = _name_blas()
     threads = max([1, *(int(text) for name in (*NAMES, OWN) if (text := case.environ.get(name, "")).isdecimal())])
     cores = count_cores()
-    text = f"{library or 'a library that numpy does not name'}, {threads} thread{'s' * (threads > 1)} a product"
+    text = f"{library or 'a library that numpy does not name'}, {threads} thread{'s' * (threads > 1)} per product"
     if library == "none":
         return [
             Diagnosis(
@@ -67,7 +67,7 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
             Diagnosis(
                 "matrix products",
                 f"{text} on {cores:g} processors",
-                "threads of products take the processors from each other: a batch may take twice as long",
+                "threads compete for the processors: a batch may take twice as long",
                 f"leave {', '.join(NAMES)} and {OWN} unset, or set them to at most {max(1, int(cores))}",
             )
         ]
@@ -75,7 +75,7 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
 
 
 def _name_blas() -> str:
-    """Return name and version of numpy's library for products, "none", or "" if numpy does not know."""
+    """Return name and version of numpy's library for matrix products; "none" without one, "" if numpy does not say."""
     configuration = np.show_config(mode="dicts")
     built = configuration.get("Build Dependencies", {}) if isinstance(configuration, Mapping) else {}
     blas = built.get("blas", {}) if isinstance(built, Mapping) else {}
@@ -102,7 +102,7 @@ def check_kernels(case: DoctorCase) -> list[Diagnosis]:
 
 
 def check_shared_memory(case: DoctorCase) -> list[Diagnosis]:
-    """Try the memory that trainer and pserver of a pod share, and measure /dev/shm, which no program of a pod needs."""
+    """Try shared memory as trainer and pserver of a pod use it; measure /dev/shm, which only users' code may need."""
     return [_try_memory(), _measure_shm()]
 
 

@@ -1,4 +1,4 @@
-"""The check of the installed packages, which itself needs none of them."""
+"""The check of the installed packages; this module itself imports none of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from paddle.doctor.findings import Diagnosis
 from paddle.doctor.probing import DoctorCase
 from runtime.errors import ConfigError
 
-# package of PyPI -> module
+# package of PyPI -> the module that is imported
 REQUIRED = {"numpy": "numpy", "protobuf": "google.protobuf", "pyzmq": "zmq", "requests": "requests"}
-# extra -> package of PyPI, and what does not work without it
+# extra of this project -> (package of PyPI, the feature that needs it)
 EXTRAS = {
     "etcd": ("etcd3gw", "--etcd_endpoints"),
     "metrics": ("prometheus-client", "/metrics of --metrics_port"),
@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 def check_packages(case: DoctorCase) -> list[Diagnosis]:
-    """Check that the required packages can be imported, and name the absent extras."""
+    """Check that the required packages can be imported, and name the extras that are not installed."""
     present, broken = [], []
     for package, module in REQUIRED.items():
         try:
@@ -47,7 +47,7 @@ def check_packages(case: DoctorCase) -> list[Diagnosis]:
             Diagnosis(
                 "extras",
                 f"not installed: {', '.join(absent)}",
-                f"there is no {', no '.join(EXTRAS[extra][1] for extra in absent)}",
+                f"these do not work: {', '.join(EXTRAS[extra][1] for extra in absent)}",
                 f"if a job needs it: pip install 'paddle-on-kubernetes[{','.join(absent)}]'",
             )
         )

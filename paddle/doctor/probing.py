@@ -1,4 +1,4 @@
-"""The checks, and how all of them run at the same time within one deadline."""
+"""Runs all checks at the same time, with one deadline."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from runtime.errors import BugError, ConfigError, PeerUnreachableError, VolumeEr
 
 @dataclass(frozen=True)
 class DoctorCase:
-    """What the checks are about.
+    """The input of all checks.
 
-    `volume`: directory to check; empty: the environment names it.  `roles`: programs whose rights are checked; empty:
-    those of this pod.  `secrets`: receives every text that must not be printed.
+    `volume`: the directory to check; if empty, the environment names it.  `roles`: the programs whose rights are
+    checked; if empty, the programs of this pod.  `secrets`: collects all texts that must not be printed.
     """
 
     environ: Mapping[str, str]
@@ -29,7 +29,7 @@ class DoctorCase:
 
 @dataclass(frozen=True)
 class DoctorProbe:
-    """A check: its module and function, imported in its own thread, and its exit code if it does not answer."""
+    """A check: its function, its module (imported in the check's own thread), and its exit code if it does not end."""
 
     subject: str
     module: str
@@ -37,7 +37,7 @@ class DoctorProbe:
     silent_code: int
 
     def run(self, case: DoctorCase) -> list[Diagnosis]:
-        """Return what the check finds; a failure of the check itself is a result, too."""
+        """Return the results of the check; if the check itself fails, this is the result."""
         try:
             check: Callable[[DoctorCase], list[Diagnosis]] = getattr(
                 importlib.import_module(self.module), self.function
@@ -58,7 +58,7 @@ class DoctorProbe:
                 Diagnosis(
                     self.subject,
                     f"the check itself failed: {type(error).__name__}: {error}",
-                    "what it would have found is not known",
+                    "the result of this check is unknown",
                     "report this bug with this line",
                     BugError.exit_code,
                 )
@@ -79,10 +79,9 @@ PROBES = (
 
 
 def run_all(case: DoctorCase, limit_s: float, probes: Sequence[DoctorProbe] = PROBES) -> list[Diagnosis]:
-    """Return what all checks find, in their order, after `limit_s` seconds at the latest.
+    """Return the results of all checks in the order of `probes`, after `limit_s` seconds at the latest.
 
-    A check without an answer by then counts as a lack. The thread of such a check does not keep the process from
-    ending.
+    A check that has not ended by then counts as a problem. Its thread does not keep the process from ending.
     """
     answers: dict[str, list[Diagnosis]] = {}
 
@@ -105,7 +104,7 @@ def _silence(probe: DoctorProbe, limit_s: float) -> Diagnosis:
     return Diagnosis(
         probe.subject,
         f"no answer within {limit_s:g} s",
-        "programs that need it wait as well",
-        "see what it waits for, or allow more by --timeout",
+        "the programs of a job would wait for it too",
+        "find out what it waits for, or allow more time with --timeout",
         probe.silent_code,
     )

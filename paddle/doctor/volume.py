@@ -1,4 +1,4 @@
-"""The check of the shared volume: it can be written, it has room, and sync, rename and its clock work."""
+"""The check of the shared volume: whether files can be written, synced and renamed, its free space, its clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.doctor.probing import DoctorCase
 from runtime.durable_files import sync_directory
 from runtime.errors import MissingInputError, VolumeError
 
-DEFAULT = "/home/jobpath"  # JOB_PATH of a pod that has a JOB_NAME
+DEFAULT = "/home/jobpath"  # the default of JOB_PATH in a pod with a JOB_NAME
 LEAST_BYTES = 1 << 30  # free space below which a warning is given
 LEAST_FILES = 1000  # free inodes below which a warning is given
 SLOW_S = 2.0  # seconds to write a small durable file, above which a warning is given
@@ -23,7 +23,7 @@ SAMPLE = b"paddle doctor\n"
 
 
 def check_volume(case: DoctorCase) -> list[Diagnosis]:
-    """Check the given directory, or that of the job of this pod."""
+    """Check the given directory, or else the directory of this pod's job."""
     place = find_directory(case)
     if place is None:
         return [
@@ -54,7 +54,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
             Diagnosis(
                 "mount",
                 f"{place} lies in the container's own file system",
-                "what is written there is lost with the pod, and no other pod sees it",
+                "files in it are lost with the pod, and no other pod sees them",
                 "mount the volume at JOB_PATH: volumes and volumeMounts of k8s/job.yaml",
             )
         )
@@ -62,7 +62,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
 
 
 def find_directory(case: DoctorCase) -> Path | None:
-    """Return the directory to check: the deepest existing directory of the job on its volume; None: no job."""
+    """Return the directory to check: the given one, or the deepest existing directory of this pod's job, or None."""
     if case.volume:
         return Path(case.volume)
     job = case.environ.get("JOB_NAME", "")
@@ -74,7 +74,7 @@ def find_directory(case: DoctorCase) -> Path | None:
 
 
 def try_files(directory: Path) -> float:
-    """Write, sync, rename, read and remove a small file; return the seconds by which the volume's clock is ahead.
+    """Write, sync, rename, read and remove a small file; return by how many seconds the volume's clock is ahead.
 
     Raises: OSError.
     """
@@ -103,7 +103,7 @@ def try_files(directory: Path) -> float:
 
 
 def judge_room(directory: Path, seconds: float) -> Diagnosis:
-    """Return what is known of a directory into which a file was written in `seconds`."""
+    """Return the result about a directory: its free space, and the `seconds` that a small file took."""
     facts = os.statvfs(directory)
     free = facts.f_bavail * facts.f_frsize
     text = f"{directory} can be written, synced and renamed in {seconds:.2f} s; {free / (1 << 30):.1f} GiB are free"
@@ -112,7 +112,7 @@ def judge_room(directory: Path, seconds: float) -> Diagnosis:
         return Diagnosis(
             "volume",
             f"{text}{files}",
-            "a save that finds no room ends the attempt with status 74",
+            "if a save fails for lack of room, the attempt ends with status 74",
             "make room on the volume",
         )
     if seconds > SLOW_S:
@@ -127,11 +127,11 @@ def lies_on_mount(directory: Path) -> bool:
 
 
 def judge_skew(server: str, seconds: float) -> Diagnosis:
-    """Return the lack of a common clock. Args: seconds: how far the clock of `server` is ahead of this machine's."""
+    """Return the problem that the clock of `server` is `seconds` ahead of this machine's clock (negative: behind)."""
     way = "ahead of" if seconds > 0 else "behind"
     return Diagnosis(
         "clock",
         f"the clock of {server} is {abs(seconds):.0f} s {way} this machine's",
-        "ages in `paddle status` and the report are wrong by that; a certificate may be refused as not yet valid",
+        "ages in `paddle status` and the report are wrong by this time; a certificate may be refused as not yet valid",
         "synchronise the clocks of the nodes (chrony, systemd-timesyncd)",
     )

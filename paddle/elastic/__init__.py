@@ -1,4 +1,4 @@
-"""Training by all-reduce among workers that fail, leave and join, with Horovod's API.
+"""Training by all-reduce, with Horovod's API; workers may fail, leave and join meanwhile.
 
     import paddle.elastic as hvd
 
@@ -8,7 +8,7 @@
     @hvd.elastic.run
     def train(state): ...                         # state.commit() marks a point to resume from
 
-`docs/allreduce.md` has a first job.
+`docs/allreduce.md` shows how to run a first job.
 """
 
 from elastic.errors import CollectiveMismatchError, HorovodInternalError, HostsUpdatedInterrupt

@@ -29,8 +29,9 @@ R = TypeVar("R")
 def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Wrap a function `train(state, ...)` so that it continues after a failure or a change of hosts.
 
-    No collective except the collectives of `hvd.init` runs before the wrapped function. The wrapped function ends when
-    `func` returns or raises an exception other than HorovodInternalError and HostsUpdatedInterrupt.
+    HorovodInternalError and HostsUpdatedInterrupt restart `func` with the remaining workers. The wrapped function ends
+    when `func` returns or raises any other exception. No collective may run before the wrapped function, except those
+    of `hvd.init`.
 
     Raises: RemovedFromJobError: the driver has no slot for this worker any more; the worker must end.
     """

@@ -1,1 +1,1 @@
-"""What old configs and providers import from paddle.trainer; the implementation is the top-level package `trainer`."""
+"""The names that old configs and providers import; the implementation is the top-level package `trainer`."""

@@ -1,6 +1,6 @@
 """The config parser under its old name: `parse_config(path, config_args)` returns the TrainerConfig message.
 
-Names that a config has without an import can also be imported from here, as the legacy allowed.
+A config can use the names of the config language without an import. As in v0.10, they can also be imported from here.
 """
 
 from typing import Any

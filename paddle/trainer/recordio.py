@@ -2,11 +2,11 @@
 
     from paddle.trainer.recordio import index, name_chunks, reader, writer
 
-`reader(name)` iterates over the records (bytes) of a file, or of a range of records as a task names it. Its `read()`
-returns one record, and None after the last. `writer(path)` is a context manager with `write(record)`. `index(path)` has
-the chunks of a file, and its `range(first, count)` returns the name of a range of records. `name_chunks(names)` returns
-the names of the chunks of all files in a list. `reader` and `writer` have the API of the original Python module
-`recordio`.
+`reader(name)` iterates over records (bytes); the name is that of a file, or that of a range of records inside a file,
+which is what a master's task contains. The method `read()` of a reader returns the next record, and None after the last
+record. `writer(path)` is a context manager with the method `write(record)`. `index(path)` lists the chunks of a file;
+its method `range(first, count)` returns the name of a range of records. `name_chunks(names)` returns the names of all
+chunks of the given files. `reader` and `writer` have the API of the original Python module `recordio`.
 """
 
 from recordio.index import FileIndex, RecordRange, name_chunks

@@ -1,7 +1,8 @@
 """The config language under its old name; most configs begin with `from paddle.trainer_config_helpers import *`.
 
-The names are those of the legacy; a name that is not implemented raises ConfigError when it is used. The sub-modules
-are part of the language too: old configs use them as `layer_math.exp(x)`.
+The names are those of v0.10; a name that is not implemented raises ConfigError when it is used. The sub-modules are
+part
+of the language too: old configs call `layer_math.exp(x)`, for example.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Parsing from a Python program."""
+"""Functions with which a Python program parses a config."""
 
 from trainer.config.all_names import exports
 

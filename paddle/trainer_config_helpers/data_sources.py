@@ -1,4 +1,4 @@
-"""Declaration of data providers; as in the legacy, the two older functions exist here but are not exported."""
+"""Functions that declare data providers; as in v0.10, the two older functions are not in `__all__`."""
 
 from trainer.config.all_names import exports
 from trainer.config.data_sources import define_py_data_source as define_py_data_source

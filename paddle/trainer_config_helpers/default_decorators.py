@@ -1,4 +1,4 @@
-"""Decorators for users' functions that create layers."""
+"""Decorators for functions of users that create layers."""
 
 from trainer.config.language.default_decorators import (
     wrap_act_default,

@@ -1,4 +1,4 @@
-"""Functions of layers, used as `layer_math.exp(x)`."""
+"""Mathematical functions of layers, called as `layer_math.exp(x)`."""
 
 from trainer.config.language.layer_math import abs, exp, log, reciprocal, relu, sigmoid, sqrt, square, tanh
 

@@ -1,4 +1,4 @@
-"""Networks of several layers, inputs() and outputs()."""
+"""Functions that create several layers, and `inputs` and `outputs`."""
 
 from trainer.config.all_names import exports
 

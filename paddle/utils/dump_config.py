@@ -13,13 +13,13 @@ HELP = f"""{USAGE}
     CONFIG        the config script
     CONFIG_ARGS   values for its get_config_arg: a=1,b=x
     --whole       the whole TrainerConfig (data sources and settings too), not only the network
-    --binary      the serialised message, from which the trainer builds the network, instead of v0.10's text form
+    --binary      the serialised message, from which the trainer builds the network, instead of text
 """
 
 
 @command("paddle dump_config", HELP)
 def main(argv: Sequence[str]) -> None:
-    """Print the config to stdout.
+    """Print the message of the config to stdout.
 
     Raises: UsageError: the arguments are not those of USAGE.  ConfigError, DataError, MissingInputError: see
     run_config.
@@ -31,11 +31,11 @@ def main(argv: Sequence[str]) -> None:
         raise UsageError(f"unknown flag {unknown[0]}; {USAGE}")
     if not 1 <= len(positional) <= 2:
         raise UsageError(f"{len(positional)} arguments instead of one or two; {USAGE}")
-    with contextlib.redirect_stdout(sys.stderr):  # the config's own output is not part of the message
+    with contextlib.redirect_stdout(sys.stderr):  # the config script's own output must not mix with the message
         parse = run_config(*positional)
     config = parse.config
-    # a job is printed in v0.10's form; a network without data or arguments is printed in the form of the legacy's last
-    # version
+    # a config with data sources or arguments is a job, which is printed in the form of v0.10; a network alone is
+    # printed in the form of the last version of the original
     is_job = parse.has_data or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config, parse.marks)

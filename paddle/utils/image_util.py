@@ -1,8 +1,9 @@
 """Images for data providers: reading, cropping and mirroring, and the mean of a data set.
 
-An image is an array of shape (channels, height, width), a grey one (height, width). Reading JPEG needs pillow.
+The shape of an image is (channels, height, width), and that of a grey image is (height, width). Reading JPEG files
+needs the package pillow.
 
-Source: python/paddle/utils/image_util.py of v0.10; the specification's section 17, image_classification.
+Source: python/paddle/utils/image_util.py of v0.10, which the demo image_classification uses.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ def _pillow() -> Any:
 
 
 def decode_jpeg(jpeg_string: bytes | str) -> Image:
-    """Return the image in the bytes of a file, as uint8; a text, from a pickle of Python 2, is encoded as Latin-1."""
+    """Return the image in the bytes of a JPEG file, as uint8; a str, from Python 2's pickle, is encoded as Latin-1."""
     data = jpeg_string.encode("latin-1") if isinstance(jpeg_string, str) else jpeg_string
     pixels = np.array(_pillow().open(io.BytesIO(data)))
     return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
 
 
 def load_image(img_path: str, is_color: bool = True) -> Any:
-    """Return a file's image as pillow's object; is_color has no effect, as in the legacy."""
+    """Return the image of a file as an object of pillow; is_color has no effect, as in v0.10."""
     image = _pillow().open(img_path)
     image.load()
     return image
 
 
 def resize_image(img: Any, target_size: int) -> Any:
-    """Return pillow's image resized so that its shorter edge has target_size pixels."""
+    """Return an image of pillow, resized so that its shorter edge has target_size pixels."""
     ratio = target_size / min(img.size)
     size = tuple(round(edge * ratio) for edge in img.size)
     return img.resize(size, _pillow().LANCZOS)
@@ -61,9 +62,9 @@ def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) 
     """Return a square crop of the image, padded with zeros if the image is smaller.
 
     Args:
-        inner_size: pixels of the square's edge.
+        inner_size: length of the square's edge in pixels.
         color: whether the image has channels.
-        test: crop the center; otherwise crop a random place, and mirror it with probability 1/2.
+        test: if true, crop the center; otherwise crop a random place, and mirror the result with probability 1/2.
     """
     if im.ndim != (3 if color else 2):
         raise DataError(f"an image of shape {im.shape} has {'no' if color else 'a'} channel axis, but color is {color}")
@@ -83,7 +84,7 @@ def _pad(im: Image, smallest: int) -> Image:
 
 
 def preprocess_img(im: Image, img_mean: Image, crop_size: int, is_train: bool, color: bool = True) -> Image:
-    """Return a crop of the image, minus the mean, as a flat float32 row: random in training, otherwise the center."""
+    """Return a crop of the image (random if is_train, else the center) minus the mean image, as a flat float32 row."""
     crop = crop_img(im.astype(np.float32), crop_size, color, not is_train)
     return (crop - img_mean).ravel()
 
@@ -99,7 +100,7 @@ _ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Read numpy arrays and plain values; refuse all other names in a pickle without importing them."""
+    """Reads only numpy arrays and plain values; a pickle that names any other class or function is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
@@ -114,7 +115,7 @@ _NO_MEAN = (
 
 
 def _read_mean(path: str) -> Image:
-    """Return `data_mean` of a file: a numpy archive, or a pickled dictionary, whose texts Python 2 wrote as bytes.
+    """Return `data_mean` of a file, which is a numpy archive or a dictionary pickled by Python 2 or 3.
 
     Raises: DataError: the file has another format, or contains objects that are not arrays.
     """
@@ -130,12 +131,12 @@ def _read_mean(path: str) -> Image:
 
 
 def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Image:
-    """Return the center of a data set's mean image, float32.
+    """Return the center of the mean image of a data set, as float32.
 
     Args:
-        meta_path: a pickled dictionary whose `data_mean` is the mean image, flat.
+        meta_path: a pickled dictionary or numpy archive, whose `data_mean` is the mean image as a flat array.
         mean_img_size, crop_size: edge lengths of the mean image and of the result, in pixels.
-        color: whether it has three channels.
+        color: whether the mean image has three channels.
     Raises: DataError: the mean image has another size.
     """
     mean = _read_mean(meta_path)

@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
 def draw(model: ModelConfig_pb2.ModelConfig) -> Iterator[str]:
     """Yield the lines of a Graphviz digraph: a box per layer, an edge per input, a dashed cluster per recurrent group.
 
-    Source: legacy python/paddle/utils/make_model_diagram.py.
+    Source: python/paddle/utils/make_model_diagram.py of v0.10.
     """
     numbers = {layer.name: number for number, layer in enumerate(model.layers)}
     groups = [group for group in model.sub_models if group.name != "root"]

@@ -3,11 +3,12 @@
 Instead of a log it accepts the records of a job (records.jsonl), or the output directory that contains them; if several
 attempts have trained the same pass, this pass is drawn once.
 
-The lines of passes give a training curve for each key, and the lines of tests a test curve. A key is the name before
-`=` in the log, or a regular expression for the end of that name, as in the legacy. The cost is `AvgCost` in the line of
-a pass and `cost` in the line of a test; a key that matches the first also matches the second.
+For each key there is a training curve, from the log lines about passes, and a test curve, from the log lines about
+tests. A key is the name before `=` in such a line, or a regular expression for the end of this name, as in v0.10. The
+cost has the name `AvgCost` in a line about a pass and `cost` in a line about a test; a key that matches `AvgCost` also
+matches `cost`.
 
-Source: python/paddle/utils/plotcurve.py of v0.10; spec/trainer.md section 8.
+Source: python/paddle/utils/plotcurve.py of v0.10.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of
 
-# a pass number and the value of each key: nan if it is not finite, None if the line does not have the key
+# the number of a pass, and then the value of each key: nan if it is not finite, None if the line does not have the key
 Row = list[Any]
 
 
 class PassCurves(NamedTuple):
-    """The rows of the passes, and of the test after each pass."""
+    """The points of all curves: a row for each pass, and a row for the test after each pass."""
 
     train: list[Row]
     test: list[Row]
 
 
-NO_NUMBERS = ("Pass", "Batch", "samples")  # these numbers of a line are counts, not measured values
-DOTS = 60  # maximum points of a curve that is drawn with dots
+NO_NUMBERS = ("Pass", "Batch", "samples")  # names of counters in a line; no curve is drawn for them
+DOTS = 60  # a curve with more points than this is drawn without dots
 
 
 def build_parser() -> CommandParser:
@@ -91,7 +92,7 @@ def _has(rows: Sequence[Row], place: int) -> bool:
 
 
 def write(target: str | None, picture: bytes) -> None:
-    """Write the picture atomically: an error leaves no new file.
+    """Write the picture; if an error occurs, remove the new file.
 
     Raises: VolumeError.
     """
@@ -125,12 +126,12 @@ def read_lines(source: str | None) -> list[str]:
     return [spell(one) for one in drop_undone(parse_lines(line.encode() for line in lines)) if one["kind"] in SPELLED]
 
 
-# the format of the log
+# kind of record -> the beginning of its line in the log
 SPELLED = {"pass": "Pass={pass} Batch={batch} AvgCost=", "test": "Test samples={samples} cost="}
 
 
 def spell(record: Record) -> str:
-    """Return the part of a record's log line that curves use."""
+    """Return the part of the log line of a record from which curves are read."""
     evaluators = record.get("evaluators")
     numbers = evaluators.items() if isinstance(evaluators, dict) else ()
     shown = [f" {name}={_spell_number(value)}" for name, value in numbers]
@@ -144,7 +145,7 @@ def _spell_number(value: object) -> str:
 
 
 def list_keys(lines: Iterable[str]) -> list[str]:
-    """Return the keys in the lines of passes and tests, in their order."""
+    """Return all names that keys can match, in the order of the lines."""
     found: dict[str, None] = {}
     for line in lines:
         for part in re.findall(r"(?:Pass=[0-9]|Test samples=).*", line):
@@ -154,9 +155,9 @@ def list_keys(lines: Iterable[str]) -> list[str]:
 
 
 def read_curves(lines: Iterable[str], keys: Sequence[str]) -> PassCurves:
-    """Return the values of the keys in the lines of passes and of tests.
+    """Return the values of the keys in the lines about passes and about tests.
 
-    A test belongs to the pass whose line precedes it; of several tests the first one counts, at the end of the pass.
+    A test belongs to the pass whose line precedes it; after the end of a pass, only the first test counts.
 
     Raises: UsageError: a key is not a regular expression.
     """
@@ -215,7 +216,7 @@ def draw(curves: PassCurves, keys: Sequence[str], kind: str) -> bytes:
 
 
 def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
-    """Draw the curves into matplotlib's axes: passes from left to right, each curve in its own color."""
+    """Draw the curves into the axes of matplotlib, each in its own colour, with the pass as x."""
     drawn = [
         (f"Test {'cost' if is_test and _is_cost(key) else key}" if is_test else key, rows, place, is_test)
         for place, key in enumerate(keys, 1)
@@ -231,15 +232,15 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
     axes.set_ylabel(keys[0] if len(keys) == 1 else "value")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     passes = [row[0] for rows in curves for row in rows]
-    if min(passes) == max(passes):  # otherwise the axis of a single pass would have no whole tick
+    if min(passes) == max(passes):  # otherwise the x axis would show no whole number
         axes.set_xlim(passes[0] - 1, passes[0] + 1)
     axes.legend(loc="best", ncols=1 + len(drawn) // 16, fontsize="small" if len(drawn) > 8 else None)
 
 
 def choose_colours(count: int) -> list[tuple[float, float, float]]:
-    """Return `count` colours that differ, as red, green and blue from 0 to 1.
+    """Return `count` different colours, each as (red, green, blue) from 0 to 1.
 
-    Up to eight colours are different hues; more colours are hues in three shades.
+    Up to eight colours have different hues; if there are more, each hue occurs in three shades.
     """
     shades = ((0.9, 0.75), (0.55, 0.55), (0.45, 0.95)) if count > 8 else ((0.9, 0.75),)
     hues = -(-count // len(shades))

@@ -21,7 +21,7 @@ from runtime.errors import DataError, PaddleError, UsageError, VolumeError
 from trainer.command_line import CommandParser, command
 
 NAMES = {one: one.name.lower() for one in Compression}
-LINES = 10_000  # records of a shard, by default
+LINES = 10_000  # default number of records of a shard
 
 
 @command("paddle recordio")
@@ -48,7 +48,10 @@ def build_parser() -> CommandParser:
     convert.set_defaults(run=run_convert)
     convert.add_argument("files", nargs="+", type=Path, metavar="FILE", help="input files, in this order")
     convert.add_argument(
-        "--to", choices=("recordio", "lines"), default="recordio", help="lines: each record of the FILEs as a line"
+        "--to",
+        choices=("recordio", "lines"),
+        default="recordio",
+        help="recordio: write shards; lines: write records as lines",
     )
     convert.add_argument("-o", "--output-file", type=Path, metavar="OUT", help="file for the lines; default: stdout")
     _add_shard_options(convert)
@@ -60,7 +63,7 @@ def _add_shard_options(convert: CommandParser) -> None:
         "--form",
         choices=FORMS,
         default="lines",
-        help="a record is a line, a row of CSV, or a whole file (or directory)",
+        help="each record is a line, a row of CSV, or a file (with files, a FILE may be a directory)",
     )
     convert.add_argument(
         "--skip",
@@ -83,7 +86,11 @@ def _add_shard_options(convert: CommandParser) -> None:
         help="shards are PREFIX-00000, PREFIX-00001, ...; PREFIX.list names them (default part)",
     )
     convert.add_argument(
-        "--line_count", type=_count(1), default=LINES, metavar="RECORDS", help=f"records of a shard (default {LINES})"
+        "--line_count",
+        type=_count(1),
+        default=LINES,
+        metavar="RECORDS",
+        help=f"records of each shard (default {LINES})",
     )
     convert.add_argument(
         "--compressor",
@@ -93,9 +100,9 @@ def _add_shard_options(convert: CommandParser) -> None:
     )
     convert.add_argument(
         "--max_chunk_bytes", type=_count(1, MOST_CHUNK_BYTES), default=CHUNK_BYTES, metavar="BYTES",
-        help=f"maximum bytes of a chunk's records; a task has whole chunks (default {CHUNK_BYTES})",
+        help=f"maximum bytes of the records of a chunk; a master's task has whole chunks (default {CHUNK_BYTES})",
     )  # fmt: skip
-    convert.add_argument("--overwrite", action="store_true", help="replace the shards that have this prefix, or OUT")
+    convert.add_argument("--overwrite", action="store_true", help="replace existing shards with this prefix, or OUT")
 
 
 def _count(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
@@ -119,7 +126,7 @@ def run_show(arguments: Namespace) -> int:
 
 
 def describe(index: FileIndex) -> Iterator[str]:
-    """Yield a line about a file, and a table of its chunks."""
+    """Yield a line about a file, and the lines of a table of its chunks."""
     kinds = "+".join(sorted({NAMES[chunk.compression] for chunk in index.chunks}))
     yield f"{index.path}: {_sum_up(index)}, {index.size} bytes{', ' if kinds else ''}{kinds}"
     if index.chunks:
@@ -137,9 +144,9 @@ def _plural(count: int, word: str) -> str:
 
 
 def run_check(arguments: Namespace) -> int:
-    """Read all chunks of all files, print a line for each whole file, and name each damaged chunk on stderr.
+    """Read all chunks of all files; print a line for each file without damage, and name each damaged chunk on stderr.
 
-    Returns: 65 if a chunk is damaged, otherwise the status of the first file that cannot be read, or 0.
+    Returns: 65 if a chunk is damaged; otherwise the exit code of the first file that cannot be read, or 0.
     """
     statuses = [0]
     for path in arguments.files:
@@ -157,7 +164,7 @@ def run_check(arguments: Namespace) -> int:
 
 
 def find_damage(path: Path) -> Iterator[DamagedChunkError]:
-    """Yield the error of each damaged chunk of a file; after a damaged header no further chunk can be found.
+    """Yield an error for each damaged chunk of a file; after a damaged header, later chunks cannot be found.
 
     Raises: MissingInputError, VolumeError: the file cannot be read.  ConfigError: Snappy is not installed.
     """
@@ -176,14 +183,16 @@ def find_damage(path: Path) -> Iterator[DamagedChunkError]:
 def run_convert(arguments: Namespace) -> int:
     """Write shards or lines.
 
-    Raises: see `write_shards` and `read_sources`, or `find_target` and `write_lines`.
+    Raises: the errors of `write_shards` and `read_sources`, or of `find_target` and `write_lines`.
     """
     if arguments.to == "lines":
         target = arguments.output_file
         write_lines(arguments.files, target and find_target(target, arguments.files, arguments.overwrite))
         return 0
     if arguments.output_file is not None:
-        raise UsageError("-o is where lines go: give --to=lines too, or --output_path and --name_prefix for shards")
+        raise UsageError(
+            "-o names the file for lines: add --to=lines, or use --output_path and --name_prefix for shards"
+        )
     compression = next(one for one, name in NAMES.items() if name == arguments.compressor)
     plan = ShardPlan(
         arguments.output_path, arguments.name_prefix, arguments.line_count, compression, arguments.max_chunk_bytes,
@@ -197,10 +206,10 @@ def run_convert(arguments: Namespace) -> int:
 
 
 def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Path:
-    """Return the file to which the lines are written: `target`, or the file that it links to.
+    """Return the file to which the lines are written: `target`, or the file to which the link `target` leads.
 
-    Raises: UsageError: it is one of the input files, or exists and must not be overwritten.  VolumeError: the existing
-        object is not a regular file.
+    Raises: UsageError: the file is one of the input files, or it exists and must not be overwritten.  VolumeError: it
+    exists and is not a regular file.
     """
     try:
         place = find_output(target)
@@ -216,14 +225,14 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of the two files does not exist; if that is an error, reading reports it
+    except OSError:  # one of the files does not exist; a missing input is reported when it is read
         return False
 
 
 def write_lines(paths: Iterable[Path], target: Path | None) -> None:
-    """Write every record as a line, atomically to a file, or to stdout.
+    """Write every record as a line to stdout or to a file, which gets its name only when it is complete.
 
-    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  Errors of reading.
+    Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  The errors of reading.
     """
     if target is None:
         for line in _lines(paths):

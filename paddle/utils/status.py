@@ -1,7 +1,7 @@
 """`paddle status OUTPUT_DIR`: print the state of the job with this output directory, without asking a cluster.
 
-The state of a job with a master comes from the master's tasks.json, that of an all-reduce job from the driver's
-membership.json, and that of other jobs from the files of its launchers and trainers.
+The state of a job with a master comes from the master's file tasks.json. The state of an all-reduce job comes from the
+driver's file membership.json. The state of any other job comes from the files of its launchers and trainers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainer.command_line import CommandParser, command
 from trainer.report.state import SILENCE_S
 from trainer.storage.save_directory import is_abandoned
 
-TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files of trainers and launchers about a run
+TRAINING = ("job.json", "progress.json", "records.jsonl", "node_*")  # files that trainers and launchers write
 TELLING = (tasks_file.NAME, membership_file.NAME, *TRAINING)
 
 
@@ -36,8 +36,8 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "output",
         type=Path,
-        help="output/ of the job, the --save_dir of a local run, the --output of a master, or the --output-filename of "
-        "an all-reduce job",
+        help="the directory output/ of a job, the --save_dir of a local run, the --output of a master, or the "
+        "--output-filename of an all-reduce job",
     )
     return parser
 
@@ -51,8 +51,8 @@ def main(argv: Sequence[str]) -> None:
     if not any(any(output.glob(name)) for name in TELLING):
         hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
         raise NothingFoundError(
-            f"{output} has no {', '.join(TELLING)}: a pod writes them always, a run without launcher with "
-            f"--report{hint}"
+            f"{output} has no {', '.join(TELLING)}: a pod writes them always, and a run without launcher "
+            f"writes them with --report{hint}"
         )
     shown = [as_row(line) for line in describe_output(output)]
     sys.stdout.write(format_lines(shown, find_fraction(output), sys.stdout, os.environ))
@@ -82,7 +82,7 @@ def describe_output(output: Path) -> list[str]:
     if not (output / membership_file.NAME).exists():
         return describe_alone(output)
     lines = describe_record(output / membership_file.NAME, membership_file.read_settled, membership_file.describe)
-    if any(any(output.glob(name)) for name in TRAINING):  # the --save_dir of the trainers is this directory
+    if any(any(output.glob(name)) for name in TRAINING):  # trainers use the same directory as --save_dir
         lines += describe_alone(output)
     return lines
 
@@ -92,9 +92,10 @@ def describe_record(
     read: Callable[[Path], tuple[JsonObject, float, bool]],
     describe: Callable[..., Iterator[str]],
 ) -> list[str]:
-    """Return the lines about a job that a driver or a master has written a file about.
+    """Return the lines about a job whose state is in the file of a driver or a master.
 
-    Args: read: returns the record, its age in seconds, and whether a newer record should exist by now.
+    Args: read: returns the content of the file, its age in seconds, and whether a newer file should exist by now.
+    describe: returns the lines about this content.
     Raises: DamagedError, MissingInputError: the file cannot be read.
     """
     try:
@@ -105,7 +106,7 @@ def describe_record(
 
 
 def describe_alone(output: Path) -> list[str]:
-    """Return the lines about a job without a master."""
+    """Return the lines about a job from the files of its launchers and trainers."""
     is_killed = seems_killed(output)
     lines = [*describe_job(output, is_killed=is_killed), *tabulate_pods([], output)]
     if is_killed:
@@ -114,7 +115,7 @@ def describe_alone(output: Path) -> list[str]:
 
 
 def seems_killed(output: Path) -> bool:
-    """Return whether a run without launcher has stopped reporting, and the lock on its save directory is free."""
+    """Return whether a run without launcher writes no progress any more, and no process locks its save directory."""
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
     is_silent = said is not None and time.time() - said >= SILENCE_S

@@ -1,8 +1,8 @@
 """`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: write the records of a job as event files for TensorBoard.
 
-TensorBoard shows three runs: `batches` (the numbers of every batch line of the log, over the last --log_period
-batches), `passes` (averages over a pass) and `tests`. Tags are `cost` and the names of the evaluators; steps
-count batches since the first pass.
+TensorBoard shows three runs: `batches` (averages over --log_period batches, as in the log lines about batches),
+`passes` (averages over a pass) and `tests`. The tags are `cost` and the names of the evaluators. A step is the number
+of batches since the beginning of the first pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
-RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> the TensorBoard run that shows it
+RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run in TensorBoard
 PREFIX = {"batch": "window_"}  # kind of record -> the prefix of its fields
 EVENT_FILES = "events.out.tfevents.*"
 
@@ -48,11 +48,11 @@ def main(argv: Sequence[str]) -> None:
     arguments = build_parser().parse_args(argv)
     logdir = arguments.logdir or arguments.output / "tensorboard"
     count = write_events(arguments.output, logdir)
-    sys.stdout.write(f"{count} numbers are in {logdir}; look at them with: tensorboard --logdir {logdir}\n")
+    sys.stdout.write(f"{count} numbers were written to {logdir}; show them with: tensorboard --logdir {logdir}\n")
 
 
 def write_events(output: Path, logdir: Path) -> int:
-    """Replace the event files with those of a job's records; return the number of points.
+    """Replace the event files by new ones from the records of a job; return the number of points.
 
     Raises: MissingInputError: there are no records.  ConfigError: tensorboardX is not installed.  VolumeError.
     """
@@ -83,8 +83,8 @@ def write_events(output: Path, logdir: Path) -> int:
 
 
 def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:
-    """Yield the points of all curves, without infinite numbers."""
-    lengths: dict[int, int] = {}  # number of batches of the ended passes
+    """Yield the points of all curves; values that are not finite are left out."""
+    lengths: dict[int, int] = {}  # pass -> its number of batches, for the passes that have ended
     for record in records:
         kind = record["kind"]
         if kind not in RUNS:

@@ -1,4 +1,4 @@
-"""`paddle usage`: print what the original reported to its vendor about a finished job. Nothing is sent."""
+"""`paddle usage`: print the facts about a finished job that v0.10 sent to its vendor; this program sends nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainer.command_line import command
 HELP = """usage: paddle usage [-e EXIT_CODE] [-l LOG_FILE] [-n TASK_NAME] [-u GIT_USER] [-v] [--dry-run]
 Shows task, exit code and duration of a training job. Nothing is sent to anyone.
     -e, --exit-code   the exit code of the job
-    -l, --log-file    its log, from which the duration is taken
-    -n, --task-name   its name
-    -u, --git-user    accepted, without meaning here
-    -v, --dry-run     accepted, without meaning here
+    -l, --log-file    the log of the job, from which the duration is taken
+    -n, --task-name   the name of the job
+    -u, --git-user    accepted, but without effect
+    -v, --dry-run     accepted, but without effect
 """
 _VALUES = {"-e": "exit code", "-l": "log", "-n": "task", "-u": "user"}
 _LONG = {"--exit-code": "-e", "--log-file": "-l", "--task-name": "-n", "--git-user": "-u"}
@@ -27,12 +27,12 @@ _DAY_S = 86400
 
 @command("paddle usage", HELP)
 def main(argv: Sequence[str]) -> None:
-    """Print what is known of the job."""
+    """Print the facts about the job."""
     sys.stdout.write(describe(argv))
 
 
 def describe(argv: Sequence[str]) -> str:
-    """Return the information about a job from the arguments.
+    """Return the lines about the job that the arguments describe.
 
     Raises: UsageError: the arguments are not those of HELP.  MissingInputError: the log does not exist.
     """

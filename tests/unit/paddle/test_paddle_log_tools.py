@@ -244,7 +244,7 @@ def test_scalars_are_the_records_with_steps_that_count_batches(output):
 def test_event_files_are_written_anew_each_time(output, capsys):
     for _ in range(2):
         assert main(["tensorboard", str(output)]) == 0
-        assert f"10 numbers are in {output / 'tensorboard'}" in capsys.readouterr().out
+        assert f"10 numbers were written to {output / 'tensorboard'}" in capsys.readouterr().out
         files = sorted(path.relative_to(output / "tensorboard").parts[0] for path in output.glob("tensorboard/*/*"))
         assert files == ["batches", "passes", "tests"]
 
