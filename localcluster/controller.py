@@ -68,7 +68,7 @@ class Controller:
                     wake = self._step(time.monotonic())
                     if self.outcome is None:
                         self.kubelet.work.wait(max(0.0, wake - time.monotonic()))
-        except Exception as error:  # reported to the threads that wait for the Job
+        except Exception as error:  # the threads that wait for the Job raise it
             with self.kubelet.lock:
                 self.error = error
                 self._ending = self.outcome = Outcome("Failed", "LocalClusterError", str(error))

@@ -239,7 +239,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return the replacements; a pod's own values have placeholders, so that the text is the same for all pods."""
+    """Return the replacements; placeholders stand for values of one pod, so that the text is the same for all pods."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())

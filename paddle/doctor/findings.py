@@ -54,7 +54,7 @@ def summarise(found: Sequence[Diagnosis]) -> str:
     if failing:
         return f"a job would fail here: {', '.join(failing)} (exit status {choose_exit_status(found)})"
     if lacking:
-        return f"nothing essential is missing; worth a look: {', '.join(lacking)}"
+        return f"nothing essential is missing; read the lines about: {', '.join(lacking)}"
     return "nothing is missing"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from prepare.log import say
 from prepare.settings import MARKER
 
-NAMED = 5  # maximum number of directories in the message
+NAMED = 5  # maximum number of directories that the message names
 
 
 class Outputs:

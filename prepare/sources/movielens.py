@@ -136,7 +136,7 @@ def _describe(
 ) -> dict[Any, Any]:
     """Return the description that the demo's config and provider read: `__meta__` -> fields, and id -> values."""
     if not keys or not all(_is_number(key) for key in keys):
-        raise InputError(f"{name}: empty, or an id that is not a whole number")
+        raise InputError(f"{name}: it is empty, or it has an id that is not a whole number")
     ids = [int(key) for key in keys]
     id_field = {"type": "id", "min": min(ids), "max": max(ids), "count": len(set(ids)), "is_key": True}
     described: dict[Any, Any] = {

@@ -57,7 +57,7 @@ def test_each_lack_has_its_cost_and_what_to_do():
         "       cost: slow",
         "       do:   install gcc",
         "-      API server: no pod",
-        "nothing essential is missing; worth a look: kernels",
+        "nothing essential is missing; read the lines about: kernels",
     ]
 
 
