@@ -100,7 +100,7 @@ class ConsoleReporter(JobReporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if --follow selects it, or if a launcher names in it something new that it waits for."""
+        """Print a line of output if --follow selects it, or if it says something new that a launcher waits for."""
         is_new = not self._quiet and self._is_new_waiting(text)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")

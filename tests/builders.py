@@ -1,4 +1,4 @@
-"""Builders of the objects that tests are about, so that a test shows only what matters to it."""
+"""Builders of objects for tests; a test states only the properties that matter to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PodBuilder(dict):
         return self._with("spec", nodeName=node)
 
     def ready(self, ready: bool, *, containers: bool, reason: str | None = None) -> PodBuilder:
-        """Conditions as the kubelet reports them; a node that has stopped reporting: ready(False, containers=True)."""
+        """Set the kubelet's conditions; ready(False, containers=True) is a pod whose node has stopped reporting."""
         states = {"Ready": (ready, reason), "ContainersReady": (containers, reason)}
         conditions = [{"type": kind, "status": str(is_so), "reason": why} for kind, (is_so, why) in states.items()]
         return self._with("status", conditions=conditions)

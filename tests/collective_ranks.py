@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """What `RendezvousClient` does with keys, within one process."""
+    """A replacement of `RendezvousClient` that stores keys in the memory of this process."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], bytes] = {}
@@ -44,7 +44,10 @@ def groups(
     patience: Patience | None = None,
     timeout: float = DEADLINE_S,
 ) -> Iterator[list[RankGroup]]:
-    """Yields a group's ranks, all in this process; each leaves at the end. `with_memory` may be the ranks by host."""
+    """Yields the ranks of a group in this process; at the end they leave.
+
+    with_memory: True if all ranks share memory; or the ranks of each host, which share memory.
+    """
     store = MemoryStore()
     scope = f"group_{time.monotonic_ns()}"
 
@@ -63,6 +66,6 @@ def groups(
 
 
 def on_all(made: list[RankGroup], work: Callable[[RankGroup], T]) -> list[T]:
-    """Returns what the work gives on each rank; all run at once."""
+    """Runs a function on all ranks at the same time; returns its results."""
     with ThreadPoolExecutor(len(made)) as threads:
         return [one.result(DEADLINE_S) for one in [threads.submit(work, group) for group in made]]

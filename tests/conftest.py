@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment."""
+"""Fixtures of all tests: a clean environment."""
 
 import os
 import signal
@@ -8,13 +8,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("any machine", deadline=None)  # a busy machine may stop a test for a second
+# no deadline: a busy machine may pause a test for a second
+hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `from builders import pod`
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell starts its background jobs so; the programs that tests start would inherit it, and no Ctrl-C end them
+    # a shell ignores SIGINT in background jobs; programs that tests start would inherit this, and Ctrl-C would not end
+    # them
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOREIGN = (
@@ -32,7 +34,7 @@ FOREIGN = (
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of ours leaks in from the machine that runs the tests."""
+    """Remove the variables of this project from the environment of the tests."""
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name in (
             "START_TIMEOUT",
@@ -46,7 +48,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; the module path is as before afterwards."""
+    """An empty working directory; the module path is restored after the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
     return tmp_path

@@ -1,7 +1,7 @@
-"""A small protocol, and a server and members that write down what they hear.
+"""A small protocol for tests of control messages: a server that adds numbers, and members that record messages.
 
-As a program (`python -m control_programs SECRET LIMIT_OF_FILES`) it serves until its stdin ends, and answers each line
-with what it has counted.
+As a program (`python -m control_programs SECRET LIMIT_OF_FILES`) it serves until its stdin ends. For each line of stdin
+it prints its counters.
 """
 
 import json
@@ -33,7 +33,7 @@ SERVER = MemberId("server", 1)
 
 
 class AddingServer:
-    """Adds numbers: each request counts once. A wait is left open, `bad` numbers make it fail."""
+    """Adds the numbers of requests; 13 is refused, 66 raises an error, 99 has a bad answer, `wait` has no answer."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -66,7 +66,7 @@ class AddingServer:
 
 
 class AddingMember:
-    """Writes down what it hears."""
+    """Records what it receives."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -1,4 +1,4 @@
-"""Files as nobody of ours writes them: what every reader of a volume must survive, without a traceback."""
+"""Files that no program of this project writes; each reader of a volume must reject them without a traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# what a JSON file may hold in place of its object
+# contents of a JSON file that are not the expected object
 TEXTS: dict[str, bytes] = {
     "nothing": b"",
     "a list": b"[]",
@@ -26,7 +26,7 @@ TEXTS: dict[str, bytes] = {
     "not UTF-8": b'{"version": "\xff\xfe"}',
     "zeros": b"\0" * 5000,
 }
-# what a value of an object may be in place of what it is
+# values that replace a value of an object
 VALUES: dict[str, Any] = {
     "null": None,
     "a number": -7,
@@ -39,37 +39,37 @@ VALUES: dict[str, Any] = {
 
 
 def make_fifo(path: Path) -> None:
-    """A pipe, whose reader waits for ever."""
+    """Make a named pipe; a program that opens it for reading waits without end."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 
 
 def make_directory(path: Path) -> None:
-    """A directory of that name."""
+    """Make a directory with the name of the file."""
     path.unlink(missing_ok=True)
     path.mkdir()
 
 
 def make_dangling_link(path: Path) -> None:
-    """A link that leads nowhere."""
+    """Make a link to a file that does not exist."""
     path.unlink(missing_ok=True)
     path.symlink_to("nowhere")
 
 
 def make_loop(path: Path) -> None:
-    """A link to itself."""
+    """Make a link that leads to itself."""
     path.unlink(missing_ok=True)
     path.symlink_to(path.name)
 
 
 def make_endless(path: Path) -> None:
-    """A link to a device that never ends."""
+    """Make a link to a device that can be read without end."""
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
 
 
 def make_sparse(path: Path) -> None:
-    """A gigabyte that takes no room."""
+    """Make a sparse file of a gigabyte."""
     path.unlink(missing_ok=True)
     with path.open("wb") as file:
         file.truncate(1 << 30)
@@ -88,13 +88,13 @@ REPLACEMENTS: dict[str, Callable[[Path], None]] = {
 
 
 def reseal(checkpoint: Path, text: bytes) -> None:
-    """Write a checkpoint's job.json so that its mark fits."""
+    """Write a checkpoint's job.json, and the file `done` with its digest."""
     (checkpoint / "job.json").write_bytes(text)
     (checkpoint / "done").write_text(hashlib.sha256(text).hexdigest())
 
 
 def replace_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every value that has one part of another type, or one part less, and which part."""
+    """Yield (description, changed value) for each way to replace or remove one part of a value."""
     if isinstance(value, dict):
         for name, one in value.items():
             yield f"without {name}", {key: kept for key, kept in value.items() if key != name}
@@ -112,5 +112,5 @@ def _change(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def spell(value: Any) -> bytes:
-    """JSON as a hostile writer would have it."""
+    """Return the JSON text of a value, whose strings may have surrogates, which are not valid in UTF-8."""
     return json.dumps(value).encode("utf-8", "surrogatepass")

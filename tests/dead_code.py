@@ -1,7 +1,7 @@
 """Code of the product that nothing in the product, the examples or the benchmarks uses, as vulture finds it.
 
-Usage: python tests/dead_code.py. It prints what is unused without a reason below, and every reason that nothing needs
-any more; it ends with 1 if there is any. A use by a test alone does not count.
+Usage: python tests/dead_code.py. It prints each unused name without a reason below, and each reason that has become
+unnecessary; if there is any, it ends with 1. Code that only tests use counts as unused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATHS = [
     "start_paddle.py", "bench", "elastic", "examples", "kernels", "launcher", "localcluster", "master", "messages",
     "paddle", "prepare", "pserver", "recordio", "registry", "runtime", "trainer",
 ]  # fmt: skip
-NAMES = "trainer/config/building/names.py"  # the words of the config language, each in a text
+NAMES = "trainer/config/building/names.py"  # the module with the names of the config language, as strings
 
 _LIBRARY = "a class of the standard library or of requests calls or reads it"
 _HOROVOD = "Horovod 0.28's, which its users and tests call"
@@ -81,7 +81,7 @@ class Unused(NamedTuple):
 
 
 def find_unused(root: Path) -> list[Unused]:
-    """Return what vulture finds in the product, without the words of the config language."""
+    """Return the unused names of the product that vulture finds, without the names of the config language."""
     vulture = Vulture()
     vulture.scavenge([root / path for path in PATHS if (root / path).exists()], exclude=["*_pb2.py"])
     words = set(re.findall(r"\w+", (root / NAMES).read_text(encoding="utf-8")))
@@ -94,7 +94,7 @@ def find_unused(root: Path) -> list[Unused]:
 
 
 def main() -> int:
-    """Print what is unused without a reason, and the reasons without need; return the exit status."""
+    """Print unused names without a reason, and unnecessary reasons; return the exit status."""
     found = find_unused(ROOT)
     needed = {
         key: [one for one in found if all(map(fnmatch.fnmatchcase, (one.path, one.name), key))] for key in REASONS

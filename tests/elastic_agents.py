@@ -1,4 +1,4 @@
-"""Agents as processes, each at a loopback address of its own and all at one port."""
+"""Agents as processes; each has its own loopback address, and all have the same port."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answers(client: AgentClient) -> bool:
 
 
 class Agents:
-    """The agents of a test; `port` is theirs."""
+    """The agents of a test; all listen on `port`."""
 
     def __init__(self, directory: Path, port: int) -> None:
         assert port >= LOWEST
@@ -62,7 +62,7 @@ class Agents:
         return (self._directory / f"agent-{address}.log").read_text()
 
     def kill(self, address: str) -> None:
-        """End an agent without a word."""
+        """Kill an agent by SIGKILL."""
         process = self._processes.pop(address)
         process.kill()
         process.wait(LIMIT_S)
@@ -81,7 +81,7 @@ class Agents:
 
 @contextlib.contextmanager
 def started_agents(directory: Path, port: int, *addresses: str) -> Iterator[Agents]:
-    """Agents at some addresses; they end with the block."""
+    """Start agents at some addresses, and end them after the block."""
     agents = Agents(directory, port)
     try:
         for address in addresses:

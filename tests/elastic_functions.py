@@ -12,7 +12,7 @@ import paddle.elastic as hvd
 
 
 def place() -> tuple[int, int]:
-    """The rank and the size, of a function that knows nothing of elastic jobs."""
+    """Return rank and size; the function has no elastic state."""
     hvd.init()
     try:
         return hvd.rank(), hvd.size()
@@ -21,7 +21,7 @@ def place() -> tuple[int, int]:
 
 
 def add(values: np.ndarray, *, more: float = 0.0) -> dict[str, object]:
-    """A function without collectives, that also says something."""
+    """Add without collectives, and print a line."""
     rank = int(os.environ["HOROVOD_RANK"])
     print(f"adds {rank}")
     print(f"warns {rank}", file=sys.stderr)
@@ -29,18 +29,18 @@ def add(values: np.ndarray, *, more: float = 0.0) -> dict[str, object]:
 
 
 def refuse() -> None:
-    """A function that raises on one rank."""
+    """Raise an exception on one rank."""
     if os.environ["HOROVOD_RANK"] == "1":
         raise ValueError("it does not like that")
 
 
 def give_object() -> object:
-    """A function whose result cannot be sent."""
+    """Return an object that the worker cannot send to the caller."""
     return object()
 
 
 def train(directory: str, batches: int, kills: list[int]) -> dict[str, object]:
-    """A loop that goes on; in each of the batches `kills` the highest rank is killed, once."""
+    """Train in a loop that continues after failures; in each batch of `kills`, the highest rank is killed once."""
     hvd.init()
     state = hvd.elastic.ArrayState(weights=np.zeros(4, np.float32), batch=0)
     train_state(state, Path(directory), batches, kills)

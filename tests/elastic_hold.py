@@ -1,8 +1,9 @@
-"""A training loop for tests of agents: it goes on until there is the file `stop`, and says which workers there are.
+"""A training loop for tests of agents: it continues until the file `stop` exists, and reports the workers.
 
 python elastic_hold.py DIRECTORY
 
-Rank 0 writes the number of workers to DIRECTORY/size; each worker writes its process to DIRECTORY/pids/<host>.<slot>.
+Rank 0 writes the number of workers to DIRECTORY/size; each worker writes its process id to
+DIRECTORY/pids/<host>.<slot>.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job of real `paddle pserver` processes with a directory as store; trainers are threads, a test is their master."""
+"""A job of real `paddle pserver` processes and a directory as store; trainers are threads, the test is the master."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ from trainer.updaters.elastic.servers import ElasticMembership, ElasticServers
 from trainer.updaters.elastic.updater import ElasticUpdater
 
 DEADLINE = 60.0
-SIZE = 4000  # elements; every service has some of them
+SIZE = 4000  # number of elements; every service holds some of them
 SYNC = Optimization("momentum", 0.5)
 ASYNC = Optimization("momentum", 0.5, algorithm="async_sgd")
 PLAIN = (ParameterConfig(name="w", size=SIZE, dims=[1, SIZE]),)
 
 
 def until(condition, what):
-    """Wait for a condition; the deadline is for a machine that is busy."""
+    """Wait for a condition; the deadline is long enough for a busy machine."""
     end = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
@@ -39,7 +39,7 @@ class GivenView(NamedTuple):
 
 
 class Master:
-    """Gives numbers and views, as a test says; one for all trainers."""
+    """The master of all trainers; a test chooses their numbers and views."""
 
     def __init__(self):
         self.view, self.callbacks = GivenView(), []
@@ -54,7 +54,7 @@ class Master:
 
 
 class MasterOfOne:
-    """What one trainer sees of the master."""
+    """The master from the view of one trainer."""
 
     def __init__(self, master, number):
         self._master, self.number = master, number
@@ -66,13 +66,14 @@ class MasterOfOne:
 
 
 class ElasticJob:
-    """The servers of a job and its trainers. Servers are started by `start`, with any further flags."""
+    """The servers of a job and its trainers. `start` starts the servers; it accepts further flags."""
 
     def __init__(self, fork_server, folder, count, *flags):
         self.folder, self.count, self._fork_server, self._flags = folder, count, fork_server, flags
         self.registry = self.open_registry()
         self.master = Master()
-        self.own_addresses = ()  # of its trainers; with servers there they share memory
+        # addresses that count as the trainers' own; they share memory with servers at these addresses
+        self.own_addresses = ()
         self.processes, self.updaters = {}, []
 
     def open_registry(self):
@@ -81,7 +82,7 @@ class ElasticJob:
     # ----- Servers
 
     def start(self, *indices):
-        """Start servers, and wait until they are all there."""
+        """Start servers, and wait until all of them are registered."""
         for index in indices or range(self.count):
             log = self.folder / f"pserver-{index}-{time.monotonic_ns()}.log"
             argv = [
@@ -114,13 +115,13 @@ class ElasticJob:
         os.kill(self.processes[index].pid, signal.SIGCONT)
 
     def kill(self, index):
-        """Kill a server, and wait until its index is free: the next one has another incarnation."""
+        """Kill a server, and wait until its index is free, so that the next server gets another incarnation."""
         self.processes[index].kill()
         self.processes[index].wait(DEADLINE)
         until(lambda: not self._is_there(index), f"the end of the lease of server {index}")
 
     def steps_stored(self, index):
-        """The steps of a server's newest snapshot."""
+        """The number of steps in a server's newest snapshot."""
         found = find_checkpoint(self.registry, index)
         return -1 if found is None else found.step
 
@@ -136,12 +137,12 @@ class ElasticJob:
     # ----- Trainers
 
     def trainer(self, number=0, optimization=ASYNC, configs=PLAIN, first=0.0, model=None):
-        """A trainer that is connected; all its values are `first` where it gives them."""
+        """Return a connected trainer; if it has to give the initial values, all of them are `first`."""
         return Trainer(self, number, optimization, configs, model or ModelConfig(), first)
 
 
 class Trainer:
-    """A trainer with an updater; its gradients are what a test says."""
+    """A trainer with an updater; the test gives its gradients."""
 
     def __init__(self, job, number, optimization, configs, model, first):
         self.number = number
@@ -169,7 +170,7 @@ class Trainer:
         return self
 
     def give(self, gradient, samples=1, slots=None):
-        """One batch with this gradient: a number, or an array."""
+        """Train one batch with this gradient, which is a number or an array."""
         self.updater.prefetch(slots or {})
         push = self.updater.begin_step(samples)
         self.table.clear_gradients()
@@ -183,7 +184,7 @@ class Trainer:
 
 
 class Background(threading.Thread):
-    """A function beside the test; `end` returns what it returned, or raises what it raised."""
+    """Runs a function in a thread; `end` waits for it, returns its result, or raises its exception."""
 
     def __init__(self, function, *arguments):
         super().__init__(daemon=True)

@@ -1,8 +1,8 @@
-"""A worker for Horovod's lists I and P: it trains epochs, and hosts and failures come by a schedule, not by time.
+"""A worker for the integration tests of Horovod: hosts change and workers fail at given epochs and batches, not times.
 
-usage: elastic_schedule.py DIRECTORY; DIRECTORY/schedule.json is a Schedule as JSON. Rank 0 writes the hosts of an epoch
-to DIRECTORY/hosts when the epoch begins, and all wait until their number is that of the epoch. At the end of every
-epoch rank 0 appends a line to DIRECTORY/log.
+usage: elastic_schedule.py DIRECTORY; DIRECTORY/schedule.json is a Schedule as JSON. When an epoch begins, rank 0 writes
+its hosts to DIRECTORY/hosts, and all workers wait until there are as many workers as the epoch needs. At the end of
+every epoch, rank 0 appends a line to DIRECTORY/log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEDULE: dict[str, Any] = {
 
 
 class Scheduled:
-    """The schedule, as a worker follows it."""
+    """A worker that follows the schedule."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -73,7 +73,7 @@ class Scheduled:
             raise RuntimeError(f"rank {self.start_rank} fails as the schedule says")
 
     def take(self, name: str) -> bool:
-        """Return whether nobody has done this before."""
+        """Return whether this process is the first one that takes this action."""
         try:
             (self.directory / name).touch(exist_ok=False)
         except FileExistsError:

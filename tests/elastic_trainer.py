@@ -1,6 +1,7 @@
-"""A worker of test_elastic_training: it trains, is killed once, and lets a host join.
+"""A worker of test_elastic_training: it trains, is killed once, and adds a host.
 
-usage: elastic_trainer.py DIRECTORY BATCHES; files of the directory: `kill` and `add` are taken once, `hosts` grows.
+usage: elastic_trainer.py DIRECTORY BATCHES. One worker takes the file `kill` and is killed; one worker takes the file
+`add` and adds a host to the file `hosts`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ directory, batches = Path(sys.argv[1]), int(sys.argv[2])
 
 
 def take(name: str) -> bool:
-    """Returns whether this is the one process that takes a file."""
+    """Removes a file; returns whether this process was the first."""
     with contextlib.suppress(FileNotFoundError):
         (directory / name).unlink()
         return True

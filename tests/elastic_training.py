@@ -1,9 +1,9 @@
-"""A training loop for tests of `paddle elastic run`: all workers count its steps, and one dies in one of them.
+"""A training loop for tests of `paddle elastic run`: all workers count the steps, and one worker dies in step 3.
 
     python elastic_training.py STEPS
 
-In step 3 the worker that began as rank 1 dies, once. In step 6 rank 0 adds a slot to the file `hosts`; the loop goes on
-until the third worker is there.
+In step 3 the worker that began as rank 1 dies, once. In step 6 rank 0 adds a slot to the file `hosts`; the loop
+continues until the third worker has joined.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service of an elastic job without sockets, and trainers that speak to it."""
+"""A service of an elastic job without sockets, and trainers that send messages to it."""
 
 import numpy as np
 from pserver_wire import FakeTrainer, Wire
@@ -15,7 +15,7 @@ TABLE = [ParameterSpec("w", 12, sparse_update=True, row_width=3)]
 
 
 class ElasticTrainer(FakeTrainer):
-    """A trainer that may be any process: its token, UID and incarnation are as the test wants them."""
+    """A trainer whose token, UID and incarnation the test chooses."""
 
     def __init__(self, wire, number, token=None, uid=None, incarnation=0, **hello):
         hello = {"elastic": True, "uid": uid or f"pod-{number}", "incarnation": incarnation} | hello
@@ -51,13 +51,13 @@ class ElasticTrainer(FakeTrainer):
 
     @property
     def answer(self):
-        """What the last answer says to ENTER."""
+        """The content of the last answer to ENTER."""
         assert self.last.op == Op.ENTER
         return views.read_answer(self.last.note)
 
     @property
     def epoch_told(self):
-        """The epoch of the last answer, which is an error."""
+        """The epoch that the last answer, an error, contains."""
         assert self.last.op == Op.ERROR
         return views.read_epoch(self.last.note)
 
@@ -76,7 +76,7 @@ class ElasticWire(Wire):
         return made
 
     def ready(self, count=1, **initial):
-        """So many trainers, who have the first values."""
+        """Return `count` trainers that have the initial values."""
         made = [self.trainer(number).join() for number in range(count)]
         made[0].initialise(**initial)
         for one in made[1:]:
@@ -84,7 +84,7 @@ class ElasticWire(Wire):
         return made
 
     def ready_rows(self, count=1, **settings):
-        """The same on a sparse service."""
+        """Return trainers of a sparse service that have the initial values."""
         digest = partition.digest(TABLE)
         made = [self.trainer(number, parameters=digest, shape=[1, 12]).join() for number in range(count)]
         setup = describe_setup(TABLE, Optimization("momentum", 0.1, **settings)) | {"by_rows": True}

@@ -1,14 +1,16 @@
-"""A worker for tests of `paddle elastic run`: it speaks with the driver, and obeys its command line.
+"""A worker for tests of `paddle elastic run`: it executes the commands of its command line.
 
 python elastic_worker.py COMMAND...
 
 say TEXT      prints a line            env           prints the variables of the slot
-fail-once F   ends with 3, if there is no file F yet; makes it
-exit-once F   the same with 0                  pid-once F    the same, but writes its number to it and waits for its end
-ready         asks for the next rank, and prints it     wait          waits for a notice
-exit N        ends with N, without a word               hang          waits for ever
-touch F       makes a file                              see F         waits until there is a file
-Each may begin with "N:", for the worker that began with rank N alone. At the end its work is done.
+fail-once F   if the file F does not exist: makes it, and ends with status 3
+exit-once F   if the file F does not exist: makes it, and ends with status 0
+pid-once F    if the file F does not exist: writes the process id to it, and waits to be killed
+ready         asks the driver for the next rank, and prints it     wait          waits for a notice of the driver
+exit N        ends with status N, without notice to the driver     hang          waits without end
+touch F       makes a file                                         see F         waits until a file exists
+A command "N:COMMAND" is only for the worker that began with rank N. After the last command the worker reports that its
+work is done.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Worker:
             os._exit(0)
 
     def pid_once(self, path: str) -> None:
-        """Says its number once, and waits to be stopped."""
+        """Writes the process id once, and waits to be killed."""
         if not Path(path).exists():
             Path(f"{path}.new").write_text(str(os.getpid()))
             Path(f"{path}.new").replace(path)

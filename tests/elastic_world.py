@@ -1,8 +1,8 @@
-"""An elastic job, one message at a time: services without sockets, trainers with the client's own rules, and a master.
+"""A simulated elastic job: real services without sockets, trainers that use the real client code, and a master.
 
-Every message waits in a queue until the test delivers it, so a test chooses the order, and what is lost, repeated or
-late. The trainers' rules are `pserver.client.elastic.pushes.AgreedPushes`. Each trainer has a thread of its own, which
-runs only while the test waits for it.
+Every message waits in a queue until the test delivers it. So a test chooses the order of messages, and which messages
+are lost, repeated or late. The client code is `pserver.client.elastic.pushes.AgreedPushes`. Each trainer has its own
+thread, which runs only while the test waits for it.
 """
 
 import threading
@@ -30,21 +30,21 @@ from runtime.errors import LostPeerError, PaddleError
 SETTINGS = Optimization("momentum", 1e-3)
 DENSE, ROWS = [*PARAMETERS], [0, 2]
 TURN_DEADLINE = 60.0  # seconds
-BOOT = 1 << 20  # the trainer that gives the first values
+BOOT = 1 << 20  # number of the trainer that gives the initial values
 
 
 class NoMemberError(PaddleError):
-    """The trainer is no member of the view: its task was taken away."""
+    """The trainer is not a member of the view, because its task was taken away."""
 
 
 class KilledError(BaseException):
-    """The trainer ends where it is."""
+    """The trainer is killed in the middle of its work."""
 
 
 class FakeServer:
-    """A service, and what it has counted.
+    """A service, and the rounds that it has applied.
 
-    log: of every round that it has taken the key and the gradients, (trainer, batch).  values: what it held then.
+    log: for each applied round its key and its gradients, as (trainer, batch).  values: the values after each round.
     """
 
     def __init__(self, number, *, by_rows):
@@ -95,7 +95,7 @@ class FakeServer:
         return self.service.capture(), len(self.log)
 
     def crash(self):
-        """End, and go on from the last snapshot in another process."""
+        """Restart from the last snapshot, as a new process would."""
         capture, rounds = self.kept
         self.crashes += 1
         self._start()
@@ -104,7 +104,7 @@ class FakeServer:
         self._watch()
 
     def _watch(self):
-        """Log what every step counts."""
+        """Log the gradients of every step."""
         two_phase = self.service._pushes.rounds
         rounds = two_phase.rounds
         step = rounds.step
@@ -129,7 +129,7 @@ class FakeServer:
 
 
 class Link:
-    """A trainer's data connection to a service: what is on its way, in both directions."""
+    """A trainer's data connection to a service, with the messages that are in transit in both directions."""
 
     def __init__(self, server, token, number):
         self.server, self.token, self.number = server, token, number
@@ -142,7 +142,7 @@ class Link:
 
 
 class FakeClient:
-    """Requests of one trainer to all dense, or to all sparse, services: one sequence of them."""
+    """The requests of one trainer to all dense services, or to all sparse services, in one sequence."""
 
     def __init__(self, trainer, links):
         self.trainer, self.links = trainer, links
@@ -150,7 +150,7 @@ class FakeClient:
         self._interruption, self._op, self._takers = None, Op.PING, {}
 
     def begin(self, op, links, note, whole=None, *, answers=1, argument=0, take=None, interruption=None):
-        """Send a request; `note` may depend on the link."""
+        """Send a request; `note` may be a function of the link."""
         self.sequence += 1
         self._interruption, self._op, self._take = interruption, op, take
         self.pending = {link: set(range(answers)) for link in links}
@@ -188,7 +188,7 @@ class FakeClient:
         self.begin(*arguments, **more)
         self.collect()
 
-    # ----- As the clients of `JoinedServices` -----
+    # ----- The interface of the clients of `JoinedServices` -----
 
     def enter(self, view):
         found = {}
@@ -229,7 +229,7 @@ class FakeClient:
 
 
 class FakeServices(JoinedServices):
-    """All services, joined."""
+    """All dense and sparse services of the job."""
 
     def __init__(self, trainer, links):
         self._links = links
@@ -245,9 +245,9 @@ class FakeServices(JoinedServices):
 
 
 class FakeTrainer:
-    """A trainer in a thread that runs in turns.
+    """A trainer whose thread runs only when the test gives it a turn.
 
-    known: the view that it has heard of.  done: its batches that it knows to have counted.
+    known: the newest view that it has received.  done: its batches of which it knows that they were applied.
     """
 
     def __init__(self, world, number):
@@ -262,7 +262,7 @@ class FakeTrainer:
         assert self._theirs.acquire(timeout=TURN_DEADLINE)
 
     def turn(self):
-        """Let it go on until it waits."""
+        """Let the trainer run until it waits for a message."""
         if self.alive:
             self._mine.release()
             assert self._theirs.acquire(timeout=TURN_DEADLINE), f"trainer {self.number} does not come back"
@@ -273,7 +273,7 @@ class FakeTrainer:
         self._killed = True
         self.turn()
 
-    # ----- In its thread -----
+    # ----- The following methods run in the trainer's thread -----
 
     def wait(self, what):
         self.waits_for = what
@@ -294,7 +294,7 @@ class FakeTrainer:
         self._theirs.release()
 
     def _train(self):
-        """As `ElasticUpdater` and the loop of tasks."""
+        """Train as `ElasticUpdater` and the loop over tasks do."""
         pushes = AgreedPushes(FakeViews(self))
         dense = sum(not server.by_rows for server in self.world.servers)
         values = np.zeros((dense, 7), np.float32)
@@ -335,14 +335,14 @@ class FakeTrainer:
         self.services = FakeServices(self, self.links)
 
     def _check_values(self, pushes, values):
-        """Its values are those that every service held after the round that it names."""
+        """Check that the trainer's values are those of every service after the round that the answer names."""
         for number, server in enumerate(one for one in self.world.servers if not one.by_rows):
             if pushes._held in server.values and not server.crashes:
                 assert values[number].tolist() == server.values[pushes._held]
 
 
 class FakeViews:
-    """The views that a trainer has heard of."""
+    """The views that a trainer has received."""
 
     def __init__(self, trainer):
         self._trainer = trainer
@@ -360,7 +360,7 @@ class FakeViews:
 
 
 class World:
-    """The job. `view` is the newest of the master; `links` are all connections that still carry something."""
+    """The job. `view` is the newest view of the master; `links` are all connections with messages in transit."""
 
     def __init__(self, dense=1, sparse=1):
         self.servers = [FakeServer(number, by_rows=number >= dense) for number in range(dense + sparse)]
@@ -372,7 +372,7 @@ class World:
         return [trainer for trainer in self.trainers if trainer.alive]
 
     def loaded(self):
-        """Return the connections on which something is on its way to a service."""
+        """Return the connections with messages in transit to a service."""
         self.links = [link for link in self.links if link.up and link.is_alive]
         self.links += [link for one in self.living for link in one.links if link not in self.links]
         return [link for link in self.links if link.up]
@@ -388,7 +388,7 @@ class World:
             self.view = MembershipView(self.view.epoch + 1, tuple(sorted(members)))
 
     def carry(self, link, *, keep=False):
-        """Deliver the oldest message to the service. Args: keep: deliver it again later."""
+        """Deliver the oldest message to the service. Args: keep: whether it stays, to be delivered again."""
         message = link.up[0] if keep else link.up.popleft()
         if link.is_alive:
             self.route(link.server, link.server.receive(link.token + DATA, message))
@@ -402,13 +402,13 @@ class World:
                 self.route(server, server.receive(link.token + HEARTBEAT, ping))
 
     def forget(self, server, number):
-        """Let a service lose a trainer."""
+        """Let a service treat a trainer as lost."""
         session = server.service.sessions.trainers.get(number)
         if session is not None:
             self.route(server, server.service.sessions.forget(session, "is lost"))
 
     def cut(self, link):
-        """Break a connection: all that is on its way is lost. A living trainer sends its request again."""
+        """Break a connection: all messages in transit are lost, and a living trainer sends its request again."""
         link.up.clear()
         link.down.clear()
         trainer = self.trainers[link.number]
@@ -436,7 +436,7 @@ class World:
         return {name for session in server.service.sessions.trainers.values() for name in session.names}
 
     def flow(self, is_over, trainers=None, most=200):
-        """Carry one message after the other, and let trainers take turns, until something holds or nothing moves."""
+        """Deliver messages and give trainers turns until a condition holds, or until nothing more happens."""
         some = self.living if trainers is None else trainers
         for _ in range(most):
             for trainer in some:
@@ -450,18 +450,18 @@ class World:
         return is_over()
 
     def is_cut_in_two(self):
-        """Return whether some services have taken a round and others have not."""
+        """Return whether some services have applied a round that others have not applied."""
         return len({len(server.log) for server in self.servers}) > 1
 
     def is_prepared(self):
-        """Return whether all services have all gradients of one round, which none has taken."""
+        """Return whether all services have received all gradients of a round that no service has applied."""
         prepared = {server.service._pushes.rounds.prepared for server in self.servers}
         return len(prepared) == 1 and None not in prepared
 
-    # ----- What must hold -----
+    # ----- Invariants -----
 
     def check(self):
-        """No gradient counts twice, and without a crash no service is more than one round ahead of another."""
+        """Check that no gradient is applied twice and, unless one crashed, no service is two rounds ahead of others."""
         for server in self.servers:
             keys = [key for key, _ in server.log]
             assert keys == sorted(set(keys)), keys
@@ -476,14 +476,14 @@ class World:
                 assert missing <= {one for _, some in longest for one in some}
 
     def settle(self, batches=2):
-        """Let all messages come in turn and all living trainers train, in this epoch and the next: each must get on."""
+        """Deliver all messages and let all living trainers train in this epoch and the next; each must advance."""
         if not self.living:
             self.begin_trainer()
         self.set_members({trainer.number for trainer in self.living})
         self._go_on(batches)
         self.view = MembershipView(self.view.epoch + 1, self.view.members)
         self._go_on(batches)
-        # what is over is the same everywhere: all but the last round, which some may not have taken yet
+        # all services agree about all rounds except the last one, which some services may not have applied yet
         epoch = self.view.epoch
         logs = [[one for one in server.log if one[0].epoch == epoch] for server in self.servers]
         shortest = min(map(len, logs))

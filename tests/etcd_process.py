@@ -1,4 +1,4 @@
-"""An etcd for tests: the one that tests/etcd/build compiles."""
+"""Runs etcd for tests; tests/etcd/build compiles it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_S = 30.0
 
 
 def require_etcd() -> None:
-    """Skip a test where the etcd was not compiled; in CI that is a failure."""
+    """Skip the test if etcd was not compiled; in CI, fail."""
     if not BINARY.exists():
         reason = "tests/etcd/build compiles the etcd that this needs"
         assert not os.environ.get("ETCD_REQUIRED"), reason
@@ -25,7 +25,7 @@ def require_etcd() -> None:
 
 
 class EtcdProcess:
-    """One member, whose data outlast `stop` and `start`."""
+    """One etcd member, which keeps its data between `stop` and `start`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

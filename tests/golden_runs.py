@@ -1,9 +1,9 @@
-"""Recorded runs of the legacy program: the part of each that is kept here, and how a run of ours is held against it.
+"""Compares runs of this project with extracts of recorded runs of the legacy program.
 
 .venv/bin/python tests/golden_runs.py ../shared/golden/runs CASE...
 
-takes that part from whole recorded runs: recipe, logs and results as they are, of each parameter file a few values,
-its length, and what tells about all of its values.
+stores the extracts of complete recorded runs. Recipe, logs and results are stored unchanged. Of each parameter file it
+stores a few values, the length, and a digest or the mean size of all values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 KEPT = Path(__file__).parent / "golden" / "runs"
-VALUES = 64  # kept of each parameter file, evenly spread
+VALUES = 64  # number of values stored of each parameter file, evenly spread
 FACTS = ("about", "configs", "files", "steps", "pservers", "trainers", "kept", "logs", "results", "merged", "tolerance")
 HEADER = struct.Struct("<iIQ")  # version 0, bytes of a value, number of values
 MESSAGE = re.compile(r"^\.*(?:[IWEF]\d{4} |\[\w+ )[^\]]+\] (.*)$", re.M)
@@ -40,7 +40,7 @@ STRICT = {"atol": 1e-5, "rtol": 1e-4}
 
 
 def lay_out(facts: dict[str, Any], files: dict[str, str], folder: Path) -> Path:
-    """Put the configs of a case and its data where its commands expect them, and return the folder."""
+    """Copy the configs and the data of a case to the places where its commands expect them; return the folder."""
     for target, source in [*files.items(), *((name, f"configs/{name}") for name in facts["configs"])]:
         path = folder / target
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,12 +58,12 @@ def data(name: str) -> bytes:
 
 
 def read_parameter(path: Path) -> np.ndarray:
-    """Return the float32 values of a parameter file whose header is as the legacy wrote it."""
+    """Return the float32 values of a parameter file; check that its header is that of the legacy program."""
     return read_values(path.read_bytes())
 
 
 def read_values(content: bytes) -> np.ndarray:
-    """Return the float32 values of what a parameter file holds."""
+    """Return the float32 values in the bytes of a parameter file."""
     assert HEADER.unpack_from(content) == (0, 4, (len(content) - HEADER.size) // 4)
     return np.frombuffer(content, "<f4", offset=HEADER.size)
 
@@ -74,7 +74,7 @@ def parameter_files(folder: Path) -> list[str]:
 
 
 def sample(path: Path, *, exact: bool) -> dict[str, Any]:
-    """Return what is kept of a parameter file: its digest if its bits count, else the mean size of its values."""
+    """Return the extract of a parameter file; it has a digest if bits are compared, else the mean size of values."""
     values = read_parameter(path)
     whole = {"sha256": digest(path)} if exact else {"mean": mean_size(values), "rms": root_mean_square(values)}
     some = [float(f"{value:.9g}") for value in values[:: stride(values.size)]]
@@ -82,7 +82,7 @@ def sample(path: Path, *, exact: bool) -> dict[str, Any]:
 
 
 def stride(count: int) -> int:
-    """Return the distance of the values that are kept: odd, so that all columns of a matrix have their turn."""
+    """Return the distance between stored values; it is odd, so that they come from all columns of a matrix."""
     return count // VALUES | 1
 
 
@@ -99,7 +99,7 @@ def root_mean_square(values: np.ndarray) -> float:
 
 
 def check_parameter(path: Path, golden: dict[str, Any], tolerance: dict[str, float]) -> None:
-    """Hold a parameter file against what is kept of the legacy's, bit for bit or within the tolerance."""
+    """Compare a parameter file with the extract of the legacy's, bit for bit or within the tolerance."""
     values = read_parameter(path)
     assert values.size == golden["count"], path
     some, wanted = values[:: stride(values.size)], np.array(golden["values"], np.float32)
@@ -121,7 +121,7 @@ def check_parameter(path: Path, golden: dict[str, Any], tolerance: dict[str, flo
 
 
 def check_log(ours: str, theirs: str, tolerances: dict[str, dict[str, float]]) -> None:
-    """Hold the lines that tools read against the legacy's: the same text, numbers spelt alike and within tolerance."""
+    """Compare the log lines that tools read with the legacy's: equal text and format, values within the tolerance."""
     for kind, pattern in KINDS.items():
         pairs = zip(messages(ours, pattern), messages(theirs, pattern), strict=True)
         for line, golden in pairs:
@@ -130,17 +130,17 @@ def check_log(ours: str, theirs: str, tolerances: dict[str, dict[str, float]]) -
 
 
 def messages(log: str, pattern: str) -> list[str]:
-    """Return the messages of a log that begin so."""
+    """Return the messages of a log that begin with a text."""
     return [line for line in MESSAGE.findall(log) if re.match(pattern, line)]
 
 
 def shape(line: str) -> str:
-    """Return a line without its numbers, and with one blank for each gap."""
+    """Return a line without its numbers, and with single blanks."""
     return re.sub(" +", " ", NUMBER.sub("#", line))
 
 
 def check_numbers(line: str, golden: str, tolerance: dict[str, float]) -> None:
-    """Hold the numbers of a line against those of the legacy's; an error rate may move by a sample."""
+    """Compare the numbers of a line with those of the legacy's; an error rate may differ by one sample."""
     for found, wanted in zip(NUMBER.finditer(line), NUMBER.findall(golden), strict=True):
         if found[0] == wanted:
             continue
@@ -162,7 +162,7 @@ def split_merged(content: bytes) -> list[bytes]:
 
 
 def keep(case: Path) -> None:
-    """Take over the part of a recorded run that is kept here."""
+    """Store the extract of a recorded run."""
     facts, target = json.loads((case / "case.json").read_text()), KEPT / case.name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()

@@ -1,7 +1,7 @@
-"""The bounds of the house that `make lint` checks: sizes, parameters, folders, names of classes and tests, imports.
+"""The bounds of the code that `make lint` checks: sizes, parameters, folders, names of classes and tests, imports.
 
-Usage: python tests/house.py. It prints what is out of bounds, and every exception that nothing needs any more; it ends
-with 1 if there is any.
+Usage: python tests/house.py. It prints each violation of a bound, and each exception that has become unnecessary; if
+there is any, it ends with 1.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ROOMS = [
     "runtime",
     "trainer",
 ]
-# bounds of issue 14, section 5; of the folders without __init__.py, of the parameters without self
+# the bounds of issue 14, section 5; __init__.py does not count as a file, and self not as a parameter
 FILE_LINES, CLASS_LINES, FUNCTION_LINES, ATTRIBUTES, PARAMETERS, FOLDER_FILES, MOST = 400, 250, 60, 12, 7, 12, 15
-Trees = Mapping[str, ast.Module]  # by path from the root
-Reasons = Mapping[tuple[str, str], str]  # of exceptions, by rule and pattern of subjects
+Trees = Mapping[str, ast.Module]  # path from the root -> syntax tree
+Reasons = Mapping[tuple[str, str], str]  # (rule, pattern of subjects) -> reason of the exception
 
 _2017 = "the signature is that of 2017, which users' configs call"
 EXCEPTIONS: Reasons = {
@@ -56,7 +56,7 @@ EXCEPTIONS: Reasons = {
 
 
 class Finding(NamedTuple):
-    """One thing out of bounds: the rule, the file or name that an exception names, and what was found."""
+    """A violation of a bound: the rule, the file or name to which an exception refers, and the facts."""
 
     rule: str
     subject: str
@@ -70,7 +70,7 @@ def read_trees(root: Path) -> Trees:
 
 
 def find_all(root: Path) -> list[Finding]:
-    """Return everything that is out of bounds."""
+    """Return all violations."""
     trees = read_trees(root)
     lines = {path: (root / path).read_text(encoding="utf-8").count("\n") for path in trees}
     found = [Finding("file", path, f"{count} lines") for path, count in lines.items() if count > FILE_LINES]
@@ -80,7 +80,7 @@ def find_all(root: Path) -> list[Finding]:
 
 
 def check_definitions(path: str, tree: ast.AST, prefix: str = "") -> Iterator[Finding]:
-    """Yield which classes and functions are too long, have too much, or import."""
+    """Yield the violations of classes and functions: too long, too many attributes or parameters, or imports inside."""
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from check_definitions(path, node, prefix)
@@ -123,7 +123,7 @@ def check_class_names(trees: Trees) -> Iterator[Finding]:
 
 
 def check_test_names(root: Path) -> Iterator[Finding]:
-    """Yield the names that more than one file of tests has: pytest imports all of them as modules of one package."""
+    """Yield the file names that occur twice in tests/, because pytest imports all test files as top-level modules."""
     places = defaultdict(list)
     for path in sorted((root / "tests").rglob("test_*.py")):
         places[path.name].append(path.relative_to(root).as_posix())
@@ -131,7 +131,7 @@ def check_test_names(root: Path) -> Iterator[Finding]:
 
 
 def check_circles(trees: Trees) -> Iterator[Finding]:
-    """Yield the sets of modules that import each other; imports for types and inside functions count, too."""
+    """Yield the sets of modules that import each other; imports for types and imports inside functions count too."""
     paths = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in trees}
     imports = {name: imported(trees[path], paths) - {name} for name, path in paths.items()}
     reached = {name: reach(name, imports) for name in paths}
@@ -142,7 +142,7 @@ def check_circles(trees: Trees) -> Iterator[Finding]:
 
 
 def imported(tree: ast.Module, ours: Mapping[str, str]) -> set[str]:
-    """Return the modules of ours that a module imports."""
+    """Return the modules of this project that a module imports."""
     names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -152,7 +152,7 @@ def imported(tree: ast.Module, ours: Mapping[str, str]) -> set[str]:
 
 
 def reach(start: str, imports: Mapping[str, set[str]]) -> set[str]:
-    """Return what a module imports, itself or through others."""
+    """Return the modules that a module imports, directly or indirectly."""
     found: set[str] = set()
     rest = [start]
     while rest:
@@ -163,7 +163,7 @@ def reach(start: str, imports: Mapping[str, set[str]]) -> set[str]:
 
 
 def judge(found: list[Finding], exceptions: Reasons) -> Iterator[str]:
-    """Yield a line for everything that is not allowed, for every idle exception, and for too many of them."""
+    """Yield the problems: violations without an exception, unnecessary exceptions, and too many exceptions."""
     fits = {
         (rule, pattern): {one for one in found if rule == one.rule and fnmatch.fnmatch(one.subject, pattern)}
         for rule, pattern in exceptions
@@ -176,7 +176,7 @@ def judge(found: list[Finding], exceptions: Reasons) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print what is wrong and return the exit status."""
+    """Print all problems, and return the exit status."""
     lines = list(judge(find_all(ROOT), EXCEPTIONS))
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 1 if lines else 0

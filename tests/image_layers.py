@@ -1,4 +1,4 @@
-"""Image layers for tests: their parts of the message from shapes, and small networks around them."""
+"""Image layers for tests: their configuration messages, made from shapes, and small networks around them."""
 
 import numpy as np
 
@@ -60,8 +60,8 @@ def pool_conf(channels, image, size, stride, padding=(0, 0), kind="max-projectio
 def layer(kind, inputs, bias=0, **fields):
     """A layer's record: its inputs are dicts of LayerInputConfig with `parameter`, the size of a parameter.
 
-    `image`, if given, is the height and width that the layer before it has in the message;
-    `filters` the size of a second layer before it.
+    `image`, if given, is the height and width of the layer before it in the message; `filters` is the size of a
+    second layer before it.
     """
     return {"type": kind, "inputs": inputs, "bias": bias, **fields}
 
@@ -86,7 +86,7 @@ def norm_of(kind, channels, pixels, size, **conf):
 
 
 def build(width, fields):
-    """data x -> fc `first` -> the layer under test, `out`, whose output is the network's."""
+    """Build a network: data layer `x`, fc layer `first`, and the layer under test, `out`, which is the output layer."""
     config = ModelConfig(type="nn", output_layer_names=["out"])
     config.layers.add(name="x", type="data", size=width)
     first = config.layers.add(name="first", type="fc", size=width)
@@ -129,9 +129,9 @@ def _add_pooled(config):
 
 
 def run(width, fields, rows, parameters=None, is_training=False, **slots):
-    """The output of a layer for these rows, which reach it as they are.
+    """Return the output of a layer for these rows; the layers before it pass the rows on unchanged.
 
-    parameters: values by name (out.w0, out.wbias). slots: what other data layers give.
+    parameters: name (out.w0, out.wbias) -> values. slots: the input of other data layers.
     """
     network, _ = start(width, fields, parameters)
     batch = {"x": Argument(value=np.asarray(rows, np.float64))}
@@ -140,7 +140,7 @@ def run(width, fields, rows, parameters=None, is_training=False, **slots):
 
 
 def start(width, fields, parameters=None):
-    """The network of `run` and its parameter table."""
+    """Return the network of `run` and its parameter table."""
     config = build(width, fields)
     table = ParameterTable(config.parameters, np.float64)
     table["first.w"].value[:] = np.eye(width).reshape(-1)

@@ -1,4 +1,4 @@
-"""A launcher as the main program makes it, for tests of its parts in this process."""
+"""Makes a launcher as the main program does, for tests of its parts in this process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from start_paddle import Launcher
 
 
 class FakeControl:
-    """What a launcher hears of the others: trainer 0's tells what job.json of this test's volume says.
+    """Replaces the control messages; the launcher of trainer 0 sends the content of job.json on the test's volume.
 
-    All launchers take part; each of them has what it was told in attributes.
+    All launchers take part. The attributes record the messages to each of them.
     """
 
     def __init__(self, output: Path) -> None:
@@ -73,7 +73,7 @@ class FakeControl:
         return self.end
 
     def acknowledge(self) -> None:
-        """Nothing is heard."""
+        """Receive nothing."""
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
         self.reports.append(result)
@@ -92,7 +92,7 @@ class FakeControl:
 def make_launcher(
     config: LauncherConfig, policy: WaitPolicy, history: AttemptHistory | None = None, **flags: str
 ) -> Launcher:
-    """Returns a launcher that no signal comes to."""
+    """Returns a launcher that receives no signals."""
     launcher = Launcher(config, flags, Stop(), PodApi.for_role(config), policy, history or AttemptHistory())
     launcher.control = FakeControl(config.output)
     return launcher
@@ -100,7 +100,7 @@ def make_launcher(
 
 @pytest.fixture(autouse=True)
 def launcher_log() -> Iterator[LauncherLog]:
-    """The log that the main program installs; what the launcher says is on stdout."""
+    """The log that the main program installs; the launcher's lines go to stdout."""
     log = LauncherLog(Secrets())
     with log.installed():
         yield log

@@ -15,7 +15,7 @@ STEP = 1e-6
 def make_layer(kind, size, inputs, bias=0, dtype=np.float64, **fields):
     """A layer and its parameter table, filled at random.
 
-    inputs: for each input its fields, such as {"parameter": 12} for one with a parameter of 12 values.
+    inputs: the fields of each input; {"parameter": 12} is an input with a parameter of 12 values, for example.
     """
     config = ModelConfig(type="nn")
     layer = config.layers.add(name="tested", type=kind, size=size, **fields)
@@ -58,7 +58,7 @@ def compare(cost, variables, rng, rel, abs):
 def check_gradients(layer, table, inputs, varied=None, rel=5e-6, abs=1e-7):
     """Check all gradients of a layer by the cost sum(c * y), with random c.
 
-    varied: the positions of the inputs that take a gradient; by default the dense ones.
+    varied: the positions of the inputs that get a gradient; by default these are the dense inputs.
     """
     rng = np.random.default_rng(7)
     inputs = list(inputs)
@@ -84,7 +84,8 @@ def check_gradients(layer, table, inputs, varied=None, rel=5e-6, abs=1e-7):
 def check_cost_gradients(network, table, forward, rng, rel=2e-6, abs=1e-7, by_parameter=False):
     """Check the gradient of a network's cost, for all parameters at once or one by one.
 
-    The table's values are where; `forward` runs the network, always on the same batch and the same draws.
+    The gradient is computed at the values of the table. `forward` runs the network, each time on the same batch and
+    with the same random numbers.
     """
 
     def cost():

@@ -1,4 +1,4 @@
-"""The table of docs/layers.md, from what the code, its tests and the golden files hold; run as a script it rewrites it.
+"""Makes the table of docs/layers.md from the code, its tests and the golden files; as a script it writes the table.
 
 .venv/bin/python tests/layer_support.py
 """
@@ -25,15 +25,15 @@ LANGUAGE = ROOT / "trainer" / "config" / "language"
 TESTS = ROOT / "tests" / "unit" / "trainer"
 GOLDEN = ROOT / "tests" / "golden"
 
-# what stands in a message for one function of the language; the last three are older names of agents
+# types of layers that functions of the config language write themselves; the last three are older names of agents
 GROUP = {"recurrent_layer_group", "scatter_agent", "gather_agent", "agent"}
 GROUP |= {"sequence_agent", "sequence_gather_agent", "sequence_scatter_agent"}
-# types that the language picks where a layer is built, out of sight of `language_types`
+# types that the config language chooses when it builds a layer, which `language_types` does not find
 PICKED = {"cudnn_batch_norm", "cudnn_conv", "cudnn_convt", "exconv", "exconvt"}
-# words that the language hands to the same functions, but that are no types of layers: projections, norms, submodels
+# arguments of the same functions that are not types of layers: projections, norms, submodels
 NO_LAYERS = {"cmrnorm-projection", "context", "cross-channel-norm", "dot_mul", "generator", "identity"}
 NO_LAYERS |= {"identity_offset", "slice", "table", "trans_fc", "cost"}
-# what Layer() and LayerType know by another name than the message has: they write another type
+# names of Layer() and LayerType for which the message has another type
 OTHER_NAMES = {
     "conv_3d": "conv3d",
     "beam_search": "recurrent_layer_group",
@@ -55,7 +55,7 @@ _REGISTERED = """
 """
 REGISTERED = frozenset(_REGISTERED.split())
 CPU = "computed as `{}` is, on the CPU"
-# what a type does not do
+# limits of a type
 LIMITS = {
     "selective_fc": "each row selects as many columns",
     "cudnn_batch_norm": CPU.format("batch_norm"),
@@ -74,7 +74,7 @@ def all_types() -> set[str]:
 
 
 def page_table() -> str:
-    """Return the table as it stands in the page."""
+    """Return the table that the page has now."""
     text = PAGE.read_text()
     return text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip("\n")
 
@@ -116,7 +116,7 @@ def language_types() -> set[str]:
     found = set(PICKED)
     for path in [*LANGUAGE.glob("layers/*.py"), *LANGUAGE.glob("maps/*.py")]:
         tree = ast.parse(path.read_text())
-        places = {"LayerBuilder": 1}  # function -> which of its arguments is the type
+        places = {"LayerBuilder": 1}  # function -> position of the argument that is the type
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 names = [argument.arg for argument in node.args.args]
@@ -133,7 +133,7 @@ def language_types() -> set[str]:
 
 
 def checked_words() -> set[str]:
-    """Return the words of the tests that check gradients, and of what these use: layer types are among them."""
+    """Return all strings in tests that check gradients and in functions that these use; some are layer types."""
     found: set[str] = set()
     for path in TESTS.rglob("test_trainer_*.py"):
         known = definitions(path)
@@ -157,7 +157,7 @@ def checks_gradients(test: ast.AST) -> bool:
 
 
 def definitions(path: Path) -> dict[str, ast.AST]:
-    """Return the functions and tables of a module by name, and those that it imports from modules beside this one."""
+    """Return name -> definition for functions and tables of a module and of the modules beside it that it imports."""
     found: dict[str, ast.AST] = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
@@ -177,14 +177,14 @@ def words_in(tree: ast.AST) -> Iterator[str]:
 
 
 def golden_types(prefix: str) -> set[str]:
-    """Return the layer types in the golden messages whose file name begins so."""
+    """Return the layer types in the golden messages whose file name begins with a prefix."""
     pattern = re.compile(r'^\s*layers \{\s+name: "[^"]*"\s+type: "([^"]*)"', re.M)
     files = [path for tail in ("txt", "protostr") for path in (GOLDEN / "config").rglob(f"{prefix}*.{tail}")]
     return {kind for path in files for kind in pattern.findall(path.read_text())}
 
 
 def run_types() -> set[str]:
-    """Return the layer types of the networks whose recorded runs are done again."""
+    """Return the layer types of the networks for which there are recorded runs."""
     small = {kind for case in read_cases().values() for kind in case["types"]}
     return small.union(*(golden_types(case.parent.name) for case in (GOLDEN / "runs").glob("*/case.json")))
 

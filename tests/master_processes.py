@@ -1,4 +1,4 @@
-"""Masters as processes, and trainers that ask them, for tests."""
+"""Masters as processes, and trainers that request tasks from them, for tests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def trainer(
 
 
 def train(master: MasterClient, files: Sequence[str]) -> Iterator[TaskGrant]:
-    """Yield the tasks of all passes; each one is finished when the next one is wanted."""
+    """Yield the tasks of all passes; a task is reported as finished when the caller asks for the next one."""
     pass_number = master.set_dataset(files)
     while True:
         for task in master.tasks(pass_number):

@@ -1,4 +1,4 @@
-"""A master's rules with members that are played by hand, for tests."""
+"""The rules of a master, with members whose requests a test makes one by one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def member(name: str, incarnation: int = 1) -> MemberId:
 
 
 class Story:
-    """A state, a clock, and what was answered; every change is stored as the store would have it."""
+    """The state of a master, a clock, and the answers; every change is written to a simulated store."""
 
     def __init__(self, tasks: int = 0, **settings: Any) -> None:
         self.settings = TaskSettings(**settings)
@@ -46,10 +46,11 @@ class Story:
         self.notes: list[str] = []
         self.tickets = itertools.count(1)
         self.leader = 1
-        self.numbers: dict[MemberId, int] = {}  # that members were welcomed with
-        self.refused: list[tuple[MemberId, str]] = []  # joins, and why
-        self.views: list[tuple[int, tuple[int, ...]]] = []  # that members were told
-        self.dies_after: int | None = None  # writes of the next event, whose answers nobody hears
+        self.numbers: dict[MemberId, int] = {}  # the numbers that members got when they joined
+        self.refused: list[tuple[MemberId, str]] = []  # members that could not join, and why
+        self.views: list[tuple[int, tuple[int, ...]]] = []  # the views that members received
+        # number of writes after which the leader dies in the next event; its answers are lost
+        self.dies_after: int | None = None
         if tasks:
             self.give_dataset(tasks)
 
@@ -87,7 +88,7 @@ class Story:
                 self.pairs[key] = value
 
     def restart(self) -> None:
-        """Another leader loads what is stored."""
+        """Let another leader load the stored state."""
         self.leader += 1
         self.state = decode_state(self.settings, sorted(self.pairs.items()), self.now, self.leader)
         self.happen(TimePasses())
@@ -125,11 +126,11 @@ class Story:
         return ticket
 
     def get(self, name: str, pass_number: int = 0, request: int = 0) -> Any:
-        """Ask for a task; return the answer, "waits" if there is none yet."""
+        """Ask for a task; return the answer, or "waits" if there is no answer yet."""
         return self.answers.get(self.want(name, pass_number, request), "waits")
 
     def take(self, name: str, pass_number: int = 0) -> tuple[int, int]:
-        """Return number and epoch of a task that is given at once."""
+        """Ask for a task that is given at once; return its number and epoch."""
         answer = self.get(name, pass_number)
         assert answer["state"] == "task", answer
         return answer["task"]["id"], answer["task"]["epoch"]
@@ -142,13 +143,13 @@ class Story:
         incarnation: int = 1,
         pass_number: int | None = None,
     ) -> Any:
-        """Report a task; return whether that is accepted, or the code of the refusal."""
+        """Report a task as finished; return whether the master accepts it, or the code of the refusal."""
         who, number = member(name, incarnation), self.state.table.pass_number if pass_number is None else pass_number
         answer = self.ask(lambda ticket: TaskReported(ticket, who, number, *task, outcome, 10, "a reason"))
         return answer["accepted"] if isinstance(answer, dict) else answer
 
     def report_and_want(self, name: str, task: tuple[int, int], outcome: str = FINISHED, request: int = 0) -> Any:
-        """Report a task and ask for the next one of the pass in one question; return its answer."""
+        """Report a task and ask for the next task of the pass in one request; return the answer."""
         who, number = member(name), self.state.table.pass_number
 
         def make(ticket: int) -> TaskReported:
@@ -169,6 +170,6 @@ class Story:
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
-        """Pass, todo, pending, done, failed."""
+        """Return the pass and the numbers of tasks: todo, pending, done, failed."""
         table = self.state.table
         return table.pass_number, table.todo, len(table.pending), table.done, len(table.failed)

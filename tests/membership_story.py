@@ -1,4 +1,4 @@
-"""A job of workers that come and go, as the driver of a job writes it down; a test says what happens and when."""
+"""The record that the driver writes of a job whose workers come and go; a test says what happens and when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGAN = 1_500_000_000.0
 
 
 def make_record(history: JobHistory, now: float, end: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a driver writes at this moment; it is checked as a reader checks it."""
+    """Return the record that a driver writes at this moment, after the same checks as a reader makes."""
     facts = {"version": 1, "driver": "vm, process 7", "began": BEGAN, "least": 1, "most": None, "goes_on": False}
     record = {**facts, **history.describe(), "end": end, "written": now}
     found: dict[str, Any] = json.loads(json.dumps(record))
@@ -30,7 +30,7 @@ class StoryJob:
         self.history = JobHistory(lambda: self.now)
 
     def begin(self, *hosts: str, new: tuple[str, ...] = ()) -> None:
-        """Begin a generation; `new` hosts have a new process though they had one before."""
+        """Begin a generation; the hosts `new` get a new process although they had one before."""
         self.generation += 1
         for host in hosts:
             if host in new or self.table.find((host, 0)) is None:

@@ -6,7 +6,8 @@ import contextlib
 import random
 import socket
 
-LOWEST, END = 20000, 32000  # below those of outgoing connections, of which any may be taken at any moment
+# below the ports of outgoing connections, because the kernel may use any of these at any moment
+LOWEST, END = 20000, 32000
 
 
 def free_ports(count: int) -> list[int]:

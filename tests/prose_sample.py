@@ -24,12 +24,13 @@ from typing import NamedTuple
 from house import ROOMS, ROOT
 
 SOURCES = ["start_paddle.py", "start.sh", "README.md", "docs", "k8s", *ROOMS]
-LEAST_WORDS = 4  # of a sentence; shorter texts are names, units and headings
-# where a sentence ends: a full stop and a capital, an empty line, the next item of a list, the next section's name
+LEAST_WORDS = 4  # minimum words of a sentence; shorter texts are names, units and headings
+# a sentence ends before a capital after a full stop, an empty line, an item of a list, or the name of a section
 SENTENCE_END = re.compile(
     r"(?<=[.!?:])\s+(?=[A-Z`\"])|\n\s*\n|\n\s*(?=[-*] |\d+\. |Args:|Returns:|Raises:|Source:|Shapes:)"
 )
-NO_PROSE = re.compile(r"[#|<!]|\[[^]]*\]:")  # a heading, a row of a table, HTML, a picture, the target of a link
+# lines that are no prose: headings, rows of tables, HTML, pictures, targets of links
+NO_PROSE = re.compile(r"[#|<!]|\[[^]]*\]:")
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|pragma|ruff|mypy|!)")
 
 
@@ -84,18 +85,18 @@ def python_texts(path: str, source: str) -> Iterator[Text]:
 
 
 def has_code(token: tokenize.TokenInfo) -> bool:
-    """Return whether code precedes a comment in its line: then it is a text by itself."""
+    """Return whether code precedes a comment in its line; such a comment is a separate text."""
     return bool(token.line[: token.start[1]].strip())
 
 
 def message(path: str, node: ast.expr, text: str) -> Iterator[Text]:
-    """Return a string as a message, if it reads like one."""
+    """Return a string as a message, or nothing if it does not look like a message."""
     if len(re.findall(r"[a-z]{2,}", text)) >= LEAST_WORDS and " " in text.strip():
         yield Text(path, node.lineno, "message", text)
 
 
 def name_of(part: ast.expr) -> str:
-    """Return what stands for a value of a message: the last name of its expression."""
+    """Return the text that replaces a value of a message: the last name of the value's expression."""
     names = [getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(part)]
     return next((name for name in names if name), "value")
 

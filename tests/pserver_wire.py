@@ -1,4 +1,4 @@
-"""A service without sockets: trainers are objects that speak to it and remember what came back."""
+"""A service without sockets: trainers are objects that send messages to it and keep the answers."""
 
 import time
 
@@ -19,7 +19,7 @@ SGD = Optimization("momentum", 0.1)
 
 
 def key_of(connection):
-    """The key of a connection, as a handshake would give it."""
+    """Return the key that a connection would have after a handshake."""
     return b"key of " + connection
 
 
@@ -90,7 +90,7 @@ class FakeTrainer:
 
 
 class Wire:
-    """A service, its clock, and the trainers by their tokens."""
+    """A service, its clock, and its trainers (token -> trainer)."""
 
     kind = Service
 
@@ -109,7 +109,7 @@ class Wire:
         return made
 
     def ready(self, **initial):
-        """All trainers joined, initialised and in their first pass."""
+        """Return the wire after all trainers have joined, initialised, and begun their first pass."""
         made = [self.trainer(number).join() for number in range(self.num_trainers)]
         made[0].initialise(**initial)
         for one in made[1:]:
@@ -119,13 +119,13 @@ class Wire:
         return made
 
     def send(self, connection, message):
-        """Hand a message to the service as it comes over a connection that has proven its name."""
+        """Pass a message to the service, as from an authenticated connection."""
         key = key_of(connection)
         frames = [bytes(frame) for frame in protocol.encode(message, key)]
         return self.deliver(self.handle(connection, frames, key))
 
     def handle(self, connection, frames, key=b""):
-        """Hand frames to the service; returns what it answers."""
+        """Pass frames to the service; return its answers."""
         return self.service.handle(connection, "10.0.0.9", frames, self.now, key)
 
     def check(self, later=0.0):

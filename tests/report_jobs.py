@@ -1,4 +1,4 @@
-"""Outputs of jobs as the programs write them, made by hand: what the tests of the report read."""
+"""Makes outputs of jobs in the form of the programs, for tests of the report."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ PARAMETERS = [
     {"name": "___fc_layer_1__.wbias", "dims": [1, 10], "size": 10, "is_static": False, "is_sparse": False},
 ]
 EVALUATOR = "classification_error_evaluator"
-SAMPLES = 1437  # of a pass and trainer
+SAMPLES = 1437  # samples of one trainer in one pass
 
 
 class Job:
-    """An output in the making: each call leaves what the programs would write at the time `now`."""
+    """An output directory that is being made; each call writes what the programs would write at the time `now`."""
 
     def __init__(self, output: Path, trainers: int = 3, passes: int = 10, batches: int = 15) -> None:
         self.output, self.trainers, self.num_passes, self.batches = output, trainers, passes, batches
@@ -83,7 +83,7 @@ class Job:
         return self.record("start", **{**whole, **fields})
 
     def run_pass(self, number: int, until: int | None = None) -> Job:
-        """Append the batches of a pass, and if it is not cut short its end, a test and a save."""
+        """Append the batches of a pass; if the pass is complete, also its end, a test and a save."""
         for batch in range(5, (until or self.batches) + 1, 5):
             self.now += 0.8
             cost = 2.4 / (1 + number + batch / self.batches) + 0.03 * (batch % 2)
@@ -153,7 +153,7 @@ class Job:
         return self
 
     def launch(self, *attempts: tuple[float, str], finished: bool = False, given_up: bool = False) -> Job:
-        """Write job.json, of attempts that began so many seconds after BEGIN from such an origin."""
+        """Write job.json with attempts, each given by its begin (seconds after BEGIN) and its origin."""
         listed = [
             {
                 "name": f"{number}.ab12cd3{number}",
@@ -170,7 +170,7 @@ class Job:
         return self
 
     def fail(self, trainer: int, message: str, status: int = 75, **fields: Any) -> Job:
-        """Leave the error of a pod, and set that of an earlier attempt aside."""
+        """Write the error of a pod, and rename the error of an earlier attempt as a launcher does."""
         node = self.output / f"node_{trainer}"
         node.mkdir(exist_ok=True)
         path = node / "error.json"
@@ -189,7 +189,7 @@ class Job:
         return self.write(f"node_{trainer}/error.json", {**error, **fields})
 
     def logs(self) -> Job:
-        """Leave logs of all pods."""
+        """Write the logs of all pods."""
         for trainer in range(self.trainers):
             (self.output / f"node_{trainer}").mkdir(exist_ok=True)
             for name in ("train.log", "server.log"):
@@ -213,7 +213,7 @@ def finished_job(output: Path) -> Job:
 
 
 def failed_job(output: Path) -> Job:
-    """Return a job of three attempts: two pods died, then the data was bad."""
+    """Return a job of three attempts: two of them ended by lost pods, the last one by bad data."""
     job = Job(output).launch((0.0, "")).logs()
     job.now += 4
     job.start().run_pass(0).run_pass(1).run_pass(2, until=5)

@@ -1,9 +1,9 @@
-"""Small recorded runs of the legacy program, one for each layer, cost or optimiser: the part of each that is kept here.
+"""Extracts of small recorded runs of the legacy program; there is a run for each layer, cost or optimiser.
 
 .venv/bin/python tests/small_runs.py ../shared/golden/layers
 
-takes that part from whole recorded cases: the configuration, the commands, messages of the logs, what predictions and
-generation wrote, and of each parameter file a few values. Cases of several processes are left out.
+stores the extracts of complete recorded cases: the configuration, the commands, messages of the logs, the output of
+predictions and generation, and a few values of each parameter file. Cases of several processes are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from golden_runs import KINDS, STRICT, check_numbers, messages, read_parameter, shape
 
 KEPT = Path(__file__).parent / "golden" / "layers"
-VALUES = 24  # kept of each parameter file, evenly spread
+VALUES = 24  # number of values stored of each parameter file, evenly spread
 # kinds of lines that are compared; the widths of statistics change with their last digit
 LINES = ("Batch", "Pass", "Test", "load", "order")
 TYPE = re.compile(r'^layers \{\s+name: "[^"]*"\s+type: "([^"]*)"', re.M)
@@ -29,19 +29,19 @@ COLUMNS = {"params": "parameters", "log": "messages", "other": "results"}
 
 
 def read_cases() -> dict[str, dict[str, Any]]:
-    """Return what is kept, by the name of the case."""
+    """Return name of the case -> extract."""
     cases: dict[str, dict[str, Any]] = json.loads((KEPT / "cases.json").read_text())
     return cases
 
 
 def lay_out(folder: Path) -> None:
-    """Put all configurations and the data where the commands expect them."""
+    """Copy all configurations and the data to the places where the commands expect them."""
     for path in [*(KEPT / "configs").iterdir(), *(KEPT / "data").iterdir()]:
         shutil.copyfile(path, folder / path.name)
 
 
 def check(case: dict[str, Any], folder: Path, logs: dict[str, str]) -> None:
-    """Hold a run against what is kept, but for the parts in which a defect of the original shows."""
+    """Compare a run with the extract, except the parts in which the original has a defect."""
     shows = {COLUMNS.get(one, one) for one in case["shows"]}
     assert digest_of(folder / "init" / "pass-00000", case["first"][1:]) == case["first"][0]
     if "parameters" not in shows:
@@ -63,7 +63,7 @@ def check_lines(found: list[str], wanted: list[str]) -> None:
 
 
 def chosen(lines: str | list[str], kinds: Sequence[str] = LINES) -> list[str]:
-    """Return the messages that are compared, kind by kind, of a log or of messages."""
+    """Return kind -> the messages of a log that are compared."""
     found = messages(lines, "") if isinstance(lines, str) else lines
     return [line for kind in kinds for line in found if re.match(KINDS[kind], line)]
 
@@ -83,13 +83,13 @@ def digest_of(folder: Path, names: list[str]) -> str:
 
 
 def all_parameters(folder: Path) -> list[str]:
-    """Return the names of the parameter files, also of parameters that the configuration names."""
+    """Return the names of all parameter files, including those whose parameters the configuration names."""
     others = re.compile(r"(?:done|path\.txt|.*\.(?:py|conf|json))$")
     return sorted(path.name for path in folder.iterdir() if not others.match(path.name))
 
 
 def keep(source: Path) -> dict[str, Any]:
-    """Return what is kept of a recorded case."""
+    """Return the extract of a recorded case."""
     facts = json.loads((source / "case.json").read_text())
     first, names = source / "init" / "pass-00000", all_parameters(source / "init" / "pass-00000")
     folders = [one["dir"] for one in facts["kept"] if not one.get("exact")]
@@ -109,7 +109,7 @@ def keep(source: Path) -> dict[str, Any]:
 
 
 def keep_all(root: Path) -> None:
-    """Take over the part of every recorded case of one process."""
+    """Store the extract of every recorded case with one process."""
     lines = []
     for source in sorted(path.parent for path in root.glob("*/case.json")):
         facts = json.loads((source / "case.json").read_text())

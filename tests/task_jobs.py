@@ -1,7 +1,7 @@
 """A job of a master on this machine: master, parameter servers and trainers as processes, and tasks that can be held.
 
-Every entry of the list is a task of LINES samples; a trainer that reads an entry which is held waits in the middle of
-it, when it has trained the first batches, until the entry is released.
+Every entry of the list is a task of LINES samples. A test can hold an entry: a trainer that reads it trains the first
+batches, and then waits in the middle of the entry until the test releases it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recordio.writing import RecordIOWriter
 
 DEADLINE_S = 60.0
 LINES, BATCH = 24, 4
-RECORD = 40  # bytes
+RECORD = 40  # bytes of a record
 CONFIG = """
 from paddle.trainer_config_helpers import *
 define_py_data_sources2('train.list', 'test.list', module='held_provider', obj='process')
@@ -53,9 +53,9 @@ def process(settings, path):
 
 
 class TaskJob:
-    """The programs of a job in one folder; `<name>.log` is what each of them says."""
+    """The programs of a job in one folder; `<name>.log` is the log of a program."""
 
-    samples = LINES  # of a task
+    samples = LINES  # samples of a task
     server_flags = ()
 
     def __init__(self, folder: Path, paddle, make_lines, *, tasks=6, is_async=False, passes=2, master=()):
@@ -105,7 +105,7 @@ class TaskJob:
         self.programs[name].send_signal(number)
 
     def wait(self, *names):
-        """The exit statuses of programs, all of the job's by default."""
+        """Wait for programs (by default for all); return their exit statuses."""
         return [self.programs[name].wait(DEADLINE_S) for name in names or self.programs]
 
     def kill(self, name):
@@ -124,10 +124,10 @@ class TaskJob:
             (self.folder / f"{part}.held").unlink()
 
     def await_holder(self, part, *names):
-        """The trainer that holds a task, of these ones."""
+        """Wait until one of these trainers has a held task; return the trainer."""
         return self.await_any(f"holds {part}\n", *names)
 
-    # ----- What they say -----
+    # ----- The logs of the programs -----
 
     def log(self, name="master"):
         return (self.folder / f"{name}.log").read_text()
@@ -145,29 +145,29 @@ class TaskJob:
             time.sleep(0.02)
 
     def await_all(self, text, count, *names):
-        """Wait until programs have said a text so often, all together."""
+        """Wait until the logs of programs have a text so many times, counted together."""
         end = time.monotonic() + DEADLINE_S
         while sum(self.log(name).count(text) for name in names) < count:
             assert time.monotonic() < end, f"not {count} times {text!r} in:\n" + "\n".join(map(self.log, names))
             time.sleep(0.02)
 
     def accounts(self, master="master"):
-        """(done, discarded, dispatched, samples) of each pass."""
+        """Return (done, discarded, dispatched, samples) for each pass."""
         line = r"pass (\d+) is done: (\d+) tasks finished, (\d+) discarded, (\d+) dispatched, (\d+) samples"
         found = re.findall(line, self.log(master))
         assert [int(number) for number, *_ in found] == list(range(len(found)))
         return [tuple(map(int, rest)) for _, *rest in found]
 
     def whole_pass(self, *, more=0):
-        """The account of a pass in which every task was finished once, and `more` tasks were dispatched again."""
+        """Return the account of a pass in which every task was finished once; `more` tasks were dispatched twice."""
         return (self.tasks, 0, self.tasks + more, self.tasks * self.samples)
 
     def trained(self, *names):
-        """The samples of all finished tasks, as the trainers count them."""
+        """Return the number of samples of all finished tasks, from the trainers' logs."""
         return sum(int(samples) for name in names for samples in re.findall(r" (\d+) samples in ", self.log(name)))
 
     def tests(self, *names):
-        """The costs of all tests, in the order of the trainers."""
+        """Return the costs of all tests, in the order of the trainers."""
         return [float(cost) for name in names for cost in re.findall(r"Test samples=8 cost=(\S+)", self.log(name))]
 
     def saved(self):
@@ -179,7 +179,7 @@ class TaskJob:
     # ----- RecordIO -----
 
     def to_records(self):
-        """Let the list have RecordIO files in the place of texts: each with two chunks, and each chunk is a task."""
+        """Replace the texts of the list by RecordIO files with two chunks each; each chunk is a task."""
         for number, part in enumerate(self.parts):
             with RecordIOWriter(self.folder / f"records-{number}", Compression.NONE, LINES // 2 * RECORD) as file:
                 for line in (self.folder / part).read_text().splitlines():

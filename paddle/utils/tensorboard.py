@@ -19,7 +19,7 @@ from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
 RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run in TensorBoard
-PREFIX = {"batch": "window_"}  # kind of record -> the prefix of the names of its fields; without an entry they have none
+PREFIX = {"batch": "window_"}  # kind of record -> prefix of the names of its fields; other kinds have none
 EVENT_FILES = "events.out.tfevents.*"
 
 
