@@ -1,1 +1,3 @@
-"""Fault tests: a real three-pod job, harm at a seeded moment, and what must be true at its end (docs/testing.md)."""
+"""Fault tests: a real job of three pods is harmed at a random moment (from a seed), and its end is checked
+(docs/testing.md).
+"""

@@ -1,6 +1,6 @@
-"""`python -m chaos`: many trials, some side by side, and a table; status 1 when any failed.
+"""`python -m chaos`: run many trials, some at the same time, and print a table; the exit status is 1 if any failed.
 
-The directories of failed trials are kept, with all logs, the volume and result.json; those of the others are removed.
+The directories of failed trials are kept, with all logs, the volume and result.json; other directories are removed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from chaos.table import format_table
 from chaos.trial import BOUND, HARD_BOUND, ROOT, Report, read_report
 from chaos.verdict import compare_passes, pass_directories
 
-TRIAL_BOUND = HARD_BOUND + BOUND  # seconds for a trial's process, after which it is ended
-TRIES = 3  # of a trial whose harm came too late
+TRIAL_BOUND = HARD_BOUND + BOUND  # seconds after which the process of a trial is ended
+TRIES = 3  # maximum runs of a trial whose harm came too late
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -51,7 +51,7 @@ def prepare(directory: Path) -> Path:
 
 
 class Runner:
-    """Runs trials in processes of their own and keeps what they need in common."""
+    """Runs each trial in a separate process, and keeps the data that all trials need."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,7 +59,7 @@ class Runner:
         self.isolated = network.isolate()
 
     def run(self, trial: Trial) -> Report:
-        """Run a trial, again when its harm came too late."""
+        """Run a trial; repeat it if its harm came too late."""
         for number in range(TRIES):
             tried = replace(
                 trial, name=f"{trial.name}{'abc'[number] if number else ''}", jitter=trial.jitter / 2**number
@@ -109,7 +109,7 @@ class Runner:
 
 
 def run_references(runner: Runner, modes: Sequence[str]) -> None:
-    """Make the undisturbed runs; the synchronous one twice, because all else rests on its bits.
+    """Make the undisturbed runs. The synchronous run is made twice, because other runs are compared with its bits.
 
     Raises: SystemExit: one of them fails or differs.
     """
@@ -128,7 +128,7 @@ def run_references(runner: Runner, modes: Sequence[str]) -> None:
 
 
 def describe(report: Report) -> str:
-    """Return a trial's line."""
+    """Return the line of output about a trial."""
     if report.missed:
         return f"missed  {report.trial} ({report.missed})"
     recovered = "" if report.recovered is None else f", training again after {report.recovered:.1f} s"
@@ -167,7 +167,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if not report.faults:
                     shutil.rmtree(report.directory, ignore_errors=True)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # those that run end by themselves, no other begins
+            # running trials end by themselves, and no other trial begins
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
     print()
     print(format_table(reports))

@@ -1,4 +1,4 @@
-"""The digits with everything that a checkpoint has to carry: momentum, a schedule, dropout and a shuffling provider.
+"""A config with everything that a checkpoint must contain: momentum, a schedule, dropout and a shuffling provider.
 
 Config args: mode (sync, async, average), batch_size, provider (module of the training data).
 """
@@ -11,12 +11,12 @@ modules = (get_config_arg("provider", str, "digits_provider"), "digits_provider"
 
 define_py_data_sources2(train_list="data/train.list", test_list="data/test.list", module=modules, obj="process")
 
-if mode == "average":  # of v0.10 only the low-level function has these
+if mode == "average":  # in v0.10, only the low-level function has these settings
     Settings(num_batches_per_send_parameter=4, center_parameter_update_method="average")
 
 settings(
     batch_size=batch_size,
-    # without momentum where trainers step by themselves: the last cost then depends little on who came first
+    # no momentum in asynchronous training, so that the last cost depends little on the order of the trainers
     learning_rate={"sync": 0.003, "async": 0.01, "average": 0.02}[mode],
     learning_rate_decay_a=0.0005,
     learning_rate_decay_b=0.75,

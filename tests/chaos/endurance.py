@@ -1,8 +1,8 @@
-"""`python -m chaos.endurance`: many trainers on few servers for long; flat memory, and not one lost round.
+"""`python -m chaos.endurance`: many trainers on few servers for long; memory must not grow, no round may be lost.
 
-Every trainer pushes whole numbers that depend on its id and the round, so that the sum of all trainers over all rounds
-so far is known exactly, and checks each of its elements after every round. Trainers are threads with a client each, in
-a few processes; the servers are `paddle pserver`, one process each.
+Every trainer pushes whole numbers that depend on its id and the round, so the sum over all trainers and all rounds so
+far is known exactly. The trainer checks each element of this sum after every round. Trainers are threads in a few
+processes, each with its own client; the servers are processes of `paddle pserver`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ROOT = Path(__file__).parents[2]
 ELEMENTS = 5000
 ROUNDS_A_PASS = 50
 PROCESSES = 4
-PEER_TIMEOUT = 60.0  # 64 trainers and 4 servers share what cores there are
+PEER_TIMEOUT = 60.0  # seconds; long, because 64 trainers and 4 servers may share few cores
 READY_BOUND = 60.0
 END_BOUND = 120.0
 SAMPLE_INTERVAL = 1.0
-MOST_GROWTH = 0.02  # of a server's memory, from the second fifth of the time to the last
+MOST_GROWTH = 0.02  # maximum relative growth of a server's memory from the second to the last fifth of the time
 MOST_GROWTH_KB = 1024
 
 
@@ -43,14 +43,14 @@ MOST_GROWTH_KB = 1024
 
 
 def gradient_of(trainer: int, number: int) -> np.ndarray:
-    """Return what a trainer pushes in a round (from 0): (ELEMENTS,) float32, whole numbers of at most 4 digits.
+    """Return the gradient of a trainer in a round (from 0): (ELEMENTS,) float32, whole numbers of at most 4 digits.
 
-    The sum over 26 rounds is zero for every trainer, so sums of any length stay whole numbers that float32 holds.
+    For every trainer the sum over 26 rounds is zero, so the sums stay small enough to be exact in float32.
     """
     wave = (7 * number) % 13 - 6
     sign = 1 - 2 * (number % 2)
     gradient = ((trainer + 1) * wave + sign * (np.arange(ELEMENTS) % 5 - 2)).astype(np.float32)
-    gradient[0] = 0.0  # trainer 0 says there that the pass is the last one
+    gradient[0] = 0.0  # trainer 0 marks the last round in this element
     return gradient
 
 
@@ -63,9 +63,9 @@ def sum_of(trainers: int, number: int) -> np.ndarray:
 
 
 def train(trainer: int, trainers: int, services: Sequence[tuple[str, int]], until: float) -> int:
-    """Train until that time (of time.time) and return the rounds; trainer 0 says when.
+    """Train until a time (of time.time) and return the number of rounds; trainer 0 announces the last round.
 
-    Raises: AssertionError: values are not what all rounds so far give.
+    Raises: AssertionError: the values are not the sum of all rounds so far.
     """
     client = Client(
         services,
@@ -106,7 +106,7 @@ def run_worker(first: int, count: int, trainers: int, services: Sequence[tuple[s
         print(json.dumps({first + place: number for place, number in enumerate(rounds)}), flush=True)
 
 
-# ----- All of them -----
+# ----- All trainers and servers -----
 
 
 def free_ports(count: int) -> list[int]:
@@ -132,7 +132,7 @@ def find_growth(samples: Sequence[int]) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def processes(commands: Sequence[Sequence[str]], folder: Path, name: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run commands, each with its output in a file; none outlives the block."""
+    """Run commands, each with its output in a file; end them after the block."""
     running: list[subprocess.Popen[bytes]] = []
     try:
         for number, command in enumerate(commands):
@@ -149,7 +149,7 @@ def processes(commands: Sequence[Sequence[str]], folder: Path, name: str) -> Ite
 
 
 def endure(trainers: int, servers: int, minutes: float, folder: Path) -> list[str]:
-    """Run it all, print what was measured, and return what was wrong."""
+    """Run trainers and servers, print the measurements, and return the faults."""
     ports = free_ports(servers)
     paddle = str(Path(sys.executable).with_name("paddle"))
     flags = ["--nics=127.0.0.1", "--ports_num=1", f"--num_gradient_servers={trainers}"]
@@ -183,7 +183,7 @@ def endure(trainers: int, servers: int, minutes: float, folder: Path) -> list[st
 def judge(
     trainers: int, samples: Sequence[Sequence[int]], codes: Sequence[int], folder: Path, seconds: float
 ) -> list[str]:
-    """Print rounds and memory, and return what is wrong with them."""
+    """Print rounds and memory, and return the faults."""
     faults = [f"pserver {number} ended with status {code}" for number, code in enumerate(codes) if code]
     rounds: dict[str, int] = {}
     for out in folder.glob("trainers-*.out"):

@@ -1,4 +1,4 @@
-"""What is done to a running job: signals to one program or to all of a pod, and cuts of a pod's network."""
+"""Harms to a running job: signals to one program or to all programs of a pod, and cuts of a pod's network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTER
 
 
 class MissedError(Exception):
-    """Whom the harm was for is not there (any more)."""
+    """The target of the harm does not exist or has ended."""
 
 
 def program_of(trial: Trial) -> str | None:
@@ -34,7 +34,7 @@ def is_running(cluster: Cluster, trial: Trial) -> bool:
 
 
 def strike(cluster: Cluster, trial: Trial) -> Callable[[], None] | None:
-    """Do the trial's harm and return what ends it, for a stop or cut.
+    """Do the trial's harm; for a stop or cut, return the function that ends it.
 
     Raises: MissedError: the program or pod has ended already.
     """
@@ -65,5 +65,5 @@ def strike(cluster: Cluster, trial: Trial) -> Callable[[], None] | None:
 
 
 def _continue(cluster: Cluster, pod: str, program: str) -> None:
-    with contextlib.suppress(OptionError):  # its launcher has ended it meanwhile
+    with contextlib.suppress(OptionError):  # the launcher has ended the program meanwhile
         cluster.kill(pod, process=program, signum=signal.SIGCONT)

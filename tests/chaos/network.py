@@ -1,7 +1,6 @@
-"""Pods with networks of their own: a bridge in a namespace of this process, one cable for each pod.
+"""Gives each pod its own network: a bridge in a network namespace of this process, and a virtual cable for each pod.
 
-The namespace is gone with the process, however it ends, and so is everything that was done to it: nothing outside is
-touched.
+The kernel removes the namespace, with everything in it, when the process ends; nothing outside is changed.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import functools
 import os
 import subprocess
 
-PREFIX = "10.77.0"  # of the pods' addresses; the namespace has no other network
+PREFIX = "10.77.0"  # of the pods' addresses; it is the only network of the namespace
 
 
 @functools.cache
 def isolate() -> tuple[str, ...] | None:
-    """Return the command that runs another one in a network namespace of its own; None where that cannot be had."""
+    """Return the command that runs another command in a new network namespace; None if namespaces are not available."""
     root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     command = ("unshare", *root, "--net", "--")
     trial = "ip link add br0 type bridge && ip link set lo up"
@@ -27,18 +26,18 @@ def isolate() -> tuple[str, ...] | None:
 
 
 def make_bridge() -> None:
-    """Make the pods' bridge, in a namespace of our own: the API server is at its address."""
+    """Make the pods' bridge in the namespace; the API server has the address of the bridge."""
     _run("ip", "link", "set", "lo", "up")
-    # an address of its own: else it is that of some pod's cable, changes when the pod ends, and the others miss it
+    # the bridge gets a fixed MAC address; otherwise it has that of a cable, which changes when this pod ends
     _run("ip", "link", "add", "br0", "address", "02:77:00:00:00:01", "type", "bridge", "forward_delay", "0")
     _run("ip", "addr", "add", f"{PREFIX}.1/24", "dev", "br0")
     _run("ip", "link", "set", "br0", "up")
-    # localcluster tries whether it could bind a pod's address, which only the pod will have
+    # localcluster tries to bind a pod's address, which otherwise only the pod has
     _run("sysctl", "-qw", "net.ipv4.ip_nonlocal_bind=1")
 
 
 def cut(address: str) -> None:
-    """Let no frame of a pod pass, in either direction; nobody is told, its own end of the cable stays up."""
+    """Block all frames of a pod in both directions; the pod's end of the cable stays up, so no program is notified."""
     _run("ip", "link", "set", _cable(address), "nomaster")
 
 
@@ -48,7 +47,7 @@ def heal(address: str) -> None:
 
 
 def isolate_port(address: str, is_isolated: bool) -> None:
-    """Let no frame pass between a pod and others that are isolated, too; all others are reached as before."""
+    """Block the frames between a pod and all other isolated pods; frames to pods that are not isolated pass."""
     _run("ip", "link", "set", _cable(address), "type", "bridge_slave", "isolated", "on" if is_isolated else "off")
 
 

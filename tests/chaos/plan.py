@@ -1,4 +1,4 @@
-"""Which harm is done to whom and when, pure: a seed to a list of trials."""
+"""Pure functions that make a list of trials from a seed; each trial says which program is harmed, how and when."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ HARMS = ("kill", "stop", "term", "cut", "power")
 MODES = ("sync", "async", "average")
 PODS = 3
 PASSES = 3
-BATCHES = 120  # of every trainer in every pass
+BATCHES = 120  # batches of every trainer in every pass
 NETWORK_HARMS = ("cut", "power")
 
 HARM_DECK = ("kill",) * 14 + ("stop", "stop", "term", "term", "cut", "cut")
 MODE_DECK = ("sync",) * 8 + ("async", "average")
-START_JITTER = 0.6  # seconds: what a program does before its first batch is spread over about as long
-SAVE_JITTER = 0.012  # seconds: a save takes about as long
+START_JITTER = 0.6  # seconds from a program's start to its first batch, about
+SAVE_JITTER = 0.012  # seconds of a save, about
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One job and what is done to it. Everything that is random about it is in here.
+    """One job and the harm to it. All random choices of a trial are in this object.
 
-    pod: whose program is harmed. number: of the pass, from 0. batch: of that pass, from 1. saved: what is being
-    written, a `pass` directory or the n-th `state` directory. jitter: seconds between the moment's sign and the harm.
-    lasts: a stop or cut ends before anybody has to notice (`short`), after longer than the peer timeout (`long`; of
-    what nobody watches: a launcher, and programs that have not met yet), once the others have noticed (`noticed`), or
-    never (`never`: the launcher ends a hung program).
+    pod: the pod whose program is harmed. number: number of the pass, from 0. batch: number of the batch in this pass,
+    from 1. saved: the directory that is being written, a `pass` or the n-th `state`. jitter: seconds between the sign
+    of the moment and the harm. lasts: the time when a stop or cut ends. `short`: before a peer must notice it.
+    `noticed`: when the peers have noticed it. `long`: after the peer timeout, for programs that no peer watches (a
+    launcher, or programs before they connect). `never`: not at all, so the launcher must end the hung program.
     """
 
     name: str
@@ -49,17 +49,17 @@ class Trial:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether anything is done to it."""
+        """Whether the job is harmed."""
         return bool(self.harm)
 
     @property
     def ends_pod(self) -> bool:
-        """Whether the harm must cost a pod, exactly one."""
+        """Whether the harm must end exactly one pod."""
         return self.role in ("launcher", "pod") and self.harm in ("kill", "term", "power")
 
     @property
     def is_unnoticed(self) -> bool:
-        """Whether the job must go on as if nothing had been done."""
+        """Whether the job must continue without a new attempt."""
         is_brief = self.harm in ("stop", "cut") and self.lasts == "short"
         return is_brief or (self.role == "launcher" and self.harm == "stop")
 
@@ -74,9 +74,9 @@ class Trial:
 def make_trials(
     count: int, seed: int, *, modes: Collection[str] = MODES, harms: Collection[str] = HARMS, has_state: bool = True
 ) -> list[Trial]:
-    """Return so many trials; any six in a row have all roles and all moments, and any 36 all pairs of them.
+    """Return `count` trials; each group of six has all roles and all moments, and each group of 36 has all pairs.
 
-    Args: modes, harms: which may be used.  has_state: the job writes state directories inside its passes.
+    Args: modes, harms: those that may be used.  has_state: whether the job writes state directories during a pass.
     """
     rng = random.Random(seed)
     pairs = _pairs(rng)
@@ -114,7 +114,7 @@ def _make(
 
 
 def _pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Yield (role, moment) for ever, as the rows of a Latin square in random order."""
+    """Yield (role, moment) without end, from the rows of a Latin square in random order."""
     while True:
         roles, moments = rng.sample(ROLES, len(ROLES)), rng.sample(MOMENTS, len(MOMENTS))
         for shift in rng.sample(range(len(moments)), len(moments)):
@@ -123,6 +123,6 @@ def _pairs(rng: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
-    """Yield the cards in random order, then all of them again in another."""
+    """Yield all cards in random order, then all of them again in another order, without end."""
     while True:
         yield from rng.sample(list(cards), len(cards))

@@ -1,4 +1,4 @@
-"""How far a job is, read from what it writes while it runs: trainer 0's log and the directories of saves."""
+"""The progress of a running job, read from trainer 0's log and from the directories of saves."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ PASS = re.compile(rb" Pass=(\d+) Batch=")
 
 @dataclass
 class Progress:
-    """What is known of the job in `output`; `look` brings it up to date.
+    """The progress of the job in `output`; `look` updates it.
 
-    logs: how many train.log files trainer 0 has begun, one an attempt. batch, passes: batches of the pass in hand and
-    passes ended, by the newest one. saves, states: names that came up in output/ and output/state/, in that order,
-    while they were written or after.
+    logs: number of train.log files of trainer 0, one for each attempt. batch, passes: batches of the current pass and
+    number of ended passes, from the newest log. saves, states: names that appeared in output/ and output/state/, in the
+    order of appearance; a directory may still be incomplete.
     """
 
     output: Path
     logs: int = 0
     batch: int = 0
     passes: int = 0
-    has_batches: bool = False  # the newest log has some
+    has_batches: bool = False  # whether the newest log has batches
     saves: list[str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
     _inode: int = 0
     _offset: int = 0
 
     def look(self) -> None:
-        """Read what came since the last look."""
+        """Read the lines and names that are new since the last call."""
         self._read_log(self.output / "node_0" / "train.log")
         self._list(self.output, "pass-", self.saves)
         self._list(self.output / "state", "", self.states)
@@ -67,7 +67,7 @@ class Progress:
 
 
 def is_moment(trial: Trial, progress: Progress) -> bool:
-    """Whether the job has come to the moment of a trial (all but `start`, which is about processes)."""
+    """Whether the job has reached the moment of a trial, except `start`, which depends on processes."""
     match trial.moment:
         case "first-batch":
             return progress.has_batches

@@ -1,4 +1,4 @@
-"""The table of a chaos run, pure: reports to text."""
+"""Makes the table of a run of trials from the reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADS = ("role", "moment", "harm", "runs", "missed", "complete", "bit-equal", "f
 
 
 def format_table(reports: Sequence[Report]) -> str:
-    """Return a row for every role, moment and harm, then one for every harm, and one for all."""
+    """Return a row for every role, moment and harm, then a row for every harm, and a row for all trials."""
 
     def kind(report: Report) -> tuple[str, str, str]:
         return (report.trial.role, report.trial.moment, report.trial.harm)

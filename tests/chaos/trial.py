@@ -1,4 +1,4 @@
-"""`python -m chaos.trial SPEC`: one trial in a process and, where it can be had, a network of its own.
+"""`python -m chaos.trial SPEC`: run one trial in this process and, if possible, in a separate network.
 
 SPEC is a JSON file: {trial, directory, data, reference, isolated}; the result goes to <directory>/result.json.
 """
@@ -24,15 +24,15 @@ from localcluster.addresses import PREFIXES
 
 ROOT = Path(__file__).parents[2]
 JOB = "paddle-cluster-job"
-BOUND = 60.0  # seconds from the harm to the Job's end
-MOMENT_BOUND = 40.0  # seconds from the Job's start to the moment
-STALL_BOUND = 20.0  # seconds without a batch, after which those bounds count: a busy machine is slow, and no fault
-HARD_BOUND = 240.0  # seconds from the Job's start to its end, however busy the machine is
-NOTICE_BOUND = 15.0  # seconds after which the others must have noticed
+BOUND = 60.0  # maximum seconds from the harm to the Job's end
+MOMENT_BOUND = 40.0  # maximum seconds from the Job's start to the moment
+STALL_BOUND = 20.0  # seconds without a batch, from which on the two bounds apply; a busy machine is only slow
+HARD_BOUND = 240.0  # maximum seconds from the Job's start to its end, also on a busy machine
+NOTICE_BOUND = 15.0  # seconds after which the peers must have noticed the harm
 LASTING = {"short": 1.2, "long": 5.0}  # seconds of a stop or cut; the peer timeout is 3
-LOOK_INTERVAL = 0.001  # until the moment has come
-WATCH_INTERVAL = 0.02  # after it
-STATE_PERIOD = 25  # batches between two states inside a pass
+LOOK_INTERVAL = 0.001  # seconds, until the moment has come
+WATCH_INTERVAL = 0.02  # seconds, after the moment
+STATE_PERIOD = 25  # batches between two states during a pass
 ENVIRONMENT = {
     "NUM_PASSES": str(PASSES),
     "LOG_PERIOD": "1",
@@ -47,7 +47,7 @@ ENVIRONMENT = {
 
 @dataclass
 class Report:
-    """What became of a trial. recovered: seconds from the harm to the first batch of a new attempt, or to the end."""
+    """The result of a trial. recovered: seconds from the harm to the first batch of a new attempt, or to the end."""
 
     trial: Trial
     directory: str
@@ -63,19 +63,19 @@ class Report:
     faults: list[str] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write it to the trial's directory."""
+        """Write the report to the trial's directory."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_report(directory: Path) -> Report:
-    """Return what a trial's process wrote."""
+    """Return the report that a trial's process has written."""
     content: dict[str, Any] = json.loads((directory / "result.json").read_text())
     return Report(**{**content, "trial": Trial(**content["trial"])})
 
 
 def make_cluster(trial: Trial, directory: Path, isolated: bool) -> Cluster:
-    """Return the job of k8s/job.yaml with our config, ready to start."""
+    """Return a cluster with the job of k8s/job.yaml and the config of the trials, ready to start."""
     job = load_job(ROOT / "k8s" / "job.yaml")
     flags = (f"--config_args=mode={trial.mode}", f"--checkpoint_period_by_batches={STATE_PERIOD}")
     job = dataclasses.replace(job, container=dataclasses.replace(job.container, args=flags))
@@ -105,7 +105,7 @@ class Run:
         self._began = self._advanced = time.monotonic()
 
     def run(self) -> Report:
-        """Run it; the report is returned and never raises."""
+        """Run the trial and return its report; faults are in the report and not raised."""
         result = None
         self._began = self._advanced = time.monotonic()
         with self.cluster:
@@ -127,7 +127,7 @@ class Run:
     # ----- before and after the harm -----
 
     def _await_moment(self) -> None:
-        """Return when the moment has come, and its jitter has passed."""
+        """Wait until the moment has come and its jitter has passed."""
         deadline = time.monotonic() + MOMENT_BOUND
         while not self._has_come():
             if time.monotonic() > deadline and self._has_stalled():
@@ -144,14 +144,14 @@ class Run:
         return is_moment(self.trial, self.progress)
 
     def _look(self) -> None:
-        """Look how far the job is, and note when it came further."""
+        """Update the progress of the job, and record the time if it has advanced."""
         before = (self.progress.logs, self.progress.passes, self.progress.batch)
         self.progress.look()
         if before != (self.progress.logs, self.progress.passes, self.progress.batch):
             self._advanced = time.monotonic()
 
     def _has_stalled(self) -> bool:
-        """Whether the job has trained nothing for long, or runs for longer than any machine may need."""
+        """Whether the job has trained nothing for STALL_BOUND, or runs for more than HARD_BOUND."""
         now = time.monotonic()
         return now - self._advanced > STALL_BOUND or now - self._began > HARD_BOUND
 
@@ -187,7 +187,7 @@ class Run:
         if not verdict.check_named(self.trial, self._addresses(), self._others_logs()):
             return True
         if verdict.is_finished(verdict.read_job(self.output)):
-            return True  # the harm came after the last goodbye: nobody had to notice it
+            return True  # the harm came after the last message of the program, so no peer had to notice it
         if now > NOTICE_BOUND:
             self.report.faults.append(f"nobody noticed within {NOTICE_BOUND:g} s")
             return True
@@ -234,7 +234,7 @@ class Run:
         if trial.mode == "sync":
             differences = verdict.compare_passes(passes, reference)
             state = verdict.last_state(self.output)
-            if state:  # harm between the last pass and its state leaves the pass, and nothing to go on for
+            if state:  # a harm between the last pass and its state may leave no state, which nobody needs then
                 theirs = verdict.last_state(self.reference / "volume" / JOB / "output")
                 differences += verdict.compare_passes(state, theirs)
             report.equal = not differences
@@ -250,7 +250,7 @@ class Run:
             report.faults.append(f"{LASTING[trial.lasts]:g} s of {trial.harm} cost an attempt")
 
     def _must_be_named(self) -> bool:
-        """Whether the others had met the harmed one, still needed it, and had to notice."""
+        """Whether the peers were connected to the harmed program, still needed it, and had to notice the harm."""
         if self.trial.is_unnoticed:
             return False
         return self.trial.moment in ("first-batch", "mid-pass") or (
@@ -259,7 +259,7 @@ class Run:
 
 
 def main(spec: Path) -> None:
-    """Run the trial of a file and leave its report."""
+    """Run the trial of a file, and write its report."""
     content = json.loads(spec.read_text())
     directory = Path(content["directory"])
     directory.mkdir(parents=True, exist_ok=True)

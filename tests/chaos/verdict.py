@@ -1,4 +1,4 @@
-"""What must be true of a job when it has ended: pure functions over its files and results, each returns complaints."""
+"""Checks of a job that has ended: pure functions of its files and results; each returns a list of faults."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 from chaos.plan import PASSES, Trial
 
 MARKER = "done"
-COST_TOLERANCE = 0.10  # of the last test, for asynchronous training
+COST_TOLERANCE = 0.10  # relative difference of the last test cost, for asynchronous training
 TEST_COST = re.compile(r" Test samples=\d+ cost=(\S+) ")
 LOST = r"(?:is lost|is leaving|gave up|was lost|ended|does not answer)"
 
 
 def read_parameters(directory: Path) -> dict[str, bytes]:
-    """Return what a saved pass holds, by file name."""
+    """Return file name -> content of a saved pass."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file()}
 
 
 def pass_directories(output: Path) -> dict[str, dict[str, bytes]]:
-    """Return the contents of all pass directories of a job, without saves inside a pass (SIGTERM makes one)."""
+    """Return the contents of all pass directories of a job, except a save during a pass, which SIGTERM causes."""
     return {path.name: read_parameters(path) for path in sorted(output.glob("pass-[0-9][0-9][0-9][0-9][0-9]"))}
 
 
 def last_state(output: Path) -> dict[str, dict[str, bytes]]:
-    """Return the arrays of the complete state after the last pass: one name, and contents by path in it."""
+    """Return the complete state after the last pass, as one name with its contents (path -> bytes)."""
     state = output / "state" / f"pass-{PASSES - 1:05d}"
     if not (state / MARKER).exists():
         return {}
@@ -34,7 +34,7 @@ def last_state(output: Path) -> dict[str, dict[str, bytes]]:
 
 
 def compare_passes(ours: Mapping[str, Mapping[str, bytes]], theirs: Mapping[str, Mapping[str, bytes]]) -> list[str]:
-    """Say which passes and parameters differ from the undisturbed run's, or are missing."""
+    """Name the passes and parameters that are missing or differ from those of the undisturbed run."""
     faults = []
     for name in sorted({*ours, *theirs}):
         if name not in ours or name not in theirs:
@@ -48,7 +48,7 @@ def compare_passes(ours: Mapping[str, Mapping[str, bytes]], theirs: Mapping[str,
 
 
 def check_whole(passes: Mapping[str, Mapping[str, bytes]], reference: Mapping[str, Mapping[str, bytes]]) -> list[str]:
-    """Say which passes are missing or not whole, whatever their values are."""
+    """Name the passes that are missing or incomplete, whatever their values are."""
     faults = []
     for name in (f"pass-{number:05d}" for number in range(PASSES)):
         lacking = sorted({*reference[name]} - {*passes.get(name, {})})
@@ -64,7 +64,7 @@ def last_test_cost(train_log: Path) -> float | None:
 
 
 def compare_costs(ours: float | None, theirs: float) -> list[str]:
-    """Say whether the last test cost is more than a tenth away from the undisturbed run's."""
+    """Say whether the last test cost differs by more than a tenth from that of the undisturbed run."""
     if ours is None:
         return ["there is no test cost in trainer 0's log"]
     if abs(ours - theirs) > COST_TOLERANCE * theirs:
@@ -73,7 +73,7 @@ def compare_costs(ours: float | None, theirs: float) -> list[str]:
 
 
 def check_pods(trial: Trial, names: Sequence[str], failed: Sequence[str], count: int) -> list[str]:
-    """Say whether other pods than the harmed one were lost. names: all pods there were; failed: those that ended so."""
+    """Say whether pods other than the harmed pod were lost. names: all pods; failed: the failed pods."""
     allowed = 1 if trial.ends_pod else 0
     if len(names) - count == allowed and len(failed) == allowed:
         return []
@@ -81,17 +81,17 @@ def check_pods(trial: Trial, names: Sequence[str], failed: Sequence[str], count:
 
 
 def named_lost(trial: Trial, addresses: Mapping[int, str]) -> re.Pattern[str]:
-    """Return a pattern for what some log of the others must say of the harmed one."""
+    """Return a pattern that some log of another pod must contain about the harmed program."""
     trainer = rf"trainer {trial.pod} at \S+"
     server = rf"pserver {re.escape(addresses[trial.pod])}:\d+"
-    # one that is killed takes its companion with it: their launcher stops both, and the other may be heard first
+    # when a program is killed, its launcher also stops the other program of the pod, whose end may be noticed first
     kind = trial.role.partition("-")[0] if trial.harm == "stop" else "pod"
     who = {"trainer": trainer, "pserver": server}.get(kind, f"(?:{trainer}|{server})")
     return re.compile(rf"{who}[^\n]*{LOST}[^\n]*")
 
 
 def check_named(trial: Trial, addresses: Mapping[int, str], logs: Iterable[Path]) -> list[str]:
-    """Say whether no log of another pod names who was lost."""
+    """Say whether no log of another pod names the lost program."""
     pattern = named_lost(trial, addresses)
     if any(pattern.search(log.read_text(errors="replace")) for log in logs):
         return []
@@ -99,12 +99,12 @@ def check_named(trial: Trial, addresses: Mapping[int, str], logs: Iterable[Path]
 
 
 def complete_states(output: Path) -> list[Path]:
-    """Return the state directories that say they are complete."""
+    """Return the state directories that are marked as complete."""
     return sorted(path.parent for path in (output / "state").glob(f"pass-*/{MARKER}"))
 
 
 def read_job(output: Path) -> dict[str, object]:
-    """Return output/job.json, empty while there is none."""
+    """Return the content of output/job.json; it is empty while there is no file."""
     try:
         return dict(json.loads((output / "job.json").read_text()))
     except (OSError, ValueError):
@@ -112,12 +112,12 @@ def read_job(output: Path) -> dict[str, object]:
 
 
 def is_finished(record: Mapping[str, object]) -> bool:
-    """Whether a job.json says that every pass is trained: from then on nobody needs, or misses, a harmed program."""
+    """Whether a job.json says that every pass is trained; from then on no peer notices the loss of a program."""
     return record.get("finished") is True
 
 
 def check_named_state(output: Path, record: Mapping[str, object]) -> list[str]:
-    """Say whether the checkpoint that an attempt starts from is not complete."""
+    """Say whether the checkpoint from which an attempt starts is incomplete."""
     name = str(record.get("checkpoint") or "")
     if name and not (output / "state" / Path(name).name / MARKER).exists():
         return [f"attempt {record.get('attempt')} starts from {name}, which has no marker"]

@@ -1,1 +1,1 @@
-"""Seeded trials of all-reduce jobs whose workers fail, leave and join: `python -m chaos.allreduce`."""
+"""Random trials (from a seed) of all-reduce jobs whose workers fail, leave and join: `python -m chaos.allreduce`."""

@@ -1,7 +1,9 @@
-"""`python -m chaos.allreduce`: seeded trials of all-reduce jobs, and a table; status 1 when any failed.
+"""`python -m chaos.allreduce`: run random trials of all-reduce jobs (from a seed), and print a table.
 
-The directories of failed trials are kept, with all logs, the ledger and result.json, and those of trials that took very
-long to go on; others are removed.
+The exit status is 1 if any trial failed.
+
+The directories of failed trials are kept, with all logs, the ledger and result.json. So are the directories of trials
+that made no commit for SLOW_S. Other directories are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from chaos.allreduce.plan import make_allreduce_trials
 from chaos.allreduce.running import describe_allreduce, run_allreduce_trial
 from chaos.allreduce.table import format_allreduce_table
 
-SLOW_S = 25.0  # without a commit
+SLOW_S = 25.0  # seconds without a commit
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

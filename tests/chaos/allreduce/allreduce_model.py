@@ -1,4 +1,4 @@
-"""The data and the gradient of a trial: numpy in float64, for the workers and for the run that they must equal."""
+"""The data and the gradient of a trial in float64, for the workers and for the run with which they are compared."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ FEATURES = 8
 
 
 def make_data(samples):
-    """Return (samples, FEATURES) inputs and (samples,) targets, the same ones in every process."""
+    """Return inputs (samples, FEATURES) and targets (samples,), which are the same in every process."""
     random = np.random.default_rng(1)
     x = random.standard_normal((samples, FEATURES))
     return x, x @ random.standard_normal(FEATURES) + random.standard_normal(samples)
@@ -18,7 +18,7 @@ def fit(weights, x, y):
 
 
 def replay(batches, samples):
-    """Return the weights after steps on these samples, in one process."""
+    """Return the weights after steps on these samples, computed in one process."""
     x, y = make_data(samples)
     weights = np.zeros(FEATURES)
     for batch in batches:

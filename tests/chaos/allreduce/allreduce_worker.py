@@ -1,8 +1,8 @@
-"""A worker of a trial: linear regression, each step on the next 12 samples of the epoch, whoever divides them.
+"""A worker of a trial: linear regression; each step uses the next 12 samples, however many workers share them.
 
-What it does is in the directory that CHAOS_LEDGER names, a file for each process: a line when it begins, one for each
-commit that has been kept, and one at its end, each in JSON. Every line of a commit has the samples of the whole step,
-as all ranks have told each other; `seen` counts, as a part of the state, how often each sample was trained.
+Each process writes a file in the directory that CHAOS_LEDGER names. The file has JSON lines: one when the process
+begins, one for each commit, and one when it ends. The line of a commit has the samples of the whole step, which all
+ranks have exchanged. `seen` is a part of the state; it counts how often each sample was trained.
 """
 
 import hashlib
@@ -21,22 +21,22 @@ INCARNATION = os.environ["PADDLE_ELASTIC_INCARNATION"]
 
 
 def write(**fields):
-    """Add a line with one write, which no kill divides."""
+    """Add a line by a single write, so that a killed process leaves no half line."""
     ledger.write(json.dumps(fields).encode() + b"\n")
 
 
 def digest(array):
-    """What is equal for equal bits."""
+    """Return a digest of the bits of an array."""
     return hashlib.sha256(array.tobytes()).hexdigest()[:16]
 
 
 class LedgerState(hvd.elastic.ArrayState):
-    """A state that writes down what it keeps at a commit."""
+    """A state that records its commits in the ledger."""
 
     batch: list[int]
 
     def save(self):
-        """Keep the state; nothing else can happen between that and the line."""
+        """Save the state and write the line; nothing can happen between these two actions."""
         super().save()
         generation = hvd_placement().generation
         write(
@@ -46,7 +46,7 @@ class LedgerState(hvd.elastic.ArrayState):
 
 
 def hvd_placement():
-    """The generation is not part of Horovod's interface."""
+    """Return the generation, for which Horovod's interface has no function."""
     from elastic.process.membership import WORKER
 
     return WORKER.placement
@@ -54,7 +54,7 @@ def hvd_placement():
 
 @hvd.elastic.run
 def train(state):
-    """Called again after every failure and every change of workers."""
+    """Train; the caller calls this again after every failure and every change of workers."""
     while state.epoch < EPOCHS:
         indices = list(state.sampler)
         share = BATCH // hvd.size()

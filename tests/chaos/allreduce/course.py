@@ -1,4 +1,4 @@
-"""A job from its start to its end, and what is done to it on the way: each blow after an event, none after a time."""
+"""Runs a job from its start to its end, and harms it; each harm (Blow) follows an event and not a point in time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from chaos.allreduce.plan import HOSTS, LASTING, SCALES, STEPS, Blow
 from chaos.elastic.job import read
 from localcluster.deployment import DeployedPod
 
-STALL_BOUND = 45.0  # seconds in which nothing is committed and no program says anything, after which the job hangs
-HARD_BOUND = 150.0  # seconds of a whole job, however busy the machine is
-END_BOUND = 40.0  # seconds after the job's end in which its workers must be gone; an agent ends them after 25
+STALL_BOUND = 45.0  # seconds without a commit and without a line of log, after which the job counts as hanging
+HARD_BOUND = 150.0  # maximum seconds of a job, also on a busy machine
+END_BOUND = 40.0  # maximum seconds from the job's end to the end of its workers; an agent ends them after 25
 LOOK_S = 0.01
 REPORT = re.compile(r" reports (?:READY|FAILURE)")
 GENERATION = re.compile(r" generation \d+ has \d+ workers")
@@ -36,20 +36,20 @@ class AllReduceCourse:
         self.faults: list[str] = []
         self._waiting: list[Blow] = list(job.trial.blows)
         self._scales = list(SCALES) if job.trial.is_scaled else []
-        self._later: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # when, what
-        self._struck: dict[str, int] = {}  # by name of a worker: how many commits it had
-        self._counts = (0, 0)  # reports and generations when the first blow was struck
-        self._ends, self._has_failed = 0, False  # of drivers
+        self._later: list[tuple[Callable[[], bool], Callable[[], None]]] = []  # (condition, action)
+        self._struck: dict[str, int] = {}  # name of a harmed worker -> its number of commits then
+        self._counts = (0, 0)  # numbers of reports and generations at the first blow
+        self._ends, self._has_failed = 0, False  # number of drivers' ends; whether a driver ended wrongly
         self._began = 0.0
 
     @property
     def struck_hosts(self) -> set[str]:
-        """The hosts whose workers something was done to, and those that were taken away."""
+        """The hosts whose workers were harmed, and the hosts that were removed."""
         left = {pod.address for pod in self._job.deployments["host"].pods() if pod.is_leaving}
         return left | {self._job.ledger.workers[name].host for name in self._struck}
 
     def run(self) -> None:
-        """Return when the driver has ended and all workers with it, or the job hangs."""
+        """Run the job until the driver and all workers have ended, or until the job hangs."""
         self._began = advanced = committed = time.monotonic()
         self._job.start(HOSTS)
         seen = (-1, 0)
@@ -86,9 +86,9 @@ class AllReduceCourse:
         self._waiting = [blow for blow in self._waiting if not (self._has_come(blow) and self._strike(blow))]
 
     def _is_late(self) -> bool:
-        """Whether the driver has ended with a worker that failed when others had done the work.
+        """Whether the driver ended because a worker failed after other workers had finished the work.
 
-        The Job would start the driver again, and the work from its first step.
+        Kubernetes would then start the driver again, and the work would begin with the first step.
         """
         pods = self._job.deployments["driver"].pods()
         count = sum(len(pod.ends) for pod in pods)
@@ -102,7 +102,7 @@ class AllReduceCourse:
         return late
 
     def _end(self) -> None:
-        """Let everything go on that goes on, and wait until no worker is left but those that stay frozen."""
+        """End all temporary harms, and wait until all workers have ended except those that stay frozen."""
         until = time.monotonic() + END_BOUND
         for _, act in self._later:
             act()
@@ -124,10 +124,10 @@ class AllReduceCourse:
             if self._job.find_processes(worker) and not (frozen and worker.name in self._struck)
         ]
 
-    # ----- when -----
+    # ----- the moments -----
 
     def _has_come(self, blow: Blow) -> bool:
-        """Whether the moment of a blow is there."""
+        """Whether the moment of a blow has come."""
         if blow.moment == "begin":
             return bool(self._job.ledger.begun)
         if blow.moment in ("step", "end"):
@@ -140,11 +140,11 @@ class AllReduceCourse:
         return reports > self._counts[0] if blow.moment == "report" else generations > self._counts[1]
 
     def _count(self) -> tuple[int, int]:
-        """Return how many reports and generations there have been."""
+        """Return the numbers of reports and generations so far, from the drivers' logs."""
         text = "".join(log for name, log in self._job.read_logs().items() if name.startswith("driver"))
         return len(REPORT.findall(text)), len(GENERATION.findall(text))
 
-    # ----- what -----
+    # ----- the harms -----
 
     def _scale(self, count: int) -> bool:
         """Scale the hosts to `count`, if a remaining host has a worker with the state; return whether it was done."""
@@ -163,7 +163,7 @@ class AllReduceCourse:
         ]
 
     def _strike(self, blow: Blow) -> bool:
-        """Do a harm; return whether there was something to do it to, and another worker has the state."""
+        """Strike a blow; return whether its target exists and, for a worker, another worker has the state."""
         if blow.role == "driver":
             pods = self._job.pods("driver")
             if not pods:
@@ -216,7 +216,7 @@ class AllReduceCourse:
         self._say(f"{blow} ({pod.name}{f', process {worker[0]}' if worker else ''})")
 
     def _cut(self, blow: Blow, pod: DeployedPod) -> None:
-        """Cut a host or the driver off from all, an agent from the driver, and workers from those of other hosts."""
+        """Cut a host or the driver off from all others, an agent from the driver, or workers from other hosts."""
         if blow.role in ("host", "driver"):
             self._job.cut(pod)
             self._until(blow, lambda: self._job.heal(pod))
@@ -227,12 +227,12 @@ class AllReduceCourse:
         self._until(blow, lambda: self._job.part(parted, False))
 
     def _leads_after(self, pod: DeployedPod) -> bool:
-        """Whether another driver has taken the place of one that was given up."""
+        """Whether another driver has replaced a driver that was given up."""
         drivers = self._job.deployments["driver"].pods()
         return any(" generation " in read(one.log) for one in drivers if one.number > pod.number)
 
     def _until(self, blow: Blow, end: Callable[[], None], is_due: Callable[[], bool] | None = None) -> None:
-        """End a harm later; by default when its seconds are over."""
+        """Schedule the end of a harm; by default it ends after its number of seconds."""
         until = time.monotonic() + LASTING.get(blow.lasts, 0.0)
 
         def act() -> None:

@@ -1,7 +1,9 @@
-"""The programs of an all-reduce job, each in a pod of its own: a driver, kept as a Job keeps its pod, and hosts.
+"""The programs of an all-reduce job, each in a separate pod: a driver, which is restarted as by a Job, and hosts.
 
-A host is a pod with an agent. `hosts` names those that the discovery script prints, as the API server would list them:
-a pod comes when its agent listens; one that is deleted goes at once, one whose node is lost some seconds later.
+A host is a pod with an agent. The file `hosts` has the lines that the discovery script prints. A pod is in it as the
+API
+server would list it: it appears when its agent listens; it disappears at once if it is deleted, and some seconds later
+if its node is lost.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ from localcluster.deployment import DeployedPod, Deployment, PodTemplate
 
 HERE = Path(__file__).parent
 RESTART_S, GRACE_S = 0.3, 15.0
-LINGER_S = 6.0  # for which the discovery names a host whose node is lost
-PACE_S = 0.14  # of a step
-SILENCE_S = 2  # until a rank that says nothing is lost to those that wait for it
-FORM_S = 5  # for the ranks of a generation to connect to each other
-AGENT_S, HEARTBEAT_S = 3, 5  # until a silent agent and a silent worker are lost
-ALONE_S, LEAVE_S = 25, 4  # an agent ends workers without a driver, and those that do not leave
+LINGER_S = 6.0  # seconds for which the discovery script still prints a host whose node is lost
+PACE_S = 0.14  # seconds of a step
+SILENCE_S = 2  # seconds without a message after which other ranks treat a rank as lost
+FORM_S = 5  # maximum seconds for the ranks of a generation to connect to each other
+AGENT_S, HEARTBEAT_S = 3, 5  # seconds without a message after which an agent or a worker counts as lost
+ALONE_S, LEAVE_S = 25, 4  # seconds after which an agent ends workers without a driver, or that do not leave
 DRIVER = f"{network.PREFIX}.2"
 
 
 class AllReduceJob:
-    """A driver and hosts. A context manager that leaves no process behind.
+    """A driver and hosts. It is a context manager, which ends all processes.
 
-    Everything that they write is in `directory`: store/ (the driver's record), ledger/ (a file for each worker), pods/
+    All their files are in `directory`: store/ (the driver's record), ledger/ (a file for each worker), pods/
     (logs), hosts (what the discovery prints), work/ (where they run).
     """
 
@@ -52,7 +54,7 @@ class AllReduceJob:
         self._stack = contextlib.ExitStack()
         self._numbers = itertools.count(3)
         self._ports = (7170, 7171) if isolated else tuple(free_ports(2))
-        self._gone: dict[int, float] = {}  # until when a lost host is named
+        self._gone: dict[int, float] = {}  # number of a lost pod -> time until which `hosts` names it
         for name in ("work", "ledger", "store"):
             (directory / name).mkdir()
         for path in HERE.glob("allreduce_*.py"):
@@ -67,7 +69,7 @@ class AllReduceJob:
         self._keep("driver", self._driver_command(), 1)
 
     def publish_hosts(self) -> None:
-        """Let the discovery print the hosts that there are."""
+        """Write the present hosts into the file `hosts`."""
         now, lines = time.monotonic(), []
         for pod in self.deployments["host"].pods():
             is_ready = pod.is_running and not pod.is_leaving and " listens on " in read(pod.log)
@@ -88,43 +90,43 @@ class AllReduceJob:
         return {log.name: log.read_text(errors="replace") for log in sorted(self.logs.iterdir())}
 
     def find_processes(self, worker: WorkerRecord) -> list[int]:
-        """Return the ids of a worker and of its guard; none if it has ended."""
+        """Return the process ids of a worker and of its guard; the list is empty if the worker has ended."""
         return find_processes(worker, self.directory)
 
-    # ----- what is done to it -----
+    # ----- harms -----
 
     def send(self, processes: Iterable[int], number: signal.Signals) -> None:
-        """Send a signal to some processes, as far as they still run."""
+        """Send a signal to those of the processes that still run."""
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
 
     def list_processes(self, pod: DeployedPod) -> list[int]:
-        """Return the ids of everything that runs in a pod, its own program first."""
+        """Return the ids of all processes of a pod; the pod's program is the first."""
         return [] if pod.process is None else [number for number, _ in pod.process.processes()]
 
     def lose(self, kind: str, pod: DeployedPod) -> None:
-        """End a pod as if its node lost power: without a word on any connection; another one comes."""
+        """End a pod as if its node lost power: no connection is closed, and a replacement starts."""
         if self._isolated:
             self.cut(pod)
         self._gone[pod.number] = time.monotonic() + LINGER_S if kind == "host" else 0.0
         self.deployments[kind].lose(pod.number)
 
     def cut(self, pod: DeployedPod) -> bool:
-        """Let no frame of a pod pass; return whether it has a network."""
+        """Block all frames of a pod; return whether the pod has a network."""
         return _is_done(lambda: network.cut(pod.address))
 
     def heal(self, pod: DeployedPod) -> None:
-        """Let all frames of a pod pass again; it may be gone, and its network with it."""
+        """Let all frames of a pod pass again, if the pod still exists."""
         _is_done(lambda: network.heal(pod.address))
 
     def part(self, pods: Iterable[DeployedPod], is_parted: bool) -> None:
-        """Let no frame pass between these pods, or let them pass again; each of them still reaches all others."""
+        """Block the frames between these pods, or let them pass again; connections to other pods are not affected."""
         for pod in pods:
             _is_done(functools.partial(network.isolate_port, pod.address, is_parted))
 
     def close(self) -> None:
-        """End what is left."""
+        """End all remaining processes."""
         self._stack.close()
 
     def __enter__(self) -> AllReduceJob:
@@ -182,9 +184,9 @@ class AllReduceJob:
 
 
 def find_processes(worker: WorkerRecord, directory: Path) -> list[int]:
-    """Return the ids of a worker and of its guard; none if it has ended.
+    """Return the process ids of a worker and of its guard; the list is empty if the worker has ended.
 
-    Args: directory: of the trial, which is in the command lines of its programs and of no other.
+    Args: directory: the directory of the trial, which only the command lines of its own programs contain.
     """
     found = []
     process = worker.pid

@@ -1,4 +1,4 @@
-"""What the workers of a trial have written down, as it is read while they write and after the end."""
+"""Reads the files of the workers of a trial, while they write them and after the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Commit:
-    """A state that a worker has kept.
+    """A state that a worker has committed.
 
-    step: how many steps are in it.  batch: the samples of the last one, of all ranks.  weights: a digest of their bits.
+    step: its number of steps.  batch: the samples of its last step, of all ranks.  weights: a digest of their bits.
     """
 
     step: int
@@ -28,7 +28,7 @@ class Commit:
 class WorkerRecord:
     """One process of a worker.
 
-    end: its last line, of the finished work.  read: bytes of its file that are in here.
+    end: the last line of its file, if it has finished the work.  read: number of bytes of the file that are read.
     """
 
     name: str
@@ -40,7 +40,7 @@ class WorkerRecord:
     read: int = 0
 
     def take(self, data: bytes) -> None:
-        """Take what the file has beyond `read`; half a line at its end is left."""
+        """Add the lines that the file has after the first `read` bytes; an incomplete last line is read later."""
         whole = data[: data.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in whole.splitlines():
@@ -54,14 +54,14 @@ class WorkerRecord:
 
 
 class Ledger:
-    """All processes that there ever were, by name."""
+    """All processes of all workers so far, by name."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.workers: dict[str, WorkerRecord] = {}
 
     def look(self) -> None:
-        """Read what is new."""
+        """Read the new lines of all files."""
         for path in sorted(self._directory.iterdir()):
             worker = self.workers.setdefault(path.name, WorkerRecord(path.name))
             with path.open("rb") as file:
@@ -70,24 +70,23 @@ class Ledger:
 
     @property
     def begun(self) -> list[WorkerRecord]:
-        """The processes that have said who they are."""
+        """The processes that have written their first line."""
         return [worker for worker in self.workers.values() if worker.pid]
 
     @property
     def steps(self) -> int:
-        """How many steps any worker has committed."""
+        """The highest number of steps that a worker has committed."""
         return max((worker.commits[-1].step for worker in self.workers.values() if worker.commits), default=0)
 
     @property
     def generation(self) -> int:
-        """The newest generation that has committed anything; 0: none has."""
+        """The newest generation with a commit; 0 if there is none."""
         return max((worker.commits[-1].generation for worker in self.workers.values() if worker.commits), default=0)
 
     def list_holders(self, struck: dict[str, int]) -> list[WorkerRecord]:
-        """Return the workers that have the newest state, or all of them where there is none yet.
+        """Return the workers that have the newest state, or all workers if there is no state yet.
 
-        Args: struck: by name of a worker that something was done to, how many commits it had; it counts again when it
-            has more.
+        Args: struck: name of a harmed worker -> its number of commits then; it counts again when it has more commits.
         """
         newest = self.generation
         return [

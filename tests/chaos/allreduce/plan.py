@@ -1,4 +1,4 @@
-"""Which harm is done to what in an all-reduce job, and after which event, pure: a seed to a list of trials."""
+"""Makes trials of all-reduce jobs from a seed; each trial says which program is harmed, how, and after which event."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from typing import TypeVar
 
 ROLES = ("worker", "agent", "host", "driver")
 HARMS = ("kill", "freeze", "cut", "stop")
-MOMENTS = ("begin", "step", "end")  # of a first blow
-LATER_MOMENTS = ("with", "step", "report", "generation")  # of a second one
-EPOCHS, SAMPLES, BATCH = 3, 192, 12  # each number of workers up to 4 divides a batch
+MOMENTS = ("begin", "step", "end")  # moments of a first blow
+LATER_MOMENTS = ("with", "step", "report", "generation")  # moments of a second blow
+EPOCHS, SAMPLES, BATCH = 3, 192, 12  # a batch can be divided by each number of workers up to 4
 STEPS = EPOCHS * SAMPLES // BATCH
-LEAST, BEGIN, MOST = 1, 3, 4  # workers
+LEAST, BEGIN, MOST = 1, 3, 4  # numbers of workers: minimum, at the beginning, maximum
 HOSTS = 3
-LASTING = {"short": 1.0, "long": 7.0}  # seconds of a freeze or cut; every timeout of a trial is 2 to 5 s
-# the committed share of the steps, and the hosts from there on; five are more than the job has room for
+LASTING = {"short": 1.0, "long": 7.0}  # seconds of a freeze or cut; the timeouts of a trial are 2 to 5 s
+# (committed fraction of the steps, number of hosts from there on); five hosts are more than the job can use
 SCALES = ((0.15, 2), (0.4, 5), (0.7, 3))
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Blow:
-    """What is done to one worker, agent, host or driver.
+    """A harm to one worker, agent, host or driver.
 
-    moment: `begin`: the first worker runs; `step`: `share` of the steps are committed; `end`: all but the last one are;
-    `with`: together with the first blow; `report`: after that, when the driver hears of the next worker that has failed
-    or is ready; `generation`: after that, when the next generation begins.  number: of those that there are then,
-    counted around.  lasts: of a freeze or cut; `never`: it stays frozen.  is_pod: a kill or stop takes the pod, too,
-    and another one comes; of a worker: its guard is killed, too; a frozen driver is given up, and another one comes
-    before it goes on.
+    moment: `begin`: the first worker runs. `step`: the fraction `share` of the steps is committed. `end`: all steps
+    except the last are committed. A second blow may also come `with` the first one; or after the first one, at the next
+    `report` of a worker to the driver, or when the next `generation` begins.
+    number: the target, counted modulo the number of possible targets at that moment.
+    lasts: the duration of a freeze or cut; `never`: the target stays frozen.
+    is_pod: a kill or stop also ends the pod, which is replaced; the kill of a worker also kills its guard; a frozen
+    driver gets a replacement before it continues.
     """
 
     role: str
@@ -51,9 +52,9 @@ class Blow:
 
 @dataclass(frozen=True)
 class AllReduceTrial:
-    """One job and what is done to it. Everything that is random about it is in here.
+    """One job and the harm to it. All random choices of a trial are in this object.
 
-    slots: of each host that there will be, counted around.
+    slots: number of slots of each host; host n has the entry n modulo the length.
     """
 
     name: str
@@ -68,9 +69,9 @@ class AllReduceTrial:
 
 
 def make_allreduce_trials(count: int, seed: int, *, can_cut: bool = True) -> list[AllReduceTrial]:
-    """Return so many trials; any 16 in a row, from the first on, have all pairs of role and harm.
+    """Return `count` trials; the first 16, the next 16 and so on have all pairs of role and harm.
 
-    Args: can_cut: a network can be cut; where not, a program is frozen instead.
+    Args: can_cut: whether a network can be cut; if not, a program is frozen instead.
     """
     rng = random.Random(f"all-reduce {seed}")
     pairs, scaled = _deck(list(product(ROLES, HARMS)), rng), _deck((False, True), rng)
@@ -93,13 +94,13 @@ def _make_blow(role: str, harm: str, moment: str, rng: random.Random, can_cut: b
     can_stay = harm == "freeze" and role != "driver" and (first is None or first.lasts != "never")
     lasts = rng.choice(("short", "long", "never" if can_stay else "long"))
     if (role, lasts, moment) == ("worker", "never", "begin"):
-        lasts = "long"  # a worker that has said nothing yet may load its data for as long as it likes
+        lasts = "long"  # before its first message a worker may load data for any time, so nobody would miss it
     share = rng.uniform(0.0, 0.95) if first is None or first.moment != "step" else rng.uniform(first.share, 0.95)
     is_pod = (harm in ("kill", "stop") or (role, harm) == ("driver", "freeze")) and rng.random() < 0.5
     return Blow(role, harm, moment, share, rng.randrange(12), lasts, is_pod)
 
 
 def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
-    """Yield the cards in random order, then all of them again in another."""
+    """Yield all cards in random order, then all of them again in another order, without end."""
     while True:
         yield from rng.sample(list(cards), len(cards))

@@ -1,4 +1,4 @@
-"""Runs all-reduce trials, each in a process of its own."""
+"""Runs all-reduce trials, each in a separate process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from chaos.allreduce.plan import AllReduceTrial
 from chaos.allreduce.trial import AllReduceReport, read_allreduce_report
 
 ROOT = Path(__file__).parents[3]
-TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
+TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a trial is ended
 KILL_S = 20.0
 
 
 def run_allreduce_trial(trial: AllReduceTrial, directory: Path, isolated: Sequence[str] | None) -> AllReduceReport:
-    """Run a trial in a directory of its own.
+    """Run a trial in a separate directory.
 
-    Args: isolated: the command that runs another one in a network namespace, if it can be had.
+    Args: isolated: the command that runs another command in a network namespace, or None if namespaces are not
+    available.
     """
     folder = directory / trial.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -50,7 +51,7 @@ def run_allreduce_trial(trial: AllReduceTrial, directory: Path, isolated: Sequen
 
 
 def describe_allreduce(report: AllReduceReport) -> str:
-    """Return a trial's lines."""
+    """Return the lines of output about a trial."""
     missed = f", not done: {'; '.join(report.missed)}" if report.missed else ""
     times = f"{report.seconds:.1f} s, {report.pause:.1f} s without a commit"
     text = f"{report.trial}; {report.generations} generations, {times}{missed}"

@@ -1,4 +1,4 @@
-"""The table of a run of all-reduce trials, pure: reports to text."""
+"""Makes the table of a run of all-reduce trials from the reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HEADS = ("what", "harm", "trials", "missed", "failed", "seconds (max)", "longest
 
 
 def format_allreduce_table(reports: Sequence[AllReduceReport]) -> str:
-    """Return a row for every role and harm, for every moment of a second blow, and one for all.
+    """Return a row for every role and harm, a row for every moment of a second blow, and a row for all trials.
 
-    A trial may be in several.
+    A trial may count in several rows.
     """
     rows = [HEADS]
     for role in ROLES:
@@ -34,7 +34,7 @@ def format_allreduce_table(reports: Sequence[AllReduceReport]) -> str:
 def _row(
     what: str, harm: str, reports: Sequence[AllReduceReport], is_one: Callable[[Blow], bool]
 ) -> list[tuple[str, ...]]:
-    """Return the row of the trials that have such a blow; none where there is no trial."""
+    """Return the row of the trials with such a blow; the list is empty if there is no such trial."""
     some = [one for one in reports if any(map(is_one, one.trial.blows))]
     if not some:
         return []

@@ -1,4 +1,4 @@
-"""`python -m chaos.allreduce.trial SPEC`: one trial in a process and, where it can be had, a network of its own.
+"""`python -m chaos.allreduce.trial SPEC`: run one trial in this process and, if possible, in a separate network.
 
 SPEC is a JSON file: {trial, directory, isolated}; the result goes to <directory>/result.json.
 """
@@ -23,10 +23,10 @@ from chaos.allreduce.plan import BATCH, EPOCHS, SAMPLES, AllReduceTrial, Blow
 
 @dataclass
 class AllReduceReport:
-    """What became of a trial.
+    """The result of a trial.
 
-    done: what was done to it, with the seconds since its start.  missed: blows for which there was nothing to be done
-    to.  pause: the longest time without a new commit, in seconds.
+    done: the harms, with the seconds since its start.  missed: blows that found no target.  pause: the longest time
+    without a new commit, in seconds.
     """
 
     trial: AllReduceTrial
@@ -39,27 +39,27 @@ class AllReduceReport:
     faults: list[str] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write it to the trial's directory."""
+        """Write the report to the trial's directory."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_allreduce_trial(content: dict[str, Any]) -> AllReduceTrial:
-    """Return a trial as `asdict` made it."""
+    """Return the trial that `asdict` has turned into this object."""
     blows = tuple(Blow(**one) for one in content["blows"])
     return AllReduceTrial(**{**content, "blows": blows, "slots": tuple(content["slots"])})
 
 
 def read_allreduce_report(directory: Path) -> AllReduceReport:
-    """Return what a trial's process wrote."""
+    """Return the report that a trial's process has written."""
     content: dict[str, Any] = json.loads((directory / "result.json").read_text())
     return AllReduceReport(**{**content, "trial": read_allreduce_trial(content["trial"])})
 
 
 def judge(job: AllReduceJob, report: AllReduceReport, struck: Collection[str]) -> None:
-    """Add what is wrong with a job that has ended.
+    """Add the faults of a job that has ended to the report.
 
-    Args: struck: hosts whose workers something was done to.
+    Args: struck: hosts whose workers were harmed.
     """
     job.ledger.look()
     logs, workers = job.read_logs(), list(job.ledger.workers.values())
@@ -75,7 +75,7 @@ def judge(job: AllReduceJob, report: AllReduceReport, struck: Collection[str]) -
 
 
 def main(spec: Path) -> None:
-    """Run the trial of a file and leave its report."""
+    """Run the trial of a file, and write its report."""
     content = json.loads(spec.read_text())
     trial, directory = read_allreduce_trial(content["trial"]), Path(content["directory"])
     if content["isolated"]:

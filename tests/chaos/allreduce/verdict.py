@@ -1,4 +1,4 @@
-"""What must be true of an all-reduce job when it has ended: pure functions over its files; each returns complaints."""
+"""Checks of an all-reduce job that has ended: pure functions of its files; each returns a list of faults."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from chaos.allreduce.ledger import Commit, WorkerRecord
 from chaos.elastic.verdict import WORST
 from localcluster.deployment import DeployedPod
 
-TOLERANCE = 1e-10  # of the weights, in float64: sums of other shares are rounded otherwise
+TOLERANCE = 1e-10  # maximum difference of weights: sums over other divisions of a batch are rounded differently
 KILLED, STOPPED, LOST = 137, 143, 75
 IS_DONE = re.compile(r" is the last one: \d+ of \d+ workers have succeeded")
 BLAMED = re.compile(r"\] (\S+)\[\d+\] (?:ended with status|was ended by signal) \d+, as the first of")
 SHOWN = re.compile(r"^\[\d+\]<std(?:out|err)>:")
-# what a worker may end with: its driver is gone, or its generation cannot form before that
+# errors with which a worker may end: its driver is gone, or its generation cannot form
 EXPECTED = ("PeerUnreachableError", "HorovodInternalError")
 RAISED = re.compile(r"^\[\d+\]<stderr>:(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt))\b", re.M)
 
 
 def is_late(log: str, struck: Collection[str]) -> bool:
-    """Return whether a driver has ended because others had done all the work when a worker failed that was struck.
+    """Return whether a driver ended because a harmed worker failed after other workers had finished the work.
 
-    Args: struck: hosts.
+    Args: struck: hosts whose workers were harmed.
     """
     blamed = BLAMED.search(log)
     return bool(IS_DONE.search(log)) and blamed is not None and blamed[1] in struck
@@ -35,9 +35,9 @@ def is_late(log: str, struck: Collection[str]) -> bool:
 def check_ends(
     pods: Mapping[str, Iterable[DeployedPod]], logs: Mapping[str, str], struck: Collection[str]
 ) -> list[str]:
-    """Say which programs have ended otherwise than by 0 or a signal, or, of a driver, for a good reason.
+    """Name the programs that ended neither with 0 nor by a signal; a driver may also end with 75.
 
-    A driver ends with 75 when it has lost its lease, and when a worker was struck after others had done the work.
+    75 is right if the driver has lost its lease, or if a worker was harmed after other workers had finished the work.
     """
     faults = []
     for its in pods.values():
@@ -52,7 +52,7 @@ def check_ends(
 
 
 def check_logs(logs: Mapping[str, str]) -> list[str]:
-    """Say which logs of agents and drivers have the end of an interpreter in them, and which workers an odd one."""
+    """Name the logs of agents and drivers with a traceback or crash, and the workers with an unexpected error."""
     faults = []
     for name, log in logs.items():
         own = "\n".join(line for line in log.splitlines() if not SHOWN.match(line))
@@ -64,7 +64,7 @@ def check_logs(logs: Mapping[str, str]) -> list[str]:
 
 
 def list_committed(workers: Iterable[WorkerRecord]) -> dict[int, Commit]:
-    """Return each step as it was committed last: what the state is made of in the end."""
+    """Return step -> its last commit; together these commits make the final state."""
     steps: dict[int, Commit] = {}
     for worker in workers:
         for commit in worker.commits:
@@ -74,7 +74,7 @@ def list_committed(workers: Iterable[WorkerRecord]) -> dict[int, Commit]:
 
 
 def check_agreement(workers: Iterable[WorkerRecord]) -> list[str]:
-    """Say which ranks of a generation have committed different things as the same step."""
+    """Name the steps for which ranks of the same generation have committed different states."""
     versions: dict[tuple[int, int], set[tuple[object, ...]]] = defaultdict(set)
     batches: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for worker in workers:
@@ -92,7 +92,7 @@ def check_agreement(workers: Iterable[WorkerRecord]) -> list[str]:
 
 
 def check_samples(steps: Mapping[int, Commit], epochs: int, samples: int, batch: int) -> list[str]:
-    """Say which samples of an epoch are in no committed step, or in more than one."""
+    """Name the samples of an epoch that are in no committed step, or in more than one."""
     missing = sorted(set(range(1, epochs * samples // batch + 1)) - steps.keys())
     faults = [f"the steps {missing[:10]} were not committed"] if missing else []
     for epoch in range(epochs):
@@ -105,8 +105,8 @@ def check_samples(steps: Mapping[int, Commit], epochs: int, samples: int, batch:
 
 
 def check_generations(workers: Sequence[WorkerRecord]) -> list[str]:
-    """Say which generation did not begin where its rank 0 had stopped, or has forgotten the state of the job."""
-    firsts: dict[int, tuple[int, WorkerRecord]] = {}  # by generation: the first step, and the rank 0
+    """Name the generations that did not begin with the state of their rank 0, or that lost the state of the job."""
+    firsts: dict[int, tuple[int, WorkerRecord]] = {}  # generation -> (first step, rank 0)
     for worker in workers:
         for before, one in zip([None, *worker.commits], worker.commits, strict=False):
             if before is not None and before.generation == one.generation and one.step != before.step + 1:
@@ -128,7 +128,7 @@ def check_generations(workers: Sequence[WorkerRecord]) -> list[str]:
 
 
 def check_model(workers: Iterable[WorkerRecord], steps: Mapping[int, Commit], samples: int) -> list[str]:
-    """Say whether the ranks ended with other bits than each other's, or with another model than that of their steps."""
+    """Say whether the ranks ended with different bits, or with a model that does not follow from their steps."""
     ends = [worker.end for worker in workers if worker.end is not None]
     if not ends:
         return ["no worker has come to its end"]

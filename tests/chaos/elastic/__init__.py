@@ -1,1 +1,1 @@
-"""Seeded trials of jobs whose trainers come and go: `python -m chaos.elastic`."""
+"""Random trials (from a seed) of jobs whose trainers come and go: `python -m chaos.elastic`."""

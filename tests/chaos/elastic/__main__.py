@@ -1,8 +1,8 @@
-"""`python -m chaos.elastic`: seeded trials of elastic jobs, some side by side, and a table; status 1 when any failed.
+"""`python -m chaos.elastic`: run random trials of elastic jobs, and print a table; the exit status is 1 if any failed.
 
-Every fifth trial is an all-reduce job, named 1-a007, which `python -m chaos.allreduce` runs, too; the others have
-trainers and parameter servers. A name says all of a trial, whatever --count is. The directories of failed trials are
-kept, with all logs, the store, the output and result.json; others are removed.
+Every fifth trial is an all-reduce job with a name such as 1-a007, which `python -m chaos.allreduce` runs too; the other
+trials have trainers and parameter servers. A name defines the whole trial, whatever --count is. The directories of
+failed trials are kept, with all logs, the store, the output and result.json; other directories are removed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from chaos.elastic.trial import END_BOUND, HARD_BOUND, ElasticReport, read_elast
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ROOT.parent / "shared" / "data" / "rt-polarity"
-TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds for a trial's process, after which it is ended
-# static jobs of a mode: asynchronous ones come to different models, whose test errors spread by 0.33 points in 50 jobs
+TRIAL_BOUND = HARD_BOUND + 2 * END_BOUND  # seconds after which the process of a trial is ended
+# static jobs per mode; asynchronous jobs end with different models, whose test errors spread by 0.33 points in 50 jobs
 STATIC_JOBS = {"sync": 1, "async": 3}
-SHARE = 5  # of so many trials one is an all-reduce job
-HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # of the samples: the test set
+SHARE = 5  # one of so many trials is an all-reduce job
+HELD_OUT = {"digits": "1/3", "texts": "1/5"}  # fraction of the samples in the test set
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -53,7 +53,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class ElasticRunner:
-    """Runs trials in processes of their own and keeps what they need in common."""
+    """Runs each trial in a separate process, and keeps the data that all trials need."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,7 +61,7 @@ class ElasticRunner:
         self._references: dict[str, float] = {}
 
     def prepare(self, kinds: set[tuple[str, str]]) -> None:
-        """Make the data, and train the static jobs whose errors the others' are held against.
+        """Make the data, and train the static jobs with whose test errors the trials are compared.
 
         Args: kinds: (data, mode) of the trials.
         """
@@ -115,7 +115,7 @@ class ElasticRunner:
         return self.directory / f"{data}-{count}"
 
     def _make_data(self, data: str, count: int) -> None:
-        """Make the data of one trainer, in a file for each task, or those of a static job's three."""
+        """Make the data of an elastic job, with a file for each task, or of a static job with three trainers."""
         source = ["--data_source=quick_start", f"--data_path={TEXTS}"] if data == "texts" else []
         where = [f"--out_dir={self._data(data, count)}", f"--examples_dir={ROOT / 'examples'}"]
         how = [f"--split_count={count}", f"--shard_files={FILES // count}", f"--test_fraction={HELD_OUT[data]}"]
@@ -124,7 +124,7 @@ class ElasticRunner:
 
 
 def make_mixed_trials(count: int, seed: int, has_texts: bool, can_cut: bool) -> list[ElasticTrial | AllReduceTrial]:
-    """Return so many trials, of which every fifth is an all-reduce job (pure)."""
+    """Return `count` trials, of which every fifth is an all-reduce job."""
     most = count // SHARE
     reduced = iter(make_allreduce_trials(most, seed, can_cut=can_cut))
     others = iter(make_elastic_trials(count - most, seed, has_texts=has_texts, can_cut=can_cut))
@@ -132,7 +132,7 @@ def make_mixed_trials(count: int, seed: int, has_texts: bool, can_cut: bool) -> 
 
 
 def find_trial(name: str, has_texts: bool, can_cut: bool) -> list[ElasticTrial | AllReduceTrial]:
-    """Return the trial of a name, such as 1-007 or 1-a007 (pure); none if that is no name."""
+    """Return the trial with a name such as 1-007 or 1-a007, or None if it is not a name."""
     seed, _, number = name.partition("-")
     digits = number.removeprefix("a")
     if not seed.isdigit() or not digits.isdigit():
@@ -144,7 +144,7 @@ def find_trial(name: str, has_texts: bool, can_cut: bool) -> list[ElasticTrial |
 
 
 def describe(report: ElasticReport | AllReduceReport) -> str:
-    """Return a trial's lines."""
+    """Return the lines of output about a trial."""
     if isinstance(report, AllReduceReport):
         return describe_allreduce(report)
     error = "" if report.error is None else f", test error {report.error:.2%}"
@@ -183,7 +183,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if not report.faults:
                     shutil.rmtree(report.directory, ignore_errors=True)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # those that run end by themselves, no other begins
+            # running trials end by themselves, and no other trial begins
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
     for made, show in ((ElasticReport, format_elastic_table), (AllReduceReport, format_allreduce_table)):
         if some := [report for report in reports if isinstance(report, made)]:

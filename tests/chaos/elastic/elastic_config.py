@@ -1,4 +1,4 @@
-"""A job for trials, of the digits or of the lines of rt-polarity.
+"""The config of the trials, for the digits or for the lines of rt-polarity.
 
 Config args: mode (sync, async), data (digits, texts), pace (seconds that the provider takes for a sample).
 """
@@ -17,7 +17,7 @@ define_py_data_sources2(
     args={"pace": pace, "dictionary": "data/dict.txt"},
 )
 
-# no momentum, and steps that shrink: the last values depend little on who came first
+# no momentum and decreasing steps, so that the last values depend little on the order of the trainers
 settings(
     batch_size=20,
     learning_rate=0.01,

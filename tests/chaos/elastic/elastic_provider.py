@@ -1,7 +1,7 @@
-"""Digits, or lines of text as the words that they have; no faster than `pace` seconds a sample.
+"""Providers of digits, or of lines of text as sets of words; a sample takes at least `pace` seconds.
 
-The training providers write a line to the file that CHAOS_LEDGER names when all of a file has been read: so a trial
-knows how far the job is, whatever its programs say.
+When a training provider has read a whole file, it writes a line to the file that CHAOS_LEDGER names. So a trial knows
+how far the job is, independently of the logs of its programs.
 """
 
 import os

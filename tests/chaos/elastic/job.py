@@ -1,4 +1,4 @@
-"""The programs of a trial's job, each in a pod of its own, kept as Kubernetes keeps those of Deployments."""
+"""The programs of a trial's job, each in a separate pod, which is restarted as by a Deployment of Kubernetes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from localcluster.deployment import DeployedPod, Deployment, PodTemplate
 
 HERE = Path(__file__).parent
 JOB = "chaos"
-LEASE_S = 3  # of every lease: a master's, a member's, a server's
+LEASE_S = 3  # seconds of every lease: of a master, a member, a server
 RESTART_S, GRACE_S = 0.3, 10.0
-PACE_S = 0.0025  # a sample: a task of 33 takes a trainer a twelfth of a second
+PACE_S = 0.0025  # seconds per sample: a task of 33 samples takes a trainer a twelfth of a second
 PACE_OF_TEXTS_S = 0.0005
 ETCD = f"{network.PREFIX}.2"
 
 
 class ElasticJob:
-    """A master with a standby, servers, and as many trainers as are wanted; an etcd where the trial has one.
+    """A master with a standby, servers, a variable number of trainers, and an etcd if the trial uses it.
 
-    Everything that they write is in `directory`: store/, etcd/, servers/ (snapshots), output/, work/ (where trainers
-    run), pods/ (logs), ledger. A context manager that leaves no process behind.
+    All their files are in `directory`: store/, etcd/, servers/ (snapshots), output/, work/ (where trainers run), pods/
+    (logs), ledger. It is a context manager, which ends all processes.
     """
 
     def __init__(self, trial: ElasticTrial, directory: Path, data: Path, isolated: bool) -> None:
@@ -56,7 +56,7 @@ class ElasticJob:
         self._keep("trainer", self._trainer_command(), trainers)
 
     def is_over(self) -> bool:
-        """Whether every program has ended for good, but for those of etcd and of trainers that are frozen."""
+        """Whether every program has ended and will not restart, except etcd and frozen trainers."""
         return all(self.deployments[name].wait(0) for name in ("master", "pserver"))
 
     def pods(self, kind: str) -> list[DeployedPod]:
@@ -64,36 +64,36 @@ class ElasticJob:
         return [pod for pod in self.deployments[kind].pods() if pod.is_running and not pod.is_leaving]
 
     def masters(self, is_leader: bool) -> list[DeployedPod]:
-        """Return the pods of masters that serve, the newest first, or of those that stand by."""
+        """Return the pods of the masters that lead, the newest first, or of the standby masters."""
         found = [pod for pod in self.pods("master") if (" serving on " in read(pod.log)) == is_leader]
         return sorted(found, key=lambda pod: pod.log.stat().st_mtime, reverse=True) if is_leader else found
 
     def cut(self, pod: DeployedPod) -> Callable[[], None] | None:
-        """Let no frame of a pod pass; return what lets them pass again, None where the pod has no network yet."""
+        """Block all frames of a pod; return the function that ends this, or None if the pod has no network yet."""
         try:
             network.cut(pod.address)
         except subprocess.CalledProcessError:
             return None
 
         def heal() -> None:
-            with contextlib.suppress(subprocess.CalledProcessError):  # its network went with it
+            with contextlib.suppress(subprocess.CalledProcessError):  # the pod has ended, and its network with it
                 network.heal(pod.address)
 
         return heal
 
     def freeze(self, kind: str, pod: DeployedPod) -> Callable[[], None]:
-        """Stop a pod's program; return what lets it go on."""
+        """Stop a pod's program; return the function that lets it continue."""
         self.deployments[kind].send(pod.number, signal.SIGSTOP)
         return lambda: self.deployments[kind].send(pod.number, signal.SIGCONT) and None
 
     def lose(self, kind: str, pod: DeployedPod) -> None:
-        """End a pod as if its node lost power: without a word on any connection."""
+        """End a pod as if its node lost power: no connection is closed."""
         if self._isolated:
             self.cut(pod)
         self.deployments[kind].lose(pod.number)
 
     def close(self) -> None:
-        """End what is left."""
+        """End all remaining processes."""
         self._stack.close()
 
     def __enter__(self) -> ElasticJob:
@@ -173,7 +173,7 @@ class ElasticJob:
 
 
 def stage(work: Path, data: Path) -> None:
-    """Make the directory that trainers run in: config, provider and `data`."""
+    """Make the working directory of the trainers, with config, provider and `data`."""
     work.mkdir(parents=True, exist_ok=True)
     for path in HERE.glob("elastic_*.py"):
         shutil.copy(path, work)
@@ -182,7 +182,7 @@ def stage(work: Path, data: Path) -> None:
 
 
 def read(log: Path) -> str:
-    """Return what is in a log, "" where there is none yet."""
+    """Return the text of a log, or "" if it does not exist yet."""
     try:
         return log.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The test error of a saved model, by the command that a user would type."""
+"""Measures the test error of a saved model with the command that a user would type."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TEST_S = 120.0
 
 
 def measure_error(work: Path, model: Path, trial: ElasticTrial) -> float | None:
-    """Return the share of test samples that a model gets wrong; None if it cannot be tested.
+    """Return the fraction of test samples that a model classifies wrongly; None if it cannot be tested.
 
-    Args: work: config, provider and data.  model: the directory of a saved pass.
+    Args: work: directory with config, provider and data.  model: the directory of a saved pass.
     """
     command = [Path(sys.executable).with_name("paddle"), "train", "--job=test", "--config=elastic_config.py"]
     flags = [f"--config_args=mode={trial.mode},data={trial.data}", f"--init_model_path={model}"]

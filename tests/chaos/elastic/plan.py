@@ -1,4 +1,4 @@
-"""Which harm is done to what and when, pure: a seed to a list of trials."""
+"""Pure functions that make a list of trials from a seed; each trial says which program is harmed, how and when."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ STORES = ("directory", "etcd")
 MODES = ("async", "sync")
 MASTERS, SERVERS, TRAINERS = 2, 2, 3
 PASSES = 8
-FILES = 36  # of the training data, each of which is a task
-LASTING = {"short": 0.7, "long": 6.0}  # seconds of a freeze or cut; every lease of a trial is 3 s
-SCALES = ((0.12, 1), (0.30, 5), (0.55, 0))  # share of the job's tasks, number of trainers from there on
-LAST_SCALE, NOBODY_S = 2, 1.5  # trainers at the end, after so many seconds without any
-START_S = 4.0  # what happens before the first task takes about as long
-JITTER_S = 0.15  # a task takes about as long
+FILES = 36  # number of files of the training data; each file is a task
+LASTING = {"short": 0.7, "long": 6.0}  # seconds of a freeze or cut; the leases of a trial are 3 s
+SCALES = ((0.12, 1), (0.30, 5), (0.55, 0))  # (fraction of the job's tasks, number of trainers from there on)
+LAST_SCALE, NOBODY_S = 2, 1.5  # number of trainers at the end, after so many seconds without trainers
+START_S = 4.0  # seconds from the start of a job to its first task, about
+JITTER_S = 0.15  # seconds of a task, about
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What is done to one program.
+    """A harm to one program.
 
-    number: of the servers or trainers that there are at that moment, counted around.  share: of the job's tasks that
-    are read by then; below 0: before the first one.  delay: seconds after that.  lasts: of a freeze or cut; `never`: a
-    frozen trainer stays so.  is_pod: a kill or stop takes the pod, too, and another one comes.
+    number: the target, counted modulo the number of servers or trainers at that moment.  share: the harm comes `delay`
+    seconds after this fraction of the job's tasks is read; below 0: before the first task.  lasts: the duration of a
+    freeze or cut; `never`: the trainer stays frozen.  is_pod: a kill or stop also ends the pod, which is replaced.
     """
 
     role: str
@@ -48,7 +48,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class ElasticTrial:
-    """One job and what is done to it. Everything that is random about it is in here."""
+    """One job and the harm to it. All random choices of a trial are in this object."""
 
     name: str
     store: str = "directory"
@@ -64,10 +64,10 @@ class ElasticTrial:
 
 
 def make_elastic_trials(count: int, seed: int, *, has_texts: bool = False, can_cut: bool = True) -> list[ElasticTrial]:
-    """Return so many trials; any 20 in a row, from the first on, have all pairs of role and harm.
+    """Return `count` trials; the first 20, the next 20 and so on have all pairs of role and harm.
 
-    Args: has_texts: rt-polarity is there, and one trial in ten trains it.  can_cut: a network can be cut; where not, a
-        program is frozen instead.
+    Args: has_texts: whether the data set rt-polarity is present; one trial in ten then trains it.  can_cut: whether a
+    network can be cut; if not, a program is frozen instead.
     """
     rng = random.Random(seed)
     pairs = _deck(list(product(ROLES, HARMS)), rng)
@@ -93,7 +93,7 @@ def make_elastic_trials(count: int, seed: int, *, has_texts: bool = False, can_c
 
 
 def _more_strikes(first: Strike, rng: random.Random, can_cut: bool) -> Iterator[Strike]:
-    """Yield a second strike at the same moment, or at another one, or none."""
+    """Yield a second strike, at the same moment or at another moment, or no strike."""
     chance = rng.random()
     if chance < 0.7:
         other = _make_strike(rng.choice(ROLES), rng.choice(HARMS), rng, can_cut)
@@ -116,6 +116,6 @@ def _pass_end(rng: random.Random) -> float:
 
 
 def _deck(cards: Sequence[Item], rng: random.Random) -> Iterator[Item]:
-    """Yield the cards in random order, then all of them again in another."""
+    """Yield all cards in random order, then all of them again in another order, without end."""
     while True:
         yield from rng.sample(list(cards), len(cards))

@@ -1,4 +1,4 @@
-"""The static job that elastic ones are held against: k8s/job.yaml with three pods, the same data and config."""
+"""The static job with which elastic jobs are compared: k8s/job.yaml with three pods, the same data and config."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from localcluster import Cluster, load_job
 
 ROOT = Path(__file__).parents[3]
 JOB = "paddle-cluster-job"
-BOUND = 180.0  # seconds for the job, however busy the machine is
+BOUND = 180.0  # maximum seconds of the job, also on a busy machine
 
 
 def measure_static_error(directory: Path, data: Path, kind: str, mode: str) -> float:
-    """Train it and return its test error.
+    """Train the static job and return its test error.
 
-    Args: directory: is made.  data: what `prepare` made for three trainers.  kind: digits or texts.
+    Args: directory: is created.  data: the output of `prepare` for three trainers.  kind: digits or texts.
 
-    Raises: RuntimeError: it fails.
+    Raises: RuntimeError: the job fails.
     """
     volume = directory / "volume"
     shutil.copytree(data, volume / JOB)

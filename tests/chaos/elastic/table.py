@@ -1,4 +1,4 @@
-"""The table of a run of elastic trials, pure: reports to text."""
+"""Makes the table of a run of elastic trials from the reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADS = ("what", "harm", "strikes", "trials", "failed", "seconds (max)")
 
 
 def format_elastic_table(reports: Sequence[ElasticReport]) -> str:
-    """Return a row for every role and harm, for every mode and store, and one for all. A trial may be in several."""
+    """Return rows for roles and harms, for modes and stores, and for all trials; a trial may count in several rows."""
     rows = [HEADS]
     for role in ROLES:
         for harm in HARMS:
@@ -38,7 +38,7 @@ def _strikes(reports: Sequence[ElasticReport]) -> list[Strike]:
 def _row(
     what: str, harm: str, reports: Sequence[ElasticReport], strikes: Sequence[Strike] | None
 ) -> list[tuple[str, ...]]:
-    """Return the row of the trials that have one of the strikes, or of all; none where there is no trial."""
+    """Return the row of the trials with one of the strikes, or of all trials; the list is empty if there are none."""
     some = [one for one in reports if strikes is None or any(strike in strikes for strike in one.trial.strikes)]
     if not some:
         return []

@@ -1,4 +1,4 @@
-"""`python -m chaos.elastic.trial SPEC`: one trial in a process and, where it can be had, a network of its own.
+"""`python -m chaos.elastic.trial SPEC`: run one trial in this process and, if possible, in a separate network.
 
 SPEC is a JSON file: {trial, directory, data, reference, isolated}; the result goes to <directory>/result.json.
 """
@@ -32,15 +32,15 @@ from chaos.elastic.plan import (
 )
 from localcluster.deployment import DeployedPod
 
-STALL_BOUND = 60.0  # seconds in which nothing is read and nothing ends, after which the job hangs
-HARD_BOUND = 240.0  # seconds of a whole job, however busy the machine is
-END_BOUND = 30.0  # seconds after the job's end in which the last trainer must have heard of it
+STALL_BOUND = 60.0  # seconds without a file read and without an end of a program, after which the job counts as hanging
+HARD_BOUND = 240.0  # maximum seconds of a job, also on a busy machine
+END_BOUND = 30.0  # maximum seconds from the job's end until the last trainer has heard of it
 LOOK_S = 0.01
 
 
 @dataclass
 class ElasticReport:
-    """What became of a trial. done: what was done to it, with the seconds since its start."""
+    """The result of a trial. done: the harms, with the seconds since its start."""
 
     trial: ElasticTrial
     directory: str
@@ -52,24 +52,24 @@ class ElasticReport:
     faults: list[str] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write it to the trial's directory."""
+        """Write the report to the trial's directory."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         (Path(self.directory) / "result.json").write_text(text + "\n")
 
 
 def read_trial(content: dict[str, Any]) -> ElasticTrial:
-    """Return a trial as `asdict` made it."""
+    """Return the trial that `asdict` has turned into this object."""
     return ElasticTrial(**{**content, "strikes": tuple(Strike(**one) for one in content["strikes"])})
 
 
 def read_elastic_report(directory: Path) -> ElasticReport:
-    """Return what a trial's process wrote."""
+    """Return the report that a trial's process has written."""
     content: dict[str, Any] = json.loads((directory / "result.json").read_text())
     return ElasticReport(**{**content, "trial": read_trial(content["trial"])})
 
 
 class Course:
-    """A job from its start to its end, and what is done to it on the way."""
+    """Runs a job from its start to its end, and harms it."""
 
     def __init__(self, job: ElasticJob, report: ElasticReport) -> None:
         self._job, self._report = job, report
@@ -81,10 +81,10 @@ class Course:
         if report.trial.is_scaled:
             self._waiting += [(share, 0.0, self._scaler(count)) for share, count in SCALES]
         self._due: list[tuple[float, Callable[[], bool]]] = []
-        self._frozen: set[int] = set()  # trainers that stay so
+        self._frozen: set[int] = set()  # trainers that stay frozen
 
     def run(self) -> None:
-        """Return when every program has ended, or the job hangs."""
+        """Run the job until every program has ended, or until the job hangs."""
         self._began = self._advanced = time.monotonic()
         self._job.start(TRAINERS)
         while not self._job.is_over():
@@ -104,14 +104,14 @@ class Course:
         self._report.missed = [str(self._report.trial)] if self._waiting else []
 
     def _act(self, now: float) -> None:
-        """Do what is due; what cannot be done yet, because nothing of that kind runs, is tried again."""
+        """Do the strikes that are due; a strike whose target does not run yet is tried again later."""
         due, self._due = self._due, []
         for when, act in due:
             if now < when or not act():
                 self._due.append((when, act))
 
     def _look(self, now: float) -> float:
-        """Return the share of the job's tasks that have been read."""
+        """Return the fraction of the job's tasks that have been read."""
         tasks = self._job.ledger.read_bytes().count(b"\n")
         ends = sum(len(pod.ends) for kept in self._job.deployments.values() for pod in kept.pods())
         if tasks + ends != self._read:
@@ -119,7 +119,7 @@ class Course:
         return tasks / (FILES * PASSES)
 
     def _end_trainers(self) -> None:
-        """Wait for trainers that have yet to hear that the job is over; those that are frozen for good stay behind."""
+        """Wait for the trainers that have not heard yet that the job is over, except those that stay frozen."""
         until = time.monotonic() + END_BOUND
         while self._left() and time.monotonic() < until:
             self._act(time.monotonic())
@@ -130,7 +130,7 @@ class Course:
         pods = self._job.deployments["trainer"].pods()
         return [pod for pod in pods if not pod.is_over and pod.number not in self._frozen]
 
-    # ----- what is done -----
+    # ----- harms -----
 
     def _scaler(self, count: int) -> Callable[[], bool]:
         def scale() -> bool:
@@ -146,7 +146,7 @@ class Course:
         return lambda: self._strike(strike)
 
     def _strike(self, strike: Strike) -> bool:
-        """Do a harm; return whether there was something to do it to."""
+        """Do a harm; return whether its target exists."""
         kind = "master" if strike.role == "standby" else strike.role
         found = self._find(strike)
         if not found:
@@ -193,7 +193,7 @@ class Course:
 
 
 def judge(job: ElasticJob, report: ElasticReport, reference: float | None) -> None:
-    """Add what is wrong with a job that has ended; a job that hangs has its faults already."""
+    """Add the faults of a job that has ended to the report; the fault of a job that hangs is in it already."""
     if report.faults:
         return
     logs = {log.name: read(log) for log in sorted(job.logs.iterdir())}
@@ -211,7 +211,7 @@ def judge(job: ElasticJob, report: ElasticReport, reference: float | None) -> No
 
 
 def main(spec: Path) -> None:
-    """Run the trial of a file and leave its report."""
+    """Run the trial of a file, and write its report."""
     content = json.loads(spec.read_text())
     trial, directory = read_trial(content["trial"]), Path(content["directory"])
     if content["isolated"]:

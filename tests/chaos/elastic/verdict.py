@@ -1,4 +1,4 @@
-"""What must be true of an elastic job when it has ended: pure functions over its files; each returns complaints."""
+"""Checks of an elastic job that has ended: pure functions of its files; each returns a list of faults."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from localcluster.deployment import DeployedPod
 
 ERROR_TOLERANCE = 0.01  # one percentage point
-# statuses of programs that were harmed, or whose peers were: killed, told to stop, a peer or a lease is lost, no answer
+# exit statuses that a harm to a program or to its peers may cause: killed, stopped, lost peer or lease, no answer
 ALLOWED_ENDS = frozenset({137, 143, 75, 69})
-ENDLESS = frozenset({"etcd"})  # programs that serve for ever
+ENDLESS = frozenset({"etcd"})  # programs that do not end by themselves
 WORST = re.compile(r"^(?:Traceback \(most recent call last\):|.*(?:Segmentation fault|Fatal Python error).*)$", re.M)
-SHOWN = 4000  # characters of a traceback
+SHOWN = 4000  # maximum characters of a traceback in a report
 BATCH = re.compile(r"\]  Batch=(\d+) samples=(\d+) ")
 
 
 def read_account(output: Path) -> dict[str, Any]:
-    """Return output/tasks.json, empty where there is none."""
+    """Return the content of output/tasks.json; it is empty if there is no file."""
     try:
         return dict(json.loads((output / "tasks.json").read_text()))
     except (OSError, ValueError):
@@ -35,9 +35,9 @@ def count_lines(data: Path) -> dict[str, int]:
 
 
 def count_trained(logs: Mapping[str, str]) -> int:
-    """Return the samples of all batches that trainers say they have trained.
+    """Return the number of samples of all batches that trainers have trained, from their logs.
 
-    A line is written when every server has acknowledged the batch; its samples are those since the pass began.
+    A trainer logs a line when every server has acknowledged the batch; the line has the samples since the pass began.
     """
     trained = 0
     for name, log in logs.items():
@@ -49,7 +49,7 @@ def count_trained(logs: Mapping[str, str]) -> int:
 
 
 def check_ends(pods: Mapping[str, Iterable[DeployedPod]]) -> list[str]:
-    """Say which programs have ended in another way than is right for one that was harmed, or whose peers were."""
+    """Name the programs that ended with a status that neither a harm to them nor a harm to their peers explains."""
     faults = []
     for kind, its in pods.items():
         for pod in its:
@@ -61,13 +61,13 @@ def check_ends(pods: Mapping[str, Iterable[DeployedPod]]) -> list[str]:
 
 
 def check_logs(logs: Mapping[str, str]) -> list[str]:
-    """Say which logs have the end of an interpreter in them."""
+    """Name the logs that contain a traceback or crash."""
     found = {name: one.start() for name, log in logs.items() if (one := WORST.search(log))}
     return [f"{name} has {logs[name][begin : begin + SHOWN]!r}" for name, begin in found.items()]
 
 
 def check_account(account: Mapping[str, Any], tasks: int, passes: int, samples: int) -> list[str]:
-    """Say where the master's account is not that every task of every pass was finished once."""
+    """Name the passes in which, by the master's account, not every task was finished exactly once."""
     if account.get("phase") != "done":
         return [f"the account's phase is {account.get('phase')!r}, not 'done'"]
     found = {one["pass"]: one for one in account["passes"]}
@@ -83,11 +83,12 @@ def check_account(account: Mapping[str, Any], tasks: int, passes: int, samples: 
 
 
 def check_samples(account: Mapping[str, Any], trained: int, samples: int, most: int) -> list[str]:
-    """Say whether trainers have trained other samples than the data set in every pass, and what the account repeats.
+    """Say whether the number of trained samples differs from that of the data set in every pass plus repeated samples.
 
-    A dispatch without a word, whose trainer was killed, frozen or cut off, may have trained any part of its task.
+    If the trainer of a task was killed, frozen or cut off, it may have trained any part of the task without a report.
 
-    Args: trained: by the trainers' logs.  samples: of the data set.  most: samples of the largest task.
+    Args: trained: number of trained samples, from the trainers' logs.  samples: number in the data set.  most: number
+    in the largest task.
     """
     passes = account.get("passes", [])
     least = sum(samples + one["repeated"] for one in passes)
@@ -99,14 +100,14 @@ def check_samples(account: Mapping[str, Any], trained: int, samples: int, most: 
 
 
 def check_ledger(ledger: str, passes: int, files: int) -> list[str]:
-    """Say which files were not read in every pass. ledger: a line for each time that a file was read to its end."""
+    """Name the files that were not read in every pass. ledger: a line for each complete reading of a file."""
     counts = Counter(ledger.split())
     faults = [f"{name} was read {count} times in {passes} passes" for name, count in counts.items() if count < passes]
     return faults + ([f"{len(counts)} of {files} files were read"] if len(counts) != files else [])
 
 
 def check_error(error: float | None, reference: float | None) -> list[str]:
-    """Say whether the model is worse than the static job's by more than a percentage point."""
+    """Say whether the test error is more than a percentage point above that of the static job."""
     if error is None:
         return ["the model of the last pass cannot be tested: see test.log"]
     if reference is not None and error > reference + ERROR_TOLERANCE:
