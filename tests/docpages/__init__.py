@@ -1,1 +1,1 @@
-"""The pages for users: their command blocks, their links, and the tables in them that are made from the code."""
+"""The pages for users: their command blocks, their links, and their tables that are made from the code."""

@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/ again: `make docs`."""
+"""`make docs`: write the generated parts of docs/ again."""
 
 import layer_support
 

@@ -1,13 +1,13 @@
-"""The fenced blocks of a page, and the bash script that does what the page says.
+"""The fenced blocks of a page, and the bash script that runs the commands of the page.
 
     ```sh                           commands for this machine; tests/e2e/test_docs_commands.py runs them
     ```sh cluster                   commands that need a Kubernetes; tests/kubernetes/test_cluster_docs.py runs them
-    ```sh ci                        commands that .ci/run has, word for word
-    ```python file=trainer.py       a file that the reader makes; written before the next commands are run
-    ```text, ```yaml, ...           only shown: output, trees, parts of files. No command may stand there
+    ```sh ci                        commands that .ci/run contains, word for word
+    ```python file=trainer.py       a file that the reader makes; it is written before the next commands run
+    ```text, ```yaml, ...           only shown: output, trees, parts of files; commands are not allowed there
 
-All blocks of one kind in a page are one script, in the order of the page. A page whose commands need what others
-have made says so in its first line (docpages/project.py): `<!-- commands after: digits -->`.
+All blocks of one kind in a page form one script, in the order of the page. A page whose commands need the results of
+another page names this state in its first line (docpages/project.py): `<!-- commands after: digits -->`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHOWN = frozenset({"text", "yaml", "json", "python", "promql"})  # languages of blocks that nobody runs
+SHOWN = frozenset({"text", "yaml", "json", "python", "promql"})  # languages of blocks that are not run
 COMMANDS = ("kubectl", "docker", "make", "paddle", "prepare", "python", "pip", "git", "curl", "cd", "export")
-# what a line begins with that is a command, alone or after a prompt
+# the beginnings of lines that are commands, with or without a prompt
 COMMAND = re.compile(rf"^\s*(?:[$#] )?(?:{'|'.join(re.escape(word) for word in COMMANDS)})\s")
 LINES = re.compile(r"^(?P<indent> *)(?P<fence>`{3,})(?P<info>.*)$")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `line` is that of its first fence, counted from 1."""
+    """A fenced block; `line` is the number of its first line, counted from 1."""
 
     page: str
     line: int
-    info: tuple[str, ...]  # words after the fence: language, then what it is for
+    info: tuple[str, ...]  # words after the fence: the language, and then the purpose
     text: str
 
     @property
@@ -45,12 +45,12 @@ class Block:
 
     @property
     def file(self) -> str:
-        """Name of the file that the reader makes of it, or ""."""
+        """The name of the file that the reader makes from the block, or ""."""
         return next((word.removeprefix("file=") for word in self.info[1:] if word.startswith("file=")), "")
 
     @property
     def kind(self) -> str:
-        """`machine`, `cluster`, `ci`, `file` or `shown`; "" for a block that says none of these."""
+        """The kind: `machine`, `cluster`, `ci`, `file` or `shown`; "" if the block has none of these."""
         if self.info == ("sh",):
             return "machine"
         if self.info == ("sh", "cluster"):
@@ -91,7 +91,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 def faults(page: str, text: str) -> Iterator[str]:
-    """What a page has that no test would run, and nobody has said why."""
+    """The faults of a page: blocks of no kind, commands that no test runs, and indented blocks outside of lists."""
     found = blocks(page, text)
     for block in found:
         if not block.kind:
@@ -103,19 +103,20 @@ def faults(page: str, text: str) -> Iterator[str]:
     inside = {number for block in found for number in range(block.line, block.line + block.text.count("\n") + 2)}
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
-        # an indented block of Markdown begins after a blank line or a heading; items of lists go on elsewhere
+        # in Markdown, an indented block begins after a blank line or a heading; elsewhere it continues an item of a
+        # list
         before = lines[number - 2] if number > 1 else ""
         if number not in inside and line.startswith("    ") and (not before.strip() or before.startswith("#")):
             yield f"{page}:{number}: an indented block; fence it, and say what it is"
 
 
 def hidden_commands(block: Block) -> list[str]:
-    """Lines of a block that is only shown which a reader would type."""
+    """The lines of a shown block that look like commands."""
     return [line for line in block.text.splitlines() if block.language == "text" and COMMAND.match(line)]
 
 
 def missing_in_ci(block: Block) -> list[str]:
-    """Lines of a block, without their comments, that .ci/run does not have."""
+    """The lines of a block, without comments, that .ci/run does not contain."""
     run = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     return [line for line in (line.partition("#")[0].strip() for line in block.text.splitlines()) if line not in run]
 
@@ -126,7 +127,7 @@ def has_commands(found: list[Block], kind: str) -> bool:
 
 
 def script(found: list[Block], kind: str) -> str:
-    """The page as one bash script: its files are written, its commands of one kind run; a failure names its block."""
+    """The page as a bash script, which writes the files and runs commands of one kind; a failure names the block."""
     lines = ["set -Eeuo pipefail", "block=none", "trap 'echo \"failed: the block at $block\" >&2' ERR"]
     for block in found:
         if block.kind == "file":

@@ -21,7 +21,7 @@ MAKERS: dict[str, Callable[[], str]] = {
 
 
 def current(page: str) -> str:
-    """The page as it should be. Raises: ValueError: it has no place for what is made."""
+    """The page with its generated part. Raises: ValueError: the page has no place for it."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return f"{text[: text.index(BEGIN) + len(BEGIN)]}\n{MAKERS[page]()}\n{text[text.index(END) :]}"
 

@@ -1,4 +1,4 @@
-"""The texts that the programs hold, and the messages that docs/messages.md quotes of them."""
+"""The texts in the programs, and the messages that docs/messages.md quotes."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ ROOMS = (
     "trainer",
 )
 PAGE = ROOT / "docs/messages.md"
-FILLED_IN = "\0"  # stands in a text for a value that the program fills in
-PLACEHOLDER = "..."  # the same in the page
-FEWEST = 9  # characters of a quoted message outside of its placeholders, so that it fits one text and not many
+FILLED_IN = "\0"  # replaces a value that the program fills in
+PLACEHOLDER = "..."  # replaces such a value in the page
+FEWEST = 9  # minimum characters of a quoted message without placeholders, so that it matches few texts
 ROW = re.compile(r"^\| `([^`]+)` \|([^|]+)\|([^|]+)\|$", re.MULTILINE)
 
 
 def quotes(page: str) -> list[str]:
-    """The messages in the first columns of a page's tables."""
+    """The messages that the first columns of a page's tables quote."""
     return [quote for quote, _, _ in ROW.findall(page)]
 
 
 def as_pattern(quote: str) -> re.Pattern[str]:
-    """A pattern that finds a quoted message, with anything in its placeholders."""
+    """A pattern that matches a quoted message with any values in its placeholders."""
     return re.compile(".*".join(re.escape(part.strip()) for part in quote.split(PLACEHOLDER)), re.DOTALL)
 
 
 def is_said(quote: str) -> bool:
-    """Whether one text of the programs has the fixed parts of a quoted message, in their order."""
+    """Whether a text of the programs has the fixed parts of a quoted message in the same order."""
     fixed = quote.replace(PLACEHOLDER, "").replace(" ", "")
     return len(fixed) >= FEWEST and any(as_pattern(quote).search(text) for text in all_texts())
 
 
 def texts_of(source: str) -> Iterator[str]:
-    """The string literals of a Python source, without docstrings; adjacent ones and f-strings are one text each."""
+    """The string literals of a Python source, without docstrings; adjacent literals and an f-string are one text."""
     tree = ast.parse(source)
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -60,7 +60,7 @@ def texts_of(source: str) -> Iterator[str]:
 
 @functools.cache
 def all_texts() -> tuple[str, ...]:
-    """Every text of every program; those of start.sh are its lines."""
+    """All texts of all programs; the texts of start.sh are its lines."""
     paths = [ROOT / "start_paddle.py", *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
     found = [text for path in paths for text in texts_of(path.read_text(encoding="utf-8"))]
     script = (ROOT / "start.sh").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()

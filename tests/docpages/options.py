@@ -1,4 +1,4 @@
-"""Every variable and flag of the programs, from what the programs themselves print, read and parse."""
+"""All variables and flags of the programs, from the tables and parsers of the programs and from start.sh --help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainer.flags import TABLE as TRAINER_FLAGS
 SUPPORTED = "supported"
 VARIABLE = "variable"
 
-# pserver and trainer have no table of their variables
+# variables of programs that have no table of variables (pserver and trainer)
 PROGRAMS = {
     "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
     "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher"),
@@ -104,7 +104,7 @@ def make_localcluster() -> str:
 
 
 def start_sh_rows() -> dict[str, tuple[str, str]]:
-    """Name -> default and meaning, from start.sh --help."""
+    """Return name -> (default, meaning), from start.sh --help."""
     text = subprocess.run([ROOT / "start.sh", "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     rows = re.findall(r"^([A-Z_]{5,})\s+(\S.*?)\s{2,}(.*)$", text, re.MULTILINE)
     return {name: (default, meaning) for name, default, meaning in rows if name != "VARIABLE"}
@@ -119,7 +119,7 @@ def data_job_rows() -> dict[str, tuple[str, str]]:
 
 
 def variables() -> Iterator[Row]:
-    """One row for each variable: what its first reader says, and another default of the data job beside that."""
+    """One row for each variable: its meaning in the first program that reads it, and the data job's own default."""
     sources = {
         "start.sh": start_sh_rows(),
         "launcher": launcher_rows(),
@@ -150,7 +150,7 @@ def trainer_flags() -> Iterator[Row]:
 
 
 def named(flag: Flag) -> bool:
-    """Whether the meaning names all choices itself."""
+    """Whether the meaning of a flag names all its choices already."""
     return all(choice in flag.meaning for choice in flag.choices)
 
 

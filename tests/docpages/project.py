@@ -1,4 +1,4 @@
-"""A copy of the project in which a page's commands may do as they like."""
+"""A copy of the project, in which a page's commands may change anything."""
 
 from __future__ import annotations
 
@@ -24,39 +24,40 @@ LEFT_OUT = (
     "tests",
 )
 STATE = "<!-- commands after: "
-CONFIG_PAGE, CONFIG_END = "docs/your-own-job.md", "## Alone"  # the page's part that makes data, config and provider
+# the part of this page that makes data, config and provider
+CONFIG_PAGE, CONFIG_END = "docs/your-own-job.md", "## Alone"
 DIGITS = ("data-job.yaml", "job.yaml")
 
 
 def copy_project(target: Path) -> Path:
-    """Copies what a user checks out (but for the tests) and links the virtual environment; returns the target.
+    """Copies the files that a user checks out, without tests, and links the virtual environment; returns the target.
 
-    Compiled modules come along: each pod of each page would compile the launcher again.
+    Compiled modules are copied too, because otherwise each pod of each page would compile the launcher again.
     """
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     (target / ".venv").mkdir()
     for entry in Path(sys.executable).parent.parent.iterdir():
         (target / ".venv" / entry.name).symlink_to(entry)
-    # `make setup` finds it up to date: the tests' own environment is not to be made anew from here
+    # with a new time, `make setup` leaves the environment of the tests unchanged
     (target / ".venv/.setup").unlink(missing_ok=True)
     (target / ".venv/.setup").touch()
     return target
 
 
 def state_of(text: str) -> str:
-    """What a page's comment says was done before: `digits`, `config`, or ""."""
+    """The state that a page's comment requires: `digits`, `config`, or ""."""
     return text.partition(STATE)[2].partition(" -->")[0] if text.startswith(STATE) else ""
 
 
 def preparation(state: str) -> str:
-    """The bash lines that bring a project into a state. Raises: KeyError: there is no such state."""
+    """The bash lines that bring a project into a state. Raises: KeyError: the state is unknown."""
     config, _, _ = (ROOT / CONFIG_PAGE).read_text(encoding="utf-8").partition(CONFIG_END)
     jobs = "".join(f"python -m localcluster run k8s/{name} --volume mfs=./jobpath\n" for name in DIGITS)
     return {"": "", "digits": jobs, "config": script(blocks(CONFIG_PAGE, config), "machine")}[state]
 
 
 def run_script(text: str, project: Path, environ: Mapping[str, str]) -> str:
-    """Runs a page's script in the project's directory and returns what it printed; a failure shows all of it."""
+    """Runs a page's script in the project's directory and returns its output; if it fails, the error has all output."""
     home = project.with_name(f"{project.name}-home")
     home.mkdir(exist_ok=True)
     env = {**os.environ, "HOME": str(home), **environ}

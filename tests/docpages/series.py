@@ -1,4 +1,4 @@
-"""The metrics of the programs as a list, from where the programs define them."""
+"""The list of the programs' metrics, from their definitions in the programs."""
 
 from docpages.items import item
 from master import metrics as of_master
@@ -10,7 +10,7 @@ from trainer.telemetry import trainer_metrics as of_trainer
 
 
 def make_list() -> str:
-    """The whole list."""
+    """Return the list of all metrics."""
     masters = (*of_master.METRICS, *of_autoscaler.METRICS)
     metrics = (*of_trainer.METRICS, *of_pserver.METRICS, *of_elastic.METRICS, *masters)
     return "\n".join(item(describe(one)) for one in dict.fromkeys(metrics))

@@ -1,4 +1,4 @@
-"""Attacks on the pserver, and `python -m fuzz`, which goes on with seeds that the tests have not tried."""
+"""Attacks on the pserver. `python -m fuzz` repeats them with further seeds."""
 
 import os
 

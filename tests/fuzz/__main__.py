@@ -1,6 +1,6 @@
-"""`make fuzz MINUTES=60`: the tests with hostile messages and peers, again and again with other seeds.
+"""`make fuzz MINUTES=60`: run the tests with hostile messages and peers repeatedly, each time with another seed.
 
-The seed of each turn is printed; `PYTHONPATH=tests python -m fuzz --seed N` takes that turn again.
+The seed of each run is printed; `PYTHONPATH=tests python -m fuzz --seed N` repeats this run.
 """
 
 import argparse
@@ -32,10 +32,10 @@ def main() -> int:
 
 
 def take_turns(only: int | None, deadline: float, directory: str) -> int:
-    """Take turns until the deadline, or the one of a seed; return the exit status.
+    """Repeat the tests until the deadline, or run them once with a seed; return the exit status.
 
-    The directory is for temporary files: pytest's own is shared by all runs of a user, and one that cleans it while
-    another does fails.
+    The directory is for temporary files. Pytest's default directory is shared by all runs of a user; a run that cleans
+    it at the same time as another run fails.
     """
     turns = 0
     while True:

@@ -1,6 +1,6 @@
-"""Messages as an attacker makes them: from noise, from the layout of the header, and from real messages changed a bit.
+"""Makes the messages of an attacker: random bytes, messages by the layout of the header, and changed real messages.
 
-Everything is drawn from one `random.Random`, so a seed is enough to see a case again.
+All random choices come from one `random.Random`, so a case can be repeated from its seed.
 """
 
 import json
@@ -36,7 +36,7 @@ RAW_NOTES = [
 ]
 
 
-# JSON as it breaks programs: in place of the value of any field of any note
+# JSON values that may break a program; each replaces the value of a field of a note
 RAW_VALUES = [
     *(opening * depth + b"0" + closing * depth for opening, closing in ((b"[", b"]"), (b'{"a":', b"}"))
       for depth in (31, 33, 490, 981, 5000)),
@@ -91,7 +91,7 @@ _MARK = "the place of a raw value"
 
 
 def texts_with(note: Mapping[str, object], raw: bytes) -> Iterator[bytes]:
-    """Yield the JSON of a note with one of its values, or a further one, replaced by this text."""
+    """Yield the JSON of a note in which this text is the value of a field, or of an additional field."""
     for key in [*note, "more"]:
         yield json.dumps({**note, key: _MARK}).encode().replace(json.dumps(_MARK).encode(), raw)
         value = note.get(key)
@@ -106,7 +106,7 @@ def texts_with(note: Mapping[str, object], raw: bytes) -> Iterator[bytes]:
 
 
 def encode(one: Message, key: bytes = b"", text: bytes | None = None) -> list[bytes]:
-    """The frames of a message with any note, or with any text for one; signed where there is a key."""
+    """The frames of a message with any note, or any text in its place; they are signed if a key is given."""
     text = (json.dumps(one.note).encode() if one.note else b"") if text is None else text
     header = bytearray(protocol.encode(one._replace(note={}))[0])
     header[20:24] = len(text).to_bytes(4, "little")
@@ -116,7 +116,7 @@ def encode(one: Message, key: bytes = b"", text: bytes | None = None) -> list[by
 
 
 def number(random: Random) -> int:
-    """An integer as it breaks programs: an edge, or near one, or anything."""
+    """An integer that may break a program: a limit of a type, a number near a limit, or any number."""
     edge = random.choice(EDGES)
     return random.choice([edge, edge - 1, edge + 1, -edge, random.getrandbits(random.randrange(1, 70))])
 
@@ -133,7 +133,7 @@ def value(random: Random, depth: int = 0) -> object:
 
 
 def note(random: Random, like: dict[str, object] | None = None) -> dict[str, object]:
-    """A note: some keys of a real one with values of another kind, or anything."""
+    """A note: some keys of a real note with values of other types, or any value."""
     made = dict(like or {})
     for key in list(made):
         if random.random() < 0.3:
@@ -146,7 +146,7 @@ def note(random: Random, like: dict[str, object] | None = None) -> dict[str, obj
 
 
 def message(random: Random, session: bytes = b"", like: dict[str, object] | None = None) -> Message:
-    """A message that parses, with any op, numbers and note."""
+    """A message that can be parsed, with any op, numbers and note."""
     return Message(
         random.choice(list(Op)),
         session if session and random.random() < 0.8 else random.randbytes(8),
@@ -161,11 +161,11 @@ def message(random: Random, session: bytes = b"", like: dict[str, object] | None
     )
 
 
-# ----- One change of a message: each gets its frames, and one of them -----
+# ----- Changes of a message; each function gets the frames and the index of one frame -----
 
 
 def change_field(random: Random, frames: list[bytearray], frame: bytearray) -> None:
-    """Put edges into fields of the header, wherever the layout has them."""
+    """Put limits of number types into fields of the header."""
     header = frames[0]
     for _ in range(random.randrange(1, 4)):
         size = random.choice([1, 2, 4, 8])
@@ -216,7 +216,7 @@ def break_note(random: Random, frames: list[bytearray], frame: bytearray) -> Non
 
 
 def mend_length(frames: list[bytearray]) -> None:
-    """Make the header say the length of the note, so that it is looked at."""
+    """Write the note's length into the header, so that the server parses the note."""
     if len(frames[0]) == HEADER:
         struct.pack_into("<I", frames[0], 20, len(frames[1]))
 
@@ -236,7 +236,7 @@ CHANGES = [
 
 
 def mutate(random: Random, whole: list[bytes]) -> list[bytes]:
-    """Return the frames of a real message changed somewhere: bytes, lengths, order, number."""
+    """Return the frames of a real message with a change of bytes, lengths, order or number of frames."""
     frames = [bytearray(frame) for frame in whole]
     for _ in range(random.randrange(1, 4)):
         if frames:
@@ -245,7 +245,7 @@ def mutate(random: Random, whole: list[bytes]) -> list[bytes]:
 
 
 def bad_json(random: Random) -> bytes:
-    """A note that is JSON, or was until a byte of it changed."""
+    """A note in JSON, perhaps with one changed byte."""
     text = bytearray(json.dumps(note(random)).encode())
     if random.random() < 0.5:
         text[random.randrange(len(text))] = random.randrange(256)
@@ -253,7 +253,7 @@ def bad_json(random: Random) -> bytes:
 
 
 def frames(random: Random, seeds: list[list[bytes]]) -> list[bytes]:
-    """Return what an attacker sends next: noise, a made message, or one of the seeds changed."""
+    """Return the next frames of an attacker: random bytes, a made message, or a changed real message."""
     kind = random.random()
     if kind < 0.05:
         return [random.randbytes(random.randrange(100)) for _ in range(random.randrange(9))]

@@ -1,6 +1,6 @@
-"""Hostile peers of a server that runs: each function connects, does harm for a moment, and leaves.
+"""Hostile peers of a running server: each function connects, attacks for a moment, and leaves.
 
-They speak TCP as it comes, and know of the protocol what one knows who reads its source or the network, but no secret.
+The peers use plain TCP. They know the protocol's source and can read the network, but they do not know the secret.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ OTHER_PROTOCOLS = [
 
 
 def header(op: int = Op.PUSH, note: int = 0, payload: int = 0, trainer: int = 0, sequence: int = 1) -> bytes:
-    """A header that claims lengths which need not be true."""
+    """A header whose lengths may be wrong."""
     whole = bytearray(bytes(protocol.encode(Message(Op.PUSH, bytes(8), trainer, sequence))[0]))
     whole[6] = op
     whole[20:24] = note.to_bytes(4, "little")
@@ -49,7 +49,7 @@ def message(one: Message, key: bytes = b"") -> bytes:
 
 
 def hail(name: bytes, guess: str = "guess") -> bytes:
-    """Greeting and proof of who does not wait for the challenge, or cannot know the answer."""
+    """The greeting and the proof of a peer that does not wait for the challenge, or does not know the secret."""
     caller = ClientHandshake(guess, (name + bytes(17))[:17], b"n" * 32)
     challenge = ClientHandshake("", bytes(17), bytes(32)).greeting
     return caller.greeting + caller.feed(challenge[:7] + b"\x01" + challenge[8:])
@@ -57,7 +57,7 @@ def hail(name: bytes, guess: str = "guess") -> bytes:
 
 @contextlib.contextmanager
 def enter(server: Address, name: bytes, secret: str = "") -> Iterator[tuple[socket.socket, bytes]]:
-    """A connection whose handshake is done, as one who knows the secret makes it; and the key of its messages."""
+    """Return a connection after a valid handshake, and the key of its messages."""
     with socket.create_connection(server, DEADLINE) as stream:
         stream.settimeout(DEADLINE)
         caller = ClientHandshake(secret, name, os.urandom(32))
@@ -71,7 +71,7 @@ def enter(server: Address, name: bytes, secret: str = "") -> Iterator[tuple[sock
 
 
 def listen(stream: socket.socket) -> bytes:
-    """What the server says until it closes, or has nothing more to say for a moment."""
+    """Return the bytes from the server until it closes the connection or pauses."""
     stream.settimeout(0.05)
     heard = b""
     with contextlib.suppress(OSError):
@@ -81,7 +81,7 @@ def listen(stream: socket.socket) -> bytes:
 
 
 def say(server: Address, *parts: bytes, hears: bool = True) -> bytes:
-    """Connect, send, and return what the server answers."""
+    """Connect, send, and return the server's answer."""
     with socket.create_connection(server, DEADLINE) as stream, contextlib.suppress(OSError):
         stream.settimeout(DEADLINE)
         for part in parts:
@@ -91,7 +91,7 @@ def say(server: Address, *parts: bytes, hears: bool = True) -> bytes:
     return b""
 
 
-# ----- What unauthenticated peers do -----
+# ----- Attacks of unauthenticated peers -----
 
 
 def speak_other_protocols(server: Address, random: Random) -> None:
@@ -102,7 +102,7 @@ def speak_other_protocols(server: Address, random: Random) -> None:
 
 
 def claim_sizes(server: Address, random: Random) -> None:
-    """Lengths up to the largest that the header can hold, with more than nothing behind them."""
+    """Send headers with lengths up to the maximum of the field, and a few bytes after them."""
     for note, payload in [
         (2**32 - 1, 0),
         (0, 2**64 - 1),
@@ -117,14 +117,14 @@ def claim_sizes(server: Address, random: Random) -> None:
 
 
 def send_fuzz(server: Address, random: Random, seeds: list[list[bytes]]) -> None:
-    """Made and changed messages, some to a connection until the server has enough of it."""
+    """Send made and changed messages over a connection until the server closes it."""
     for _ in range(100):
         parts = [b"".join(frames.frames(random, seeds)) for _ in range(random.randrange(1, 20))]
         say(server, hail(random.randbytes(random.choice([1, 17, 64]))), *parts, hears=random.random() < 0.1)
 
 
 def open_many(server: Address, random: Random, count: int = 600) -> None:
-    """Connections that say nothing, or the beginning of something; more of them than the server keeps."""
+    """Open more connections than the server keeps; they send nothing, or an incomplete message."""
     with contextlib.ExitStack() as stack:
         for number in range(count):
             with contextlib.suppress(OSError):
@@ -133,7 +133,7 @@ def open_many(server: Address, random: Random, count: int = 600) -> None:
 
 
 def break_handshakes(server: Address, random: Random) -> None:
-    """Handshakes that are cut, sent twice, in another order, with more behind them, or with anything in a field."""
+    """Send handshakes that are cut, repeated, in another order, with additional bytes, or with random fields."""
     for _ in range(60):
         whole = hail(
             random.randbytes(16) + random.choice([b"d", b"h", b"p", b"x", b"\0"]), random.choice(["", "guess"])
@@ -157,7 +157,7 @@ def break_handshakes(server: Address, random: Random) -> None:
 
 
 def say_slowly(server: Address, random: Random) -> None:
-    """A byte after the other, and never the last one."""
+    """Send a message byte by byte, but never the last byte."""
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(socket.create_connection(server, DEADLINE)) for _ in range(50)]
         for byte in hail(random.randbytes(17), "")[:-1]:
@@ -167,7 +167,7 @@ def say_slowly(server: Address, random: Random) -> None:
 
 
 def send_bombs(server: Address, random: Random) -> None:
-    """JSON that is small and parses to much, or deep."""
+    """Send small JSON that becomes large or deeply nested objects."""
     for text in (
         b"[" * 60_000,
         b'{"a":' * 12_000,
@@ -179,7 +179,7 @@ def send_bombs(server: Address, random: Random) -> None:
 
 
 def initialise(server: Address, random: Random) -> None:
-    """Parameters of gigantic sizes, from who has not joined."""
+    """Initialise parameters of gigantic sizes without having joined."""
     setup = {
         "fields": ["name", "size"],
         "parameters": [["w", 2**62]] * 100,
@@ -196,7 +196,7 @@ def initialise(server: Address, random: Random) -> None:
 
 
 def never_read(server: Address, random: Random, count: int = 20_000) -> None:
-    """Ask for ever, and leave what is answered to the server."""
+    """Send requests without end, and never read the answers."""
     with socket.create_connection(server, DEADLINE) as stream, contextlib.suppress(OSError):
         stream.settimeout(0.5)
         for _ in range(count // 100):
@@ -204,7 +204,7 @@ def never_read(server: Address, random: Random, count: int = 20_000) -> None:
 
 
 def join_without_secret(server: Address, random: Random, job: str, attempt: str) -> None:
-    """Hellos behind the proof of a guessed secret, and with words for the log."""
+    """Send hellos after a proof by a guessed secret, with texts that could forge lines of the log."""
     session = protocol.session_of(job, attempt)
     for number in range(30):
         name = random.randbytes(16) + DATA
@@ -217,11 +217,11 @@ def join_without_secret(server: Address, random: Random, job: str, attempt: str)
                 listen(stream)
 
 
-# ----- What those do who can prove themselves: everybody, if there is no secret -----
+# ----- Attacks of authenticated peers; without a secret, every peer is authenticated -----
 
 
 def send_notes(server: Address, random: Random, session: bytes) -> None:
-    """Every op with hostile JSON in each field, from who has not joined."""
+    """Send every op with hostile JSON in each field, without having joined."""
     for op in Op:
         for _ in range(12):
             raw = random.choice(frames.RAW_VALUES)
@@ -235,25 +235,25 @@ def send_notes(server: Address, random: Random, session: bytes) -> None:
 
 
 def send_notes_as_a_trainer(server: Address, random: Random, session: bytes, hello: dict[str, object]) -> None:
-    """Join as a trainer, and then every op with hostile JSON in each field; most of them end their connection."""
+    """Join as a trainer, and then send every op with hostile JSON in each field; most of them end the connection."""
     name = random.randbytes(16) + DATA
     for op in [op for op in Op if op != Op.ABORT] * 12:
         raw = random.choice(frames.RAW_VALUES)
         text = random.choice(list(frames.texts_with(frames.NOTES.get(op, {}), raw)))
         with enter(server, name) as (stream, key):
             stream.sendall(message(Message(Op.HELLO, session, 1, 1, note=hello), key))
-            assert stream.recv(8)[6] == Op.HELLO  # it has joined, or is there again
+            assert stream.recv(8)[6] == Op.HELLO  # the trainer has joined, or joined again
             for one in range(1, 4):
                 with contextlib.suppress(OSError):
                     bad = frames.encode(Message(op, session, 1, one, payload=[bytes(28)]), key, text)
                     stream.sendall(b"".join(bad))
 
 
-# ----- What those do who read the network -----
+# ----- Attacks of peers that can read the network -----
 
 
 def steal_names(server: Address, random: Random, names: Iterable[bytes], session: bytes) -> None:
-    """Take the connections of trainers by their names, and push, abort and say goodbye for them."""
+    """Use the names of trainers' connections to push, abort and say goodbye in their place."""
     for name in names:
         number = random.randrange(2)
         parts = [
@@ -270,7 +270,7 @@ def steal_names(server: Address, random: Random, names: Iterable[bytes], session
 
 
 def replay(server: Address, random: Random, recorded: list[bytes]) -> None:
-    """Send what trainers sent over a connection again: whole, a part of it, and under another name."""
+    """Replay the messages of trainers: all of them, a part of them, and under another name."""
     for whole in recorded:
         say(server, whole, hears=False)
         say(server, hail(random.randbytes(17)), whole)
@@ -278,9 +278,9 @@ def replay(server: Address, random: Random, recorded: list[bytes]) -> None:
 
 
 class Tap:
-    """A relay to a server that keeps what the callers send, connection by connection; as a switch could.
+    """A relay to a server that records the messages of each connection, as a network switch could.
 
-    It belongs to a test and not to the attack: an honest trainer is told its address.
+    It is a part of the test and not of the attack: an honest trainer connects to its address.
     """
 
     def __init__(self, server: Address) -> None:
@@ -293,13 +293,13 @@ class Tap:
         self._start(self._accept)
 
     def names(self) -> list[bytes]:
-        """The names of the connections that were made, as their proofs gave them."""
+        """The names of the connections, from their proofs."""
         found = [bytes(sent[RECORD_BYTES + 40 :][:17]) for sent in self.sent if len(sent) >= 2 * RECORD_BYTES]
         assert {name[-1:] for name in found} == {DATA, HEARTBEAT}
         return found
 
     def cut(self) -> None:
-        """Cut all connections; others may be made."""
+        """Cut all connections; new connections are possible."""
         for stream in self._streams:
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
@@ -339,6 +339,6 @@ class Tap:
                 if kept is not None:
                     kept += chunk
                 target.sendall(chunk)
-        for stream in (source, target):  # a connection that ends on one side ends on both
+        for stream in (source, target):  # a connection that ends on one side is closed on both sides
             with contextlib.suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)

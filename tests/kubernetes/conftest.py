@@ -1,4 +1,4 @@
-"""One cluster and one image for all tests; a namespace and a volume for each scenario."""
+"""Fixtures: one cluster and one image for all tests, and a namespace and a volume for each scenario."""
 
 import contextlib
 import fcntl
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @contextlib.contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """Three nodes. KEEP_CLUSTER=1 leaves them up, and uses those that are up."""
+    """A cluster of three nodes. KEEP_CLUSTER=1 keeps it after the tests, and uses a cluster that was kept."""
     keep = os.environ.get("KEEP_CLUSTER") == "1"
     running = Cluster()
     with only_user_of_the_cluster():
@@ -53,7 +53,7 @@ def running_cluster() -> Iterator[Cluster]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """With pytest-xdist the controller keeps the cluster on which its workers run their tests."""
+    """With pytest-xdist, the controller process owns the cluster that its workers use."""
     if session.config.getoption("numprocesses", None) and not is_worker():
         stack = contextlib.ExitStack()
         session.config.add_cleanup(stack.close)
@@ -75,10 +75,10 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """once(name, make): a directory that make(directory) has filled, by whichever worker or run came to it first.
+    """once(name, make): a directory that make(directory) fills; only the first worker or run calls `make`.
 
-    $SHARED_DIR makes several runs share what they made (tests/kubernetes/run). It lies in made-once/ there, and nothing
-    else of that directory is touched.
+    With $SHARED_DIR, several runs share the directories (tests/kubernetes/run). They are in its subdirectory
+    made-once/; nothing else in $SHARED_DIR is changed.
     """
     base = tmp_path_factory.getbasetemp()
     root = Path(os.environ.get("SHARED_DIR") or (base.parent if is_worker() else base)) / "made-once"
@@ -100,7 +100,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @contextlib.contextmanager
 def only_user_of_the_cluster() -> Iterator[None]:
-    """A machine has one cluster: a second run must not take down that of the first."""
+    """Only one run at a time may use the machine's cluster, because a second run would delete that of the first."""
     directory = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster"))
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / f"lock-{os.environ.get('CLUSTER_NUMBER', 0)}").open("w") as lock:
@@ -117,7 +117,7 @@ def size_of(cluster: Cluster, image: str) -> int:
 
 @pytest.fixture(scope="session")
 def image(cluster: Cluster, once: Once) -> Image:
-    """docker build and docker push, as the README has them; the build arguments are what this machine needs."""
+    """Build and push the image by the commands of the README, with the build arguments that this machine needs."""
     reference = f"{cluster.registry}/paddle:mypaddle"
 
     def build(directory: Path) -> None:
@@ -132,9 +132,9 @@ def image(cluster: Cluster, once: Once) -> Image:
 
 @pytest.fixture(scope="session")
 def overlay(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Overlay:
-    """overlay(namespace, (job, JSON patch)...): a kustomization that edits the image, and what the patches say.
+    """overlay(namespace, (job, JSON patch)...): a kustomization that sets the image and applies the patches.
 
-    manifests: another directory than k8s/, a user's edited copy of it.
+    manifests: a user's edited copy of k8s/, which is used instead of k8s/.
     """
 
     def make(namespace: str, *patches: tuple[str, list[dict[str, Any]]], manifests: Path = REPOSITORY / "k8s") -> Path:
@@ -153,7 +153,7 @@ def overlay(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Overlay:
 
 @pytest.fixture(scope="session")
 def digits(cluster: Cluster, overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
-    """The user's first half, in namespace default: rights, claim, data job. Shards of digits lie on the volume."""
+    """The first half of the tutorial, in namespace default: rights, claim and data job, which writes the shards."""
     volume = tmp_path_factory.mktemp("digits")
     give(volume)
     with namespace_with_volume(cluster, "default", volume) as space:
@@ -167,7 +167,7 @@ def digits(cluster: Cluster, overlay: Overlay, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def scenario(cluster: Cluster, digits: Namespace, overlay: Overlay, tmp_path: Path) -> Iterator[Scenario]:
-    """scenario(name, patch..., owner): a namespace with the digits shards, in which the patched Job was created."""
+    """scenario(name, patch..., owner): a namespace with the shards of digits, in which the patched Job was created."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *patch: dict[str, Any], owner: int = OWNER) -> Namespace:

@@ -1,4 +1,4 @@
-"""Kinds that Kubernetes itself does not have, from the definitions that custom-resources/make has made."""
+"""Kinds that are not a part of Kubernetes, from the definitions that custom-resources/make writes."""
 
 import contextlib
 import os
@@ -12,12 +12,12 @@ DIRECTORY = Path(os.environ.get("CLUSTER_DIR", "/var/tmp/paddle-cluster"))
 
 @contextlib.contextmanager
 def custom_kinds(cluster: Cluster, *plurals: str) -> Iterator[None]:
-    """The API server knows these kinds inside the block; objects of theirs go with them."""
+    """Define these kinds inside the block; their objects are deleted with them."""
     files = [
         f"-f{path}" for path in (DIRECTORY / "custom-resources").glob("*_*.yaml") if path.stem.split("_")[1] in plurals
     ]
     assert len(files) == len(plurals)
-    cluster.kubectl("delete", "--ignore-not-found", *files)  # those of a cluster that was kept
+    cluster.kubectl("delete", "--ignore-not-found", *files)  # a kept cluster may still have them
     cluster.kubectl("create", *files)
     try:
         cluster.kubectl("wait", "--for=condition=established", "--timeout=60s", *files)

@@ -1,4 +1,4 @@
-"""What the tests do with the cluster: kubectl, docker, and waiting for a condition with a deadline."""
+"""Functions for tests on the cluster: kubectl, docker, and waits for a condition with a deadline."""
 
 import contextlib
 import functools
@@ -20,13 +20,13 @@ REPOSITORY = HERE.parent.parent
 OWNER = 1000  # uid and gid of job.yaml
 ENDED = ".status.containerStatuses[*].state.terminated"
 BASE = "paddle-test/base"
-# what this machine needs for `docker build`: no registry has the base, and downloads need its CA bundle
+# `docker build` on this machine needs a local base image and a CA bundle for downloads
 BUILD_OPTIONS = ["--build-arg", f"BASE={BASE}", "--build-arg", "BUILD_BASE=paddle-test/build-base"]
 BUILD_OPTIONS += ["--build-arg", "PIP_CERT=/ca.crt", "--network", "host"]
 
 
 def run(*command: str | Path, check: bool = True, stdin: str | None = None, env: dict[str, str] | None = None) -> str:
-    """Run a command and return its stdout; a failure carries its stderr."""
+    """Run a command and return its stdout; if it fails, the exception has its stderr."""
     words = [str(word) for word in command]
     done = subprocess.run(words, input=stdin, env=env, capture_output=True, text=True, timeout=600)
     if check and done.returncode != 0:
@@ -35,7 +35,7 @@ def run(*command: str | Path, check: bool = True, stdin: str | None = None, env:
 
 
 class Image(NamedTuple):
-    """The image as a user pushes it, the bytes of its base, and those that it adds to them."""
+    """The image that a user pushes, the bytes of its base image, and the bytes that it adds."""
 
     reference: str
     base_bytes: int
@@ -43,7 +43,7 @@ class Image(NamedTuple):
 
 
 class Cluster:
-    """A running cluster, as `cluster env` describes it."""
+    """A running cluster, from the variables that `cluster env` prints."""
 
     def __init__(self) -> None:
         exports = run(HERE / "cluster", "env").removeprefix("export ").split()
@@ -52,7 +52,7 @@ class Cluster:
 
     @functools.cached_property
     def _api(self) -> tuple[str, requests.Session]:
-        """The API server's address and a session of the admin's: a poll by kubectl costs a tenth of a second of CPU."""
+        """The API server's address and the admin's HTTP session; kubectl would need 0.1 s of CPU per request."""
         content = yaml.safe_load(Path(self.env["KUBECONFIG"]).read_text())
         server, session = content["clusters"][0]["cluster"], requests.Session()
         session.trust_env, session.verify = False, server["certificate-authority"]
@@ -60,7 +60,7 @@ class Cluster:
         return server["server"], session
 
     def get(self, path: str, *, stream: bool = False, **query: str) -> requests.Response:
-        """What the API server answers to a GET; raises only where there is no answer."""
+        """The API server's answer to a GET, whatever its status; raises only if there is no answer."""
         server, session = self._api
         return session.get(server + path, params=query, timeout=30, stream=stream)
 
@@ -72,7 +72,7 @@ class Cluster:
 
 
 class Namespace:
-    """One namespace with a volume of its own: what one scenario sees."""
+    """A namespace with its own volume, for one scenario."""
 
     def __init__(self, cluster: Cluster, name: str, volume: Path):
         self.cluster, self.name, self.volume = cluster, name, volume
@@ -94,28 +94,28 @@ class Namespace:
         return answer.json()
 
     def log(self, pod: str) -> str:
-        """What a pod has printed so far; one that is gone or has no container yet has printed nothing."""
+        """The output of a pod so far; it is empty if the pod is gone or has no container yet."""
         answer = self.cluster.get(f"/api/v1/namespaces/{self.name}/pods/{pod}/log")
         return answer.content.decode("utf-8", "replace") if answer.ok else ""
 
     def conditions(self, job: str) -> dict[str, dict[str, Any]]:
-        """Type -> condition, of those that are true."""
+        """Return type -> condition, for the conditions that are true."""
         found = self.job(job)["status"].get("conditions", [])
         return {condition["type"]: condition for condition in found if condition["status"] == "True"}
 
     def logs(self, job: str) -> str:
-        """What every pod of a job has printed so far."""
+        """The output of all pods of a job so far."""
         return "\n".join(self.log(pod["metadata"]["name"]) for pod in self.pods(job))
 
     def describe(self, job: str) -> str:
-        """What a person would look at when a job does not do as expected."""
+        """The facts that a person would look at if a job does not behave as expected."""
         events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-15:]
         ends = f"-o=custom-columns=NAME:.metadata.name,ENDED:{ENDED}"
         shown = [self.kubectl("get", "pods,jobs", "-o", "wide"), self.kubectl("get", "pods", ends), *events]
         return "\n".join([*shown, self.logs(job)[-6000:]])
 
     def wait(self, what: str, condition: Callable[[], Any], *, job: str, seconds: float = 120) -> Any:
-        """Poll until the condition holds and return its value; a deadline ends with pods and logs in the message."""
+        """Poll until the condition holds and return its value; after the deadline, the error shows pods and logs."""
         end = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > end:
@@ -149,13 +149,13 @@ class Namespace:
 def namespace_with_volume(
     cluster: Cluster, name: str, volume: Path, host_path: Path | None = None
 ) -> Iterator[Namespace]:
-    """A fresh namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are gone afterwards.
+    """A new namespace (or `default`) with a PersistentVolume for the claim `mfs`; its Jobs are deleted after the block.
 
-    host_path: what the nodes mount, where that is not the path by which the tests see the volume.
+    host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.
     """
     space = Namespace(cluster, name, volume)
     if name != "default":
-        # there is one where the cluster was kept from an earlier run
+        # a cluster kept from an earlier run may have one
         cluster.kubectl("delete", "namespace", name, "--ignore-not-found")
         cluster.kubectl("create", "namespace", name)
     spec = {
@@ -188,7 +188,7 @@ def exit_codes(pods: list[dict[str, Any]]) -> set[int]:
 
 @contextlib.contextmanager
 def drained(cluster: Cluster, node: str, *options: str) -> Iterator[None]:
-    """A node that is drained, which waits for the ends of its pods; it takes pods again after the block."""
+    """Drain a node and wait until its pods have ended; after the block the node accepts pods again."""
     try:
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s", *options)
         yield
@@ -197,7 +197,7 @@ def drained(cluster: Cluster, node: str, *options: str) -> Iterator[None]:
 
 
 def copy_manifests(directory: Path, *components: str) -> Path:
-    """A copy of k8s/ in which the lines of these components were edited as docs/manifests.md says."""
+    """A copy of k8s/ in which these components are enabled by the edit of docs/manifests.md."""
     tree = directory / "k8s"
     shutil.copytree(REPOSITORY / "k8s", tree, symlinks=True)
     file = tree / "kustomization.yaml"
@@ -210,11 +210,11 @@ def copy_manifests(directory: Path, *components: str) -> Path:
 
 
 def give(directory: Path, owner: int = OWNER) -> None:
-    """The line of the docs: give the shared directory to the pods' uid."""
+    """Give the shared directory to the pods' uid, by the command of the docs."""
     run("chown", "-R", f"{owner}:{owner}", directory)
 
 
 def copy_volume(source: Path, target: Path) -> None:
     """A volume with the same data and no output."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("output"))
-    target.chmod(0o755)  # readable for pods whose uid does not own it
+    target.chmod(0o755)  # pods whose uid does not own the directory must be able to read it

@@ -1,4 +1,4 @@
-"""The name server of the test's cluster: names of headless Services, as CoreDNS answers them; nothing else has a name.
+"""The name server of the test cluster: it answers for names of headless Services, as CoreDNS does, and for no others.
 
 usage: name_server.py ADDRESS API_SERVER CA_FILE TOKEN_FILE       (the standard library is enough)
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ZONE = ["svc", "cluster", "local"]
 A, IN = 1, 1
-TTL_S = 2  # of an answer, and of what the API server said
+TTL_S = 2  # seconds; lifetime of an answer, and of the data from the API server
 NO_ERROR, FORMAT_ERROR, SERVER_FAILURE, NO_NAME = 0, 1, 2, 3
 API_S = 5.0
 
@@ -25,7 +25,7 @@ Endpoints = list[tuple[str, str]]  # (address, host name of the pod or "")
 
 
 class Slices:
-    """The endpoints of Services, from the API server; when it is away, as they were."""
+    """The endpoints of Services, from the API server; if it does not answer, the last known ones."""
 
     def __init__(self, server: str, authority: str, token: str) -> None:
         self.server, self.token = server, token
@@ -33,7 +33,7 @@ class Slices:
         self.known: dict[tuple[str, str], tuple[float, Endpoints]] = {}
 
     def read(self, namespace: str, service: str) -> Endpoints:
-        """Raises: OSError, ValueError, KeyError: the API server is away, and was never asked."""
+        """Return the endpoints. Raises: OSError, ValueError, KeyError: the API server has never answered."""
         key = (namespace, service)
         if key in self.known and time.monotonic() - self.known[key][0] < TTL_S:
             return self.known[key][1]

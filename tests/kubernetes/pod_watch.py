@@ -1,4 +1,4 @@
-"""Every pod that a Job, or another selection, ever had, with what it printed, also after pod or node have gone."""
+"""Records all pods of a Job, or of another selection, and their output, also of pods and nodes that are gone."""
 
 import contextlib
 import json
@@ -9,21 +9,21 @@ from typing import IO, Any, NamedTuple
 import requests
 from kubernetes_cluster import Cluster, Namespace
 
-RETRY_S = 0.5  # after the API server went away, or a watch came to its end
+RETRY_S = 0.5  # seconds after an error of the API server or the end of a watch
 
 
 class Line(NamedTuple):
-    """A line of a pod's log. time: RFC 3339 in UTC, when the container runtime got it."""
+    """A line of a pod's log. time: when the container runtime received it, as RFC 3339 in UTC."""
 
     time: str
     text: str
 
 
 class PodWatch:
-    """Follows the pods of a Job by a watch of its own, and holds their log files open.
+    """Follows the pods of a Job by a watch, and keeps their log files open.
 
-    `kubectl logs` has nothing of a pod that was deleted, or whose node does not answer; the file has it as long as
-    somebody holds it.
+    `kubectl logs` prints nothing for a pod that was deleted or whose node does not answer. An open log file keeps its
+    content.
     """
 
     def __init__(self, space: Namespace, job: str = "", *, selector: str = ""):
@@ -47,13 +47,13 @@ class PodWatch:
             file.close()
 
     def pods(self, *, gone: bool = False) -> list[dict[str, Any]]:
-        """Pod objects as they were last, in order of creation; gone: those also that are not listed any more."""
+        """The last known pod objects, in order of creation. gone: whether to include pods that are no longer listed."""
         with self._lock:
             found = [pod for uid, pod in self._pods.items() if gone or uid not in self._gone]
         return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
     def lines(self, pod: dict[str, Any]) -> list[Line]:
-        """What a pod has printed so far."""
+        """The output of a pod so far."""
         with self._lock:
             self._open_log(pod)
             file = self._files.get(pod["metadata"]["uid"])
@@ -61,7 +61,7 @@ class PodWatch:
                 return []
             file.seek(0)
             content = file.read().decode("utf-8", "replace")
-        # container runtime interface: time stream F|P text
+        # the format of the container runtime interface: time stream F|P text
         fields = (line.split(" ", 3) for line in content.splitlines())
         return [Line(words[0], words[3]) for words in fields if len(words) == 4]
 
@@ -71,7 +71,7 @@ class PodWatch:
     # ----- the thread -----
 
     def _follow(self) -> None:
-        cluster, path = Cluster(), f"/api/v1/namespaces/{self.space.name}/pods"  # a session of the thread's own
+        cluster, path = Cluster(), f"/api/v1/namespaces/{self.space.name}/pods"  # the thread needs its own session
         selector = self.selector
         while not self._ended.is_set():
             try:
@@ -83,7 +83,7 @@ class PodWatch:
                 self._ended.wait(RETRY_S)
 
     def _read_events(self, cluster: Cluster, path: str, **query: str) -> None:
-        # an idle watch is ended by its server after a second, so that the thread sees when it has to end
+        # the server ends an idle watch after a second, so that the thread notices when it must end
         with cluster.get(path, stream=True, timeoutSeconds="1", **query) as answer:
             for line in answer.iter_lines(chunk_size=None):
                 event = json.loads(line)

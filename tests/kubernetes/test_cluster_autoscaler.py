@@ -1,4 +1,4 @@
-"""The rights of k8s/elastic/autoscaler on the real API server: they suffice, and each one that is missing is named."""
+"""The rights of k8s/elastic/autoscaler on a real API server: they suffice, and each missing right is named."""
 
 import json
 import re
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "paddle", "autoscaler", "--all_namespaces", "--
 
 @pytest.fixture(scope="module")
 def job(cluster: Cluster) -> Iterator[None]:
-    """An elastic Job that has fewer trainers than its least; no node takes its pods."""
+    """An elastic Job with fewer trainers than its minimum; its pods fit on no node."""
     spec: dict[str, Any] = {"restartPolicy": "Never", "nodeSelector": {"no": "node"}}
     spec["containers"] = [{"name": "trainer", "image": "none", "resources": {"requests": {"cpu": "1m"}}}]
     notes = {"paddle/trainers-min": "2", "paddle/trainers-max": "3"}
@@ -36,7 +36,7 @@ def job(cluster: Cluster) -> Iterator[None]:
 
 
 def without(right: str) -> Callable[[Item], None]:
-    """Takes a right out of an object of the manifest."""
+    """Return a function that removes a right from an object of the manifest."""
     verb, _, resource = right.partition(" ")
 
     def change(item: Item) -> None:
@@ -55,7 +55,7 @@ def without(right: str) -> Callable[[Item], None]:
 
 
 def await_right(cluster: Cluster, right: str, expected: str) -> None:
-    """Wait until the API server's authorizer knows what was applied."""
+    """Wait until the API server's authorizer uses the applied rights."""
     account = f"--as=system:serviceaccount:{NAME}:{NAME}"
     verb, resource = right.split()
     end = time.monotonic() + 60
@@ -87,7 +87,7 @@ def test_its_rights_suffice(cluster: Cluster, job: None, tmp_path: Path) -> None
     assert process.returncode == 143
     assert not re.search("^[WE]", said + rest, re.MULTILINE), said + rest
     lease = cluster.kubectl("-n", NAME, "get", "lease", NAME, "-o", "jsonpath={.spec.holderIdentity}")
-    assert lease == ""  # it was given back
+    assert lease == ""  # the lease was released
 
 
 @pytest.mark.parametrize("right", RIGHTS)

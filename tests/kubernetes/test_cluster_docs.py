@@ -1,6 +1,7 @@
-"""The commands of README and docs/ that need a cluster, page by page, as they stand there, in a copy of the project.
+"""Runs the commands of README and docs/ that need a cluster, page by page, in a copy of the project.
 
-Changed in them are what the reader is told to change, registry and directory, and what this machine needs to build.
+The commands are unchanged, except registry and directory, which the reader must change too, and the arguments that this
+machine needs to build images.
 """
 
 import re
@@ -21,7 +22,7 @@ PAGES = [
     if path.name not in ELSEWHERE and has_commands(blocks_of(path), "cluster")
 ]
 REPOSITORY_OF_READER = "registry.example.com/team"
-# a job that has ended, for pages that begin so
+# a job that has ended, for pages that begin with one
 DIGITS = """kubectl create -f k8s/rbac.yaml -f k8s/pvc.yaml -f k8s/data-job.yaml
 kubectl wait --for=condition=complete job/paddle-data --timeout=5m
 kubectl create -f k8s/job.yaml
@@ -75,7 +76,7 @@ def test_the_pages_that_are_checked_are_there() -> None:
 
 
 def own_context(cluster: Cluster, space: Namespace, directory: Path) -> Path:
-    """A kubeconfig whose default namespace is the page's own."""
+    """A kubeconfig with the namespace of the page as default."""
     path = directory / "kubeconfig"
     shutil.copy(cluster.env["KUBECONFIG"], path)
     cluster.kubectl("--kubeconfig", path, "config", "set-context", "--current", f"--namespace={space.name}")
@@ -83,19 +84,19 @@ def own_context(cluster: Cluster, space: Namespace, directory: Path) -> Path:
 
 
 def for_this_machine(text: str, cluster: Cluster, volume: Path) -> str:
-    """The commands with this cluster's registry and this test's volume; images are built as its fixture builds them."""
+    """The commands with this cluster's registry and this test's volume; images are built as by the fixture `image`."""
     text = text.replace(REPOSITORY_OF_READER, cluster.registry).replace("/export/paddle", str(volume))
     return text.replace("docker build ", f"docker build {' '.join(BUILD_OPTIONS)} ")
 
 
 def shorten(job: Path) -> None:
-    """Two passes show as much as ten."""
+    """Train two passes instead of ten, which is enough for the test."""
     text, count = re.subn(r'(name: NUM_PASSES, value: )"10"', r'\g<1>"2"', job.read_text())
     assert count == 1
     job.write_text(text)
 
 
 def edit_images(project: Path, image: Image) -> None:
-    """What docs/cluster.md tells the reader to do once."""
+    """Make the edit that docs/cluster.md requires once."""
     for path in project.glob("k8s/*.yaml"):
         path.write_text(path.read_text().replace("REPO/paddle", image.reference.rpartition(":")[0]))

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, and what the user sees of it."""
+"""Faults on a cluster, and what the user sees of them."""
 
 import json
 import re
@@ -12,12 +12,12 @@ GRACE_S = 90  # terminationGracePeriodSeconds of job.yaml
 
 
 def replace(path: str, value: Any) -> dict[str, Any]:
-    """One line of a JSON patch; it adds what is not there."""
+    """An operation of a JSON patch; it adds the value if it is absent."""
     return {"op": "add", "path": path, "value": value}
 
 
 def most_of_a_node(cluster: Cluster) -> str:
-    """A memory request of which only one fits on a node."""
+    """A memory request so large that only one such pod fits on a node."""
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     memory = min(int(node["status"]["allocatable"]["memory"].removesuffix("Ki")) for node in nodes)
     return f"{memory * 6 // 10}Ki"

@@ -1,4 +1,4 @@
-"""The image by itself: small, usable by anybody, with a list of what is in it."""
+"""The image itself: it is small, it runs as any user, and it has a bill of materials."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ from kubernetes_cluster import BUILD_OPTIONS, REPOSITORY, Cluster, Image
 
 IMAGE_BUDGET_MB, WHOLE_BUDGET_MB = 85, 200
 READ_ONLY = ("docker", "run", "--rm", "--network", "none", "--read-only", "--user", "4242:4242")
-TAKEN_FROM_THE_HOST = "! -path '/etc/host*' ! -name resolv.conf"  # docker writes them for each container
-LISTED = 5  # packages with a row of their own in the table
+TAKEN_FROM_THE_HOST = "! -path '/etc/host*' ! -name resolv.conf"  # files that docker writes for each container
+LISTED = 5  # number of packages with a separate row in the table
 
 
 def find_sizes(cluster: Cluster, image: Image) -> dict[str, float]:
-    """MB of each package of the image, of this project as a whole, and of the base."""
+    """The MB of each package of the image, of this project, and of the base image."""
     lines = cluster.run(*READ_ONLY, "--entrypoint", "sh", image.reference, "-c", "du -sb /opt/venv/lib/python3*/*/*")
     sizes = {Path(path).name: int(size) / 1e6 for size, path in (line.split("\t") for line in lines.splitlines())}
     ours = [name for name in sizes if (REPOSITORY / name).is_dir()]
@@ -52,7 +52,7 @@ def test_a_bill_of_materials_lists_all_packages(cluster: Cluster, image: Image) 
 
 @pytest.mark.faults
 def test_another_build_makes_the_same_files(cluster: Cluster, image: Image) -> None:
-    """Their bytes; the times of directories are those of the build."""
+    """Compares the bytes of the files; the times of directories differ between builds."""
     again = f"{image.reference}-again"
     cluster.run("docker", "build", "--no-cache", *BUILD_OPTIONS, "-t", again, REPOSITORY)
     question = f"find / -xdev -type f {TAKEN_FROM_THE_HOST} -exec sha256sum {{}} + | sort -k 2"
@@ -94,7 +94,7 @@ def test_every_program_runs_as_any_uid_on_a_read_only_root(
     ids=["pip", "compiler", "tests", "cache", "certificates"],
 )
 def test_the_image_keeps_nothing_of_its_making(cluster: Cluster, image: Image, question: str) -> None:
-    """What the base has by itself is the base's."""
+    """Files of the base image do not count."""
     ask = (*READ_ONLY, "--entrypoint", "sh")
     built, base = (
         set(cluster.run(*ask, name, "-c", f"{question} 2>/dev/null || true").splitlines())

@@ -1,4 +1,4 @@
-"""What a user of the README does, with the files that a user gets; only image and volume are edited."""
+"""The steps of the README with the files that a user gets; only image and volume are edited."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ TEST_ERROR = re.compile(r"Test samples=\d+ .*classification_error_evaluator=(\S+
 
 
 class Pod(NamedTuple):
-    """A finished pod, as the tests ask for it."""
+    """A finished pod."""
 
     index: int
     ip: str
@@ -49,13 +49,13 @@ def walk(digits: Namespace, overlay: Overlay) -> Iterator[Walk]:
 
 
 def test_one_edit_changes_the_number_of_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    """The edit of docs/number-of-nodes.md."""
+    """Makes the edit of docs/number-of-nodes.md."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
     file = tmp_path / "k8s/kustomization.yaml"
     file.write_text(file.read_text().replace("count=3", "count=5"))
     rendered = cluster.kubectl("kustomize", tmp_path / "k8s")
     numbers = [re.sub(r"\D", "", found) for found in NUMBER_OF_NODES.findall(rendered)]
-    # twice one: the data job itself stays one pod
+    # the data job itself stays one pod, so 1 occurs twice
     assert sorted(numbers) == ["1", "1", "5", "5", "5", "5"]
     assert "kind: ConfigMap" not in rendered
     cluster.kubectl("create", "--dry-run=server", "--namespace", "kube-public", "-f", "-", stdin=rendered)

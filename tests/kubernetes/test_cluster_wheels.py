@@ -1,4 +1,4 @@
-"""The image is built from wheels alone, for both machine types: what has none would need a compiler and libraries."""
+"""The image can be built from wheels alone, for both machine types; a package without a wheel would need a compiler."""
 
 import re
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from kubernetes_cluster import REPOSITORY
 
-# tags that the base image's C library (glibc 2.36 of Debian 12) takes
+# tags that the C library of the base image (glibc 2.36 of Debian 12) supports
 TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_27", "manylinux_2_28", "manylinux_2_34")
 
 
 def required() -> list[str]:
-    """What the Dockerfile installs from the package index."""
+    """The packages that the Dockerfile installs from the package index."""
     text = re.sub(r"\\\n\s*", " ", (REPOSITORY / "Dockerfile").read_text())
     (packages,) = re.findall(r"--constraint /src/constraints\.txt ([^&]+?) +&&", text)
     return packages.split()
