@@ -44,8 +44,7 @@ class Cluster:
             removed when this process ends).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: time between a failure and the replacement, doubled with each failure (a real cluster: 10).
-        grace: seconds from SIGTERM to SIGKILL if the cluster is closed before the Job's end; the Job's own grace
-            period is the maximum.
+        grace: seconds from SIGTERM to SIGKILL if the cluster is closed early; at most the Job's own grace period.
         reporter: receives all events; silent by default.
         networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of one that
             no other localcluster uses.

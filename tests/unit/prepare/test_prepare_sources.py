@@ -208,7 +208,7 @@ def test_ratings_come_with_the_meta_data_that_the_demo_reads(tmp_path):
         ({"ratings__dat": "1::9::5::0\n"}, r"movie 9 is not in movies\.dat"),
         ({"ratings__dat": "7::2::5::0\n"}, r"user 7 is not in users\.dat"),
         ({"ratings__dat": "1::2::5.5::0\n"}, "not four whole numbers"),
-        ({"users__dat": ""}, r"users\.dat: empty"),
+        ({"users__dat": ""}, r"users\.dat: it is empty"),
     ],
 )
 def test_bad_ratings_are_named(tmp_path, changed, message):
