@@ -61,26 +61,24 @@ class AliasTable:
 
     This is Walker's method. The range [0, classes) has an interval of length one for each class. The part of the
     interval below a threshold stands for the class itself, and the part above the threshold stands for one other class.
-    A class with less than the mean probability does not fill its interval; the rest of the interval goes to the first
-    class that still has more than the mean.
+    A small class has less than the mean probability and does not fill its interval; the rest of the interval goes to a
+    big class, which has more than the mean. Two positions move forward over the classes, one over the small and one
+    over the big classes. A big class can become small: the first position finds it if it lies ahead, otherwise a second
+    sweep does.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10. In all recorded runs of v0.10 the classes have equal
-        probabilities, so no recorded run confirms the draws from different probabilities.
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10, float32 as there. In all recorded runs of v0.10 the classes
+        have equal probabilities, so no recorded run confirms the draws from different probabilities.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:
         given = shares.astype(np.float32).astype(np.float64)
-        thresholds = given * len(given) / given.sum()
-        others = np.arange(len(given))
-        filled = thresholds >= 1
-        while True:  # a class whose probability falls below the mean in one round is filled in the next round
-            small, big = np.flatnonzero(~filled), np.flatnonzero(thresholds > 1)
-            if not len(small) or not len(big):
-                break
-            _fill(thresholds, others, filled, small.tolist(), big.tolist())
-        thresholds[~filled] = 1  # rounding errors can leave classes unfilled
-        self._thresholds = np.minimum(thresholds, 1).astype(np.float32)
-        self._others: npt.NDArray[np.int64] = others
+        # numbers of Python, rounded to float32 in each step, are faster here than numpy's scalars
+        thresholds: list[float] = (given * (len(given) / given.sum())).astype(np.float32).tolist()
+        others = list(range(len(given)))
+        for _ in range(2):
+            _sweep(thresholds, others)
+        self._thresholds = np.array(thresholds)
+        self._others: npt.NDArray[np.int64] = np.array(others, np.int64)
 
     def draw(self, samples: SampleStream, count: int) -> npt.NDArray[np.int64]:
         """Return `count` classes."""
@@ -90,25 +88,19 @@ class AliasTable:
         return chosen
 
 
-def _fill(
-    thresholds: npt.NDArray[np.float64],
-    others: npt.NDArray[np.int64],
-    filled: npt.NDArray[np.bool_],
-    small: list[int],
-    big: list[int],
-) -> None:
-    """Assign to each small class, in order, a big class that fills its interval.
+def _sweep(thresholds: list[float], others: list[int]) -> None:
+    """Assign to each small class, in order, a big class that fills its interval."""
+    many = len(thresholds)
 
-    A class is small below the mean probability and big above it; a big class may be small afterwards.
-    """
-    givers = iter(big)
-    giver = next(givers)
-    for one in small:
-        while thresholds[giver] <= 1:
-            following = next(givers, None)
-            if following is None:
-                return
-            giver = following
-        others[one], filled[one] = giver, True
-        thresholds[giver] -= 1 - thresholds[one]
-        filled[giver] = thresholds[giver] >= 1
+    def next_small(place: int) -> int:
+        while place < many and (others[place] != place or thresholds[place] >= 1):
+            place += 1
+        return place
+
+    small = next_small(0)
+    for big in range(many):
+        while thresholds[big] > 1 and small < many:
+            others[small] = big
+            rest = float(np.float32(1 - thresholds[small]))
+            thresholds[big] = float(np.float32(thresholds[big] - rest))
+            small = next_small(small + 1)

@@ -30,6 +30,26 @@ def test_a_place_below_the_threshold_is_the_class_of_its_interval():
     assert table.draw(samples, 100).tolist() == wanted
 
 
+@pytest.mark.parametrize(
+    ("thresholds", "others", "filled"),
+    [
+        # class 2 gives to class 0 and becomes small: class 3 fills it in the same sweep, before class 4
+        (
+            [0.5, 0.75, 1.25, 1.5, 0.5, 0.75, 1.25, 1.5],
+            [2, 3, 3, 3, 6, 7, 7, 7],
+            [0.5, 0.75, 0.75, 1, 0.5, 0.75, 0.75, 1],
+        ),
+        # class 0 becomes small behind the class that it gives to: the second sweep fills it
+        ([1.25, 0.5, 0.25, 2.0], [3, 0, 3, 3], [0.75, 0.5, 0.25, 1]),
+    ],
+)
+def test_a_large_class_that_becomes_small_is_filled_in_its_turn(thresholds, others, filled):
+    table = AliasTable(np.array(thresholds) / len(thresholds))
+    places = SampleStream().fractions(200) * len(thresholds)
+    wanted = [int(place) if place % 1 < filled[int(place)] else others[int(place)] for place in places]
+    assert table.draw(SampleStream(), 200).tolist() == wanted
+
+
 def test_one_draw_takes_two_numbers_of_the_generator():
     samples, other = SampleStream(), SampleStream()
     AliasTable(np.array([0.3, 0.7])).draw(samples, 5)
