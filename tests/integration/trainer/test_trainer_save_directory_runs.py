@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,11 @@ SLOW = [*FLAGS, "--num_passes=100000", "--log_period=1"]
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def states_of_threads(pid):
+    """The letters of /proc/<pid>/task/*/stat: T for a stopped thread."""
+    return {path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")}
 
 
 def test_a_second_run_keeps_the_passes_of_the_first_apart(job, paddle):
@@ -152,6 +158,8 @@ def test_status_of_a_run_that_was_killed_says_so_and_not_how_much_is_left(job, p
     run = paddle.start(job, "train", *SLOW, "--report", log="run")
     tools.wait_for(lambda: told.exists() and "pass-00001" in names(job / "out"))
     run.send_signal(signal.SIGSTOP)
+    # the signal returns at once; a thread that still runs would write its own report over the one of this test
+    tools.wait_for(lambda: states_of_threads(run.pid) == {"T"})
     said = status_of(seconds_ago=600)  # it is silent, and holds its lock
     assert said.startswith("training: ") and "0:08:20 left" in said
     run.kill()
