@@ -37,7 +37,9 @@ def _run(arguments: list[str]) -> int:
         glog.to_json(line.text("log_json"), role="master", number=name, attempt=job.attempt)
     glog.info("commandline: " + " ".join(["paddle master", *arguments]) + " ", at="Util.cpp:166")
     if line.ignored:
-        glog.warning(f"these flags have no effect here: {', '.join('--' + one for one in line.ignored)}")
+        glog.warning(
+            f"these flags are accepted, but have no effect here: {', '.join('--' + one for one in line.ignored)}"
+        )
     if not job.secret:
         glog.warning(
             "there is no secret (PADDLE_SECRET, PADDLE_SECRET_FILE): every program that reaches the port may take part"
