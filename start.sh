@@ -60,7 +60,7 @@ DISCOVERY                    kubernetes            driver: --discovery: how the 
 STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir: directory of the driver's state, from which a new driver continues
 DRIVER_ADDRESS               found                 driver: --address: name or address by which workers reach the driver
 DRIVER_PORT                  any free one          driver: --port: port of the driver
-AT_END                       exit                  roles: exit or wait; with wait, the pod of a finished job stays until SIGTERM, because a StatefulSet would restart it
+AT_END                       exit                  roles: what the pod does after the end of the job: exit, or wait for SIGTERM; use wait in a Deployment or StatefulSet, which restarts a pod that exits
 SCALE_TO_ZERO                none                  master, driver: names such as statefulsets/NAME or deployments/NAME; these objects are scaled to 0 pods when the job is done
 CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port: port of /healthz, /readyz and /metrics; 0: none
 

@@ -14,6 +14,10 @@ from runtime.gflags import Flag, Status, index_flags, read_arguments, read_secon
 
 LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
+# meanings that several flags without effect share
+_LIBRARY = "directory in which v0.10 searched for this library; it is not loaded here"
+_BARRIER = "flag of paddle pserver: log of the trainers that are often the last of a round; a trainer has no such log"
+_BALANCE = "v0.10 could check whether its servers received equal amounts of sparse data; there is no such check here"
 
 TABLE: tuple[Flag, ...] = (
     # job, config, input and output
@@ -106,11 +110,11 @@ TABLE: tuple[Flag, ...] = (
     Flag("gpu_id", 0, _I, "first GPU"),
     Flag("parallel_nn", False, _I, "choice of a device for each layer"),
     Flag("allow_only_one_model_on_one_gpu", True, _I, "check of the number of GPUs"),
-    Flag("cuda_dir", "", _I, "library path"),
-    Flag("cudnn_dir", "", _I, "library path"),
-    Flag("warpctc_dir", "", _I, "library path"),
-    Flag("nccl_dir", "", _I, "library path"),
-    Flag("lapack_dir", "", _I, "library path"),
+    Flag("cuda_dir", "", _I, _LIBRARY),
+    Flag("cudnn_dir", "", _I, _LIBRARY),
+    Flag("warpctc_dir", "", _I, _LIBRARY),
+    Flag("nccl_dir", "", _I, _LIBRARY),
+    Flag("lapack_dir", "", _I, _LIBRARY),
     Flag("cudnn_conv_workspace_limit_in_mb", 4096, _I, "GPU memory"),
     Flag("pool_limit_size", 536870912, _I, "memory pool"),
     Flag("rnn_use_batch", False, _I, "another kernel of the simple recurrent layer"),
@@ -120,7 +124,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("grad_share_block_num", 64, _I, "gradient sharing between threads"),
     Flag("memory_threshold_on_load_data", 1.0, _I, "memory limit of old data providers"),
     Flag("feed_data", False, _S, "job=time: new data for every batch"),
-    Flag("allow_inefficient_sparse_update", False, _I, "check of sparse updates"),
+    Flag("allow_inefficient_sparse_update", False, _I, "v0.9: allow sparse updates of many rows; here they always are"),
     Flag("use_mkldnn", False, _I, "choice of kernels"),
     Flag("use_mkl_packed", False, _I, "choice of kernels"),
     Flag("use_nnpack", False, _I, "choice of kernels"),
@@ -209,14 +213,14 @@ TABLE: tuple[Flag, ...] = (
         "buffer bytes of the server of --start_pserver; the system chooses the buffers of a trainer",
     ),
     Flag("sock_listen_queue_size", 1024, _S, "connections that may wait at the server of --start_pserver"),
-    Flag("log_barrier_abstract", True, _Q, "no barrier statistics are kept"),
-    Flag("log_barrier_lowest_nodes", 5, _Q, "no barrier statistics are kept"),
-    Flag("log_barrier_show_log", False, _Q, "no barrier statistics are kept"),
-    Flag("check_sparse_distribution_in_pserver", False, _I, "check of the balance between servers"),
-    Flag("check_sparse_distribution_batches", 100, _I, "check of the balance between servers"),
-    Flag("check_sparse_distribution_ratio", 0.6, _I, "check of the balance between servers"),
-    Flag("check_sparse_distribution_unbalance_degree", 2.0, _I, "check of the balance between servers"),
-    Flag("show_check_sparse_distribution_log", False, _I, "check of the balance between servers"),
+    Flag("log_barrier_abstract", True, _Q, _BARRIER),
+    Flag("log_barrier_lowest_nodes", 5, _Q, _BARRIER),
+    Flag("log_barrier_show_log", False, _Q, _BARRIER),
+    Flag("check_sparse_distribution_in_pserver", False, _I, _BALANCE),
+    Flag("check_sparse_distribution_batches", 100, _I, _BALANCE),
+    Flag("check_sparse_distribution_ratio", 0.6, _I, _BALANCE),
+    Flag("check_sparse_distribution_unbalance_degree", 2.0, _I, _BALANCE),
+    Flag("show_check_sparse_distribution_log", False, _I, _BALANCE),
     Flag("data_server_port", 21134, _I, "data server of v0.9"),
 )
 FLAGS = index_flags(*TABLE)
