@@ -31,7 +31,7 @@ LOST = 75  # exit code for a worker whose guard was killed
 
 
 class DriverLock:
-    """The lock that shows the guards of workers (`elastic.launching.guard`) that a driver runs.
+    """The lock that a driver holds while it runs; the guards of the workers (`elastic.launching.guard`) test it.
 
     Raises: DirectoryInUseError: another driver holds the lock.  VolumeError: the lock file cannot be written.
     """

@@ -79,7 +79,7 @@ class JobHistory:
         self._forgotten, self._lost = 0, 0.0  # number of generations without an entry, and the seconds lost to them
         self._members: dict[Slot, MemberEntry] = {}
         self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
-        self._joined: set[int] = set()  # ranks that connect to this generation
+        self._joined: set[int] = set()  # ranks whose workers have begun to connect to the newest generation
         self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and the begin of the wait
         self.changed = threading.Event()
 

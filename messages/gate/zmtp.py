@@ -167,6 +167,10 @@ class ServerBytes:
         self.is_ready, self.has_welcomed = b"READY" in names, self.has_welcomed or b"WELCOME" in names
 
     def rest_of_greeting(self, mechanism: bytes) -> bytes:
-        """Return the missing rest of libzmq's greeting; the peer's libzmq reads the server's mechanism from it."""
+        """Return the end of the greeting, which libzmq has not sent yet, with this mechanism of the server.
+
+        The gate sends these bytes to a peer before it closes the connection, so that the peer's libzmq learns that the
+        mechanisms differ.
+        """
         whole = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + b"\x01" + bytes(31)
         return whole[GREETING_BYTES - self._skip :]

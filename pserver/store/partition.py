@@ -125,7 +125,10 @@ def count_slots(ranges: Sequence[Range], block: int) -> int:
 
 
 def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[StridedRun]:
-    """Return a service's ranges as few strided copies between the flat vector and the service's vector."""
+    """Return the copies of a service's ranges between the flat vector and the service's vector.
+
+    Adjacent ranges become one copy, and so do ranges of equal length at equal distances.
+    """
     starts, at = [], 0
     for parameter in parameters:
         starts.append(at)

@@ -1,6 +1,6 @@
 """define_py_data_sources2 and its predecessors: they name the providers of the training data and of the test data.
 
-Source: legacy trainer_config_helpers/data_sources.py; the specification's section 14.
+Source: legacy trainer_config_helpers/data_sources.py; spec/config.md section 14.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ same network. The conversion removes a field that v0.10 did not have, if the fie
 also adds heights and widths: v0.10 passed them on from layer to layer, and the later version did so for only a few
 types of layers.
 
-Source: legacy config_parser.py of v0.10; the specification's section 19.
+Source: legacy config_parser.py of v0.10; spec/config.md section 19.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ sequence. The types of the agents of links and memories state the same facts. In
 memory of a mixed layer `__X_memory__`, and this layer copies the agent of the memory. In the later form a StaticInput
 is a memory of its own agent.
 
-Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; the specification's sections 12 and 19.
+Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; spec/config.md sections 12 and 19.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The attributes of parameters and layers: ParamAttr, ExtraAttr, HookAttr.
 
-Source: legacy trainer_config_helpers/attrs.py; the rules are in the config specification, section 4.
+Source: legacy trainer_config_helpers/attrs.py; spec/config.md section 4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parameters of the message: creation, sharing by name, defaults, and the "smart" initialisation.
 
-Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; the specification's section 4.3.
+Source: legacy config_parser.py, Parameter() and LayerBase.create_*_parameter; spec/config.md section 4.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sub-models of the message: recurrent groups with their links, memories and generators.
 
-Source: legacy config_parser.py; the specification's section 12.
+Source: legacy config_parser.py; spec/config.md section 12.
 """
 
 from __future__ import annotations

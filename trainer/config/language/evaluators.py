@@ -1,6 +1,6 @@
 """Evaluators compute values that the log shows beside the cost. They do not change the network.
 
-Source: legacy trainer_config_helpers/evaluators.py; the specification's section 11.
+Source: legacy trainer_config_helpers/evaluators.py; spec/config.md section 11.
 """
 
 from __future__ import annotations

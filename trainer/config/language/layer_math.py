@@ -4,7 +4,7 @@ An expression of a layer and a number becomes a slope_intercept_layer. In an exp
 have size 1: in a sum its value is repeated, and in a product it scales the rows of the other layer. `x - number`
 subtracts the number, although v0.10 added it.
 
-Source: legacy trainer_config_helpers/layer_math.py; the specification's section 13.
+Source: legacy trainer_config_helpers/layer_math.py; spec/config.md section 13.
 """
 
 from __future__ import annotations

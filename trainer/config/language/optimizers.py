@@ -1,6 +1,6 @@
 """settings(), optimisers, regularisation and model averaging. They only write the message; pserver.optim uses it.
 
-Source: legacy trainer_config_helpers/optimizers.py; the specification's section 10.
+Source: legacy trainer_config_helpers/optimizers.py; spec/config.md section 10.
 """
 
 from __future__ import annotations

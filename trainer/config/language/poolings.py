@@ -1,6 +1,6 @@
 """Poolings: how the values of a sequence, or of a window of a map, are reduced to a single value.
 
-Source: legacy trainer_config_helpers/poolings.py; the specification's section 8.
+Source: legacy trainer_config_helpers/poolings.py; spec/config.md section 8.
 """
 
 from trainer.config.building.names import public

@@ -1,6 +1,6 @@
 """Execution of a configuration script, which gives the message or, for any exception of the script, one clear error.
 
-Source: legacy config_parser.py, parse_config(); the specification's section 2.
+Source: legacy config_parser.py, parse_config(); spec/config.md section 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The data sources of the oldest configurations: TrainData(PyData(...)), TestData(SimpleData(...)).
 
-Source: legacy config_parser.py; the specification's section 16.
+Source: legacy config_parser.py; spec/config.md section 16.
 """
 
 from __future__ import annotations

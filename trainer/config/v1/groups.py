@@ -1,6 +1,6 @@
 """Sub-models, recurrent groups and memories in the oldest configurations.
 
-Source: legacy config_parser.py; the specification's sections 12 and 16.
+Source: legacy config_parser.py; spec/config.md sections 12 and 16.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Image layers of Layer(type=...): the arguments are passed to the functions that newer configurations call.
 
-Source: legacy config_parser.py; the specification's sections 6 and 16.
+Source: legacy config_parser.py; spec/config.md sections 6 and 16.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The oldest configurations refer to a layer by its name. For a parameter without attributes, the default_* functions set
 the distribution of the initial values; it does not depend on the number of rows.
 
-Source: legacy config_parser.py; the specification's section 16.
+Source: legacy config_parser.py; spec/config.md section 16.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The module also has Evaluator(...), which adds an evaluator.
 
-Source: legacy config_parser.py; the specification's sections 6 and 16.
+Source: legacy config_parser.py; spec/config.md sections 6 and 16.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The properties of each layer type of Layer(): size, parameters, bias and fields of the message.
 
-Source: legacy config_parser.py; the specification's sections 6 and 16.
+Source: legacy config_parser.py; spec/config.md sections 6 and 16.
 """
 
 from __future__ import annotations

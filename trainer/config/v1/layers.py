@@ -2,7 +2,7 @@
 
 layer_kinds.py describes the layer types. For image layers, Layer calls the functions that newer configurations call.
 
-Source: legacy config_parser.py; the specification's sections 6 and 16.
+Source: legacy config_parser.py; spec/config.md sections 6 and 16.
 """
 
 from __future__ import annotations

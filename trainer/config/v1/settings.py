@@ -1,6 +1,6 @@
 """Functions that a config has without an import: they set settings, inputs and outputs, and defaults of parameters.
 
-Source: legacy config_parser.py; the specification's sections 2 and 16.
+Source: legacy config_parser.py; spec/config.md sections 2 and 16.
 """
 
 from __future__ import annotations

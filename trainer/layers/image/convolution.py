@@ -142,8 +142,8 @@ class WinogradConvolution(Convolution):
         super().__init__(windows, channels, filters)
         y, x = windows.axes
         self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
-        # all points of the filters are read again for each chunk, so a chunk has at least as many points of images and
-        # maps
+        # The points of a chunk's images and maps take up to POINT_BYTES. If the points of the filters take more bytes,
+        # the limit is as large as these, because each chunk reads the points of all filters again.
         weights = winograd.POINTS * filters * channels * 4
         bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
         self._step = max(1, max(POINT_BYTES, weights) // bytes_each)

@@ -1,6 +1,6 @@
 """Layers that compute with rows: products, distances, norms, weighted means.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Math".
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Math".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Data layers, fully connected layers, and layers that only move values.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6.
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cost layers: the values that training minimises. Inputs come in the order input, label, weight.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Costs and structured outputs".
 """
 
 from __future__ import annotations

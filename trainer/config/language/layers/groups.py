@@ -4,7 +4,7 @@ The layers of a group NAME are called `x@NAME` in the message. Agents connect a 
 group has a scatter_agent for each input sequence and an agent for each memory, and the enclosing model has a
 gather_agent for each result.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 12.
+Source: legacy trainer_config_helpers/layers.py and config_parser.py; spec/config.md section 12.
 """
 
 from __future__ import annotations

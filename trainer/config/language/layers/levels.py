@@ -1,6 +1,6 @@
 """The constants of the config language: levels of aggregation and expansion of sequences, and names of layer types.
 
-Source: the specification's section 8.
+Source: spec/config.md section 8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layers made of projections and operators: mixed_layer, concat_layer, and shorthands for them.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py, MixedLayer and ConcatenateLayer2; the
-specification's sections 6 and 7.
+Source: legacy trainer_config_helpers/layers.py and config_parser.py, MixedLayer and ConcatenateLayer2;
+spec/config.md sections 6 and 7.
 """
 
 from __future__ import annotations

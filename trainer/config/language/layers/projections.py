@@ -1,6 +1,6 @@
 """Projections and operators: the terms that mixed_layer adds up and concat_layer puts side by side.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 7.
+Source: legacy trainer_config_helpers/layers.py and config_parser.py; spec/config.md section 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recurrent layers over sequences, and the layers of a single step.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Recurrent".
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Recurrent".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers over sequences: pooling, selecting, joining, cutting and repeating.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Sequence".
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Sequence".
 """
 
 from __future__ import annotations

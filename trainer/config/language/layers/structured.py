@@ -1,6 +1,6 @@
 """Structured costs: for chains of labels, for alignments, and for large numbers of classes.
 
-Source: legacy trainer_config_helpers/layers.py; the specification's section 6, "Costs and structured outputs".
+Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Costs and structured outputs".
 """
 
 from __future__ import annotations

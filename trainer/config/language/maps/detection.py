@@ -1,6 +1,6 @@
 """Layers for object detection: prior boxes, the loss, detected boxes, and pooling of regions.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 6, "Image".
+Source: legacy trainer_config_helpers/layers.py and config_parser.py; spec/config.md section 6, "Image".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sizes of maps: how the columns of a layer form channels, rows and pixels, and the sizes after a convolution.
 
-Source: legacy config_parser.py, get_img_size() and cnn_output_size(); the specification's section 4.7.
+Source: legacy config_parser.py, get_img_size() and cnn_output_size(); spec/config.md section 4.7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The columns of a layer are ordered by channels, then rows, then pixels of a row. If the last window extends past the end
 of a map, convolution omits this window, and pooling includes it.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's sections 4.7 and 6, "Image".
+Source: legacy trainer_config_helpers/layers.py and config_parser.py; spec/config.md sections 4.7 and 6, "Image".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers that normalise, crop, pad and rearrange maps.
 
-Source: legacy trainer_config_helpers/layers.py and config_parser.py; the specification's section 6.
+Source: legacy trainer_config_helpers/layers.py and config_parser.py; spec/config.md section 6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Attention: the weighted sum of a sequence's rows, with weights that depend on a decoder's state.
 
-Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
+Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
 
 from __future__ import annotations

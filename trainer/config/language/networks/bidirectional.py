@@ -1,6 +1,6 @@
 """Recurrent networks that run over a sequence in both directions.
 
-Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
+Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Networks for images: convolution with pooling, and VGG.
 
-Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
+Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
 
 from __future__ import annotations

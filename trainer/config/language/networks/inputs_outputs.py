@@ -1,7 +1,7 @@
 """inputs() and outputs(), which declare the order of the data provider's slots and the results of the network.
 
-Source: legacy trainer_config_helpers/networks.py of v0.10, whose line numbers the log messages contain; the
-specification's section 5.
+Source: legacy trainer_config_helpers/networks.py of v0.10, whose line numbers the log messages contain;
+spec/config.md section 5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Long short-term memories (LSTM): as layers over whole sequences, and as recurrent groups.
 
-Source: legacy trainer_config_helpers/networks.py; the specification's section 9.
+Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
 
 from __future__ import annotations
