@@ -42,8 +42,12 @@ class MultiSource:
     def __init__(self, parts: Sequence[SharedSource], *, is_train: bool) -> None:
         self._parts, self._is_train = list(parts), is_train
         self._batches = 0
-        if not any(part.is_main for part in parts) or any(part.ratio < 1 for part in parts):
-            raise ConfigError("MultiData has no main source; give one is_main_data=True, and all a data_ratio over 0")
+        if not any(part.is_main for part in parts):
+            raise ConfigError("MultiData has no main source: set is_main_data=True for one source")
+        if (ratio := min(part.ratio for part in parts)) < 1:
+            raise ConfigError(
+                f"MultiData has a source with data_ratio={ratio}: set a data_ratio of at least 1 for each source"
+            )
         self._total = sum(part.ratio for part in parts)
 
     def start_pass(self) -> None:

@@ -92,8 +92,8 @@ def test_another_process_goes_on_with_the_same_batches(here):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mains": (False, False)}, "MultiData has no main source; give one is_main_data=True"),
-        ({"ratios": (0, 1)}, "and all a data_ratio over 0"),
+        ({"mains": (False, False)}, "MultiData has no main source: set is_main_data=True"),
+        ({"ratios": (0, 1)}, "a source with data_ratio=0: set a data_ratio of at least 1"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused(here, options, message):
