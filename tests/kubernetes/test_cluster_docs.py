@@ -22,7 +22,7 @@ PAGES = [
     if path.name not in ELSEWHERE and has_commands(blocks_of(path), "cluster")
 ]
 REPOSITORY_OF_READER = "registry.example.com/team"
-# a job that has ended, for pages that begin with one
+# a job that has ended, for pages whose commands need such a job
 DIGITS = """kubectl create -f k8s/rbac.yaml -f k8s/pvc.yaml -f k8s/data-job.yaml
 kubectl wait --for=condition=complete job/paddle-data --timeout=5m
 kubectl create -f k8s/job.yaml
@@ -76,7 +76,7 @@ def test_the_pages_that_are_checked_are_there() -> None:
 
 
 def own_context(cluster: Cluster, space: Namespace, directory: Path) -> Path:
-    """A kubeconfig with the namespace of the page as default."""
+    """Write a kubeconfig whose default namespace is that of the page; return its path."""
     path = directory / "kubeconfig"
     shutil.copy(cluster.env["KUBECONFIG"], path)
     cluster.kubectl("--kubeconfig", path, "config", "set-context", "--current", f"--namespace={space.name}")
@@ -84,7 +84,7 @@ def own_context(cluster: Cluster, space: Namespace, directory: Path) -> Path:
 
 
 def for_this_machine(text: str, cluster: Cluster, volume: Path) -> str:
-    """The commands with this cluster's registry and this test's volume; images are built as by the fixture `image`."""
+    """Return the commands with the registry of this cluster, the volume of this test and options for image builds."""
     text = text.replace(REPOSITORY_OF_READER, cluster.registry).replace("/export/paddle", str(volume))
     return text.replace("docker build ", f"docker build {' '.join(BUILD_OPTIONS)} ")
 

@@ -1,4 +1,4 @@
-"""Faults on a cluster, and what the user sees of them."""
+"""Faults on a cluster, and the messages that the user then sees."""
 
 import json
 import re
@@ -8,16 +8,16 @@ from kubernetes_cluster import Cluster, Scenario, exit_codes, give
 
 JOB = "paddle-cluster-job"
 CONTAINER = "/spec/template/spec/containers/0"
-GRACE_S = 90  # terminationGracePeriodSeconds of job.yaml
+GRACE_S = 90  # seconds; terminationGracePeriodSeconds of job.yaml
 
 
 def replace(path: str, value: Any) -> dict[str, Any]:
-    """An operation of a JSON patch; it adds the value if it is absent."""
+    """Return an operation of a JSON patch that sets a value, also if it is absent."""
     return {"op": "add", "path": path, "value": value}
 
 
 def most_of_a_node(cluster: Cluster) -> str:
-    """A memory request so large that only one such pod fits on a node."""
+    """Return a memory request that is so large that only one such pod fits on a node."""
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
     memory = min(int(node["status"]["allocatable"]["memory"].removesuffix("Ki")) for node in nodes)
     return f"{memory * 6 // 10}Ki"

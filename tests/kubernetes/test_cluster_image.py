@@ -1,4 +1,4 @@
-"""The image itself: it is small, it runs as any user, and it has a bill of materials."""
+"""The image is small, runs as any user, and has a bill of materials."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ LISTED = 5  # number of packages with a separate row in the table
 
 
 def find_sizes(cluster: Cluster, image: Image) -> dict[str, float]:
-    """The MB of each package of the image, of this project, and of the base image."""
+    """Return the size in MB of each package of the image, of this project, and of the base image."""
     lines = cluster.run(*READ_ONLY, "--entrypoint", "sh", image.reference, "-c", "du -sb /opt/venv/lib/python3*/*/*")
     sizes = {Path(path).name: int(size) / 1e6 for size, path in (line.split("\t") for line in lines.splitlines())}
     ours = [name for name in sizes if (REPOSITORY / name).is_dir()]
@@ -34,7 +34,7 @@ def test_the_image_is_small(cluster: Cluster, image: Image, capsys: pytest.Captu
 
 
 def test_a_bill_of_materials_lists_all_packages(cluster: Cluster, image: Image) -> None:
-    """The command is in docs/cluster.md."""
+    """Run the command of docs/cluster.md that makes the bill."""
     script = (REPOSITORY / "k8s" / "sbom.py").read_text()
     command = ("docker", "run", "--rm", "-i", "--network", "none", "--entrypoint", "python3", image.reference, "-")
     document = json.loads(cluster.run(*command, stdin=script))
@@ -52,7 +52,7 @@ def test_a_bill_of_materials_lists_all_packages(cluster: Cluster, image: Image) 
 
 @pytest.mark.faults
 def test_another_build_makes_the_same_files(cluster: Cluster, image: Image) -> None:
-    """Compares the bytes of the files; the times of directories differ between builds."""
+    """Compare the bytes of the files, because the times of directories differ between builds."""
     again = f"{image.reference}-again"
     cluster.run("docker", "build", "--no-cache", *BUILD_OPTIONS, "-t", again, REPOSITORY)
     question = f"find / -xdev -type f {TAKEN_FROM_THE_HOST} -exec sha256sum {{}} + | sort -k 2"
@@ -94,7 +94,7 @@ def test_every_program_runs_as_any_uid_on_a_read_only_root(
     ids=["pip", "compiler", "tests", "cache", "certificates"],
 )
 def test_the_image_keeps_nothing_of_its_making(cluster: Cluster, image: Image, question: str) -> None:
-    """Files of the base image do not count."""
+    """Look only at files that are not in the base image."""
     ask = (*READ_ONLY, "--entrypoint", "sh")
     built, base = (
         set(cluster.run(*ask, name, "-c", f"{question} 2>/dev/null || true").splitlines())

@@ -24,13 +24,13 @@ KINDS = (
     "workloadpriorityclasses",
     "cohorts",
 )
-# off: what needs kinds of others, or a service that this cluster does not route
+# These features are off, because they need kinds of other projects, or a service that this cluster does not route.
 GATES = "MultiKueue=false,ProvisioningACC=false,VisibilityOnDemand=false"
 
 
 @contextlib.contextmanager
 def controller(cluster: Cluster, directory: Path) -> Iterator[None]:
-    """Kueue's controller beside the cluster, without its webhooks: the defaults that they set stand in our files."""
+    """Run Kueue's controller beside the cluster, without webhooks; our files have the defaults that webhooks set."""
     run(
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
         *("-keyout", directory / "tls.key", "-out", directory / "tls.crt"),
@@ -62,7 +62,7 @@ def controller(cluster: Cluster, directory: Path) -> Iterator[None]:
 
 @pytest.fixture
 def queue(cluster: Cluster, tmp_path: Path) -> Iterator[Namespace]:
-    """A namespace with the queues of queues.yaml: quota for one cpu, which is less than three pods request."""
+    """A namespace with the queues of queues.yaml, whose quota of one CPU is less than three pods request."""
     volume = tmp_path / "volume"
     volume.mkdir()
     give(volume)
@@ -88,7 +88,7 @@ def with_cpus(spec: dict[str, Any], cpus: int) -> dict[str, Any]:
 
 
 def why_waiting(space: Namespace) -> str:
-    """What Kueue says of the workloads that have no quota."""
+    """Return the messages of Kueue about the workloads that have no quota."""
     found = json.loads(space.kubectl("get", "workloads", "-o", "json"))["items"]
     conditions = [condition for one in found for condition in one.get("status", {}).get("conditions", [])]
     return " ".join(one["message"] for one in conditions if (one["type"], one["status"]) == ("QuotaReserved", "False"))
@@ -109,7 +109,7 @@ def test_a_job_starts_when_there_is_room_for_all_of_its_pods(queue: Namespace, i
     }
     (directory / "kustomization.yaml").write_text(json.dumps(own))
     queue.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component in (access, volume, data)")
-    queue.wait_for_success("paddle-data")  # 100m of cpu: there is room
+    queue.wait_for_success("paddle-data")  # it requests 0.1 CPU, which the quota allows
     queue.kubectl("create", "-k", directory, "-l", "app.kubernetes.io/component=training")
     queue.wait("word of Kueue", lambda: "insufficient" in why_waiting(queue), job=JOB)
     assert queue.job(JOB)["spec"]["suspend"] is True

@@ -1,4 +1,4 @@
-"""The components of k8s/: each is accepted by the API server, unknown fields refused; six run a job together."""
+"""The API server accepts each component of k8s/ without unknown fields, and a job runs with six of them."""
 
 import json
 import os
@@ -24,24 +24,24 @@ STEPS = (f"{LABEL} in (access, volume)", f"{LABEL}=data", f"{LABEL}=training")  
 
 @pytest.fixture(scope="module")
 def definitions(cluster: Cluster) -> Iterator[None]:
-    """The kinds of Kueue, Volcano and the Prometheus Operator; no controller of theirs runs."""
+    """Define the kinds of Kueue, Volcano and the Prometheus Operator, without running their controllers."""
     with custom_kinds(cluster, "podgroups", "podmonitors", "resourceflavors", "clusterqueues", "localqueues"):
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # that of a cluster that was kept
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")  # of an earlier run
         cluster.kubectl("create", "namespace", NAMESPACE)
         yield
 
 
 def chosen(directory: Path, *components: str, nodes: int = 3) -> Path:
-    """A copy of k8s/ in which the lines of these components, and the number of nodes, were edited as the docs say.
+    """Make a directory with a copy of k8s/ in which components and number of nodes are edited as the docs say.
 
-    The Jobs are created suspended, by a directory above: nothing of this is to run.
+    The kustomization of the directory itself suspends the Jobs, because this test is not meant to run them.
     """
     file = copy_manifests(directory, *components) / "kustomization.yaml"
     file.write_text(file.read_text().replace("count=3", f"count={nodes}"))
     suspended = [{"op": "add", "path": "/spec/suspend", "value": True}]
     above: dict[str, Any] = {"resources": ["k8s"]}
     above["patches"] = [{"target": {"kind": "Job"}, "patch": json.dumps(suspended)}]
-    if "restricted" not in components:  # which has a namespace of its own
+    if "restricted" not in components:  # the component `restricted` has its own namespace
         above["namespace"] = NAMESPACE
     (directory / "kustomization.yaml").write_text(json.dumps(above))
     return directory
@@ -53,7 +53,7 @@ def create(cluster: Cluster, directory: Path, *, steps: tuple[str, ...] = STEPS)
 
 
 def kept(cluster: Cluster, directory: Path) -> list[dict[str, Any]]:
-    """The objects of a directory, as the API server has them now."""
+    """Return the objects of a directory as the API server has them now."""
     return json.loads(cluster.kubectl("get", "-k", directory, "-o", "json"))["items"]
 
 
@@ -64,7 +64,7 @@ def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def clean(cluster: Cluster, definitions: None, tmp_path: Path) -> Iterator[Path]:
-    """A directory whose kustomization is deleted from the cluster afterwards."""
+    """Return a directory; after the test, the objects of its kustomization are deleted from the cluster."""
     yield tmp_path
     cluster.kubectl("delete", "--ignore-not-found", "--timeout=120s", "-k", tmp_path)
 
@@ -87,12 +87,12 @@ def test_all_together_agree_on_the_number_of_nodes(cluster: Cluster, clean: Path
     job = one(objects, "Job", JOB)
     assert job["spec"]["parallelism"] == job["spec"]["completions"] == 5
     assert one(objects, "PodGroup", JOB)["spec"]["minMember"] == 5
-    # the PersistentVolume and the Namespace itself are in none
+    # the PersistentVolume and the Namespace itself have no namespace
     assert {item["metadata"].get("namespace", "paddle") for item in objects} == {"paddle"}
 
 
 def test_a_directory_of_the_users_own_passes_the_number_on(cluster: Cluster, tmp_path: Path) -> None:
-    """docs/manifests.md: a kustomization beside k8s/."""
+    """Test the user's kustomization beside k8s/ that docs/manifests.md describes."""
     chosen(tmp_path, nodes=5)
     components = [f"../k8s/components/{name}" for name in ("volcano", "restricted")]
     own = {"resources": ["../k8s"], "components": components, "namespace": "science"}
@@ -121,7 +121,7 @@ def test_an_unknown_field_of_a_custom_kind_is_refused(cluster: Cluster, definiti
 def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
     cluster: Cluster, definitions: None, tmp_path: Path, component: str
 ) -> None:
-    """tests/kubernetes/elastic runs it; here each component of its own is looked at."""
+    """Test each component as a dry run; tests/kubernetes/elastic runs the job itself."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
     file = tmp_path / "k8s/elastic/kustomization.yaml"
     text = re.sub(rf"^#(  - components/{component} )", r"\1", file.read_text(), flags=re.MULTILINE)
@@ -137,7 +137,7 @@ def test_the_elastic_job_is_accepted_where_pods_must_be_restricted(
 
 
 def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cluster, tmp_path: Path) -> None:
-    """tests/kubernetes/elastic runs it."""
+    """Create the objects as a dry run; tests/kubernetes/elastic runs the job."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
     (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["k8s/allreduce"], "namespace": NAMESPACE}))
     label = "pod-security.kubernetes.io/warn"
@@ -149,14 +149,14 @@ def test_the_allreduce_job_is_accepted_where_pods_must_be_restricted(cluster: Cl
     cluster.kubectl("label", "namespace", NAMESPACE, f"{label}-")
 
 
-# ----- six components run a job
+# ----- a job that runs with six components
 
 
 @pytest.fixture(scope="module")
 def restricted(
     cluster: Cluster, image: Image, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Namespace, Path]]:
-    """Data and training, complete, from a directory of the user's own with six components."""
+    """Run the data job and the training Job to their ends, from a directory of the user with six components."""
     directory, volume = tmp_path_factory.mktemp("own"), tmp_path_factory.mktemp("volume")
     give(volume)
     path = [{"op": "replace", "path": "/spec/hostPath/path", "value": str(volume)}]
@@ -233,7 +233,7 @@ def test_the_trainers_reach_the_pservers_by_the_names_of_their_pods(restricted: 
 
 
 def test_the_budget_counts_the_pods_of_the_job(restricted: tuple[Namespace, Path]) -> None:
-    """A selector that Kubernetes cannot use would allow no drain at all; the pods of this job have ended."""
+    """With a selector that Kubernetes cannot use, no drain would be allowed. The pods of this job have ended."""
     space, directory = restricted
     budget = one(kept(space.cluster, directory), "PodDisruptionBudget", JOB)
     conditions = {condition["type"]: condition for condition in budget["status"]["conditions"]}

@@ -1,4 +1,4 @@
-"""The tutorial's Jobs and the blog's run as they were published: what a test edits in them, `published` lists."""
+"""The Jobs of the tutorial and of the blog run as they were published; `published` makes the only edits."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ CreateJob = Callable[..., Namespace]
 
 
 def published(file: str, image: str, volume: Path) -> dict[str, Any]:
-    """A Job of tutorial/ with our image, the test's volume, and its name in lower case, as Kubernetes asks for."""
+    """Return a Job of tutorial/ with our image, the test's volume, and a lower-case name, as Kubernetes demands."""
     job: dict[str, Any] = yaml.safe_load((HERE / "tutorial" / file).read_text())
     pod = job["spec"]["template"]["spec"]
     (container,), (mounted,) = pod["containers"], pod["volumes"]
@@ -39,14 +39,14 @@ def published(file: str, image: str, volume: Path) -> dict[str, Any]:
 
 
 def create_anew(space: Namespace, job: dict[str, Any]) -> None:
-    """Create a Job; the pages' tests, which run before, leave one of the same name in namespace default."""
+    """Create a Job in place of one with the same name, which earlier tests of pages leave in the namespace default."""
     space.kubectl("delete", "job", job["metadata"]["name"], "--ignore-not-found", "--timeout=120s")
     space.create(job)
 
 
 @pytest.fixture(scope="module")
 def data_image(cluster: Cluster, image: Image) -> str:
-    """The second target of the Dockerfile, as docs/from-tutorial.md has it."""
+    """Build the target `data` of the Dockerfile as docs/from-tutorial.md says."""
     reference = f"{cluster.registry}/paddle:data"
     cluster.run("docker", "build", *BUILD_OPTIONS, "-t", reference, "--target", "data", REPOSITORY)
     cluster.run("docker", "push", "-q", reference)
@@ -55,7 +55,7 @@ def data_image(cluster: Cluster, image: Image) -> str:
 
 @pytest.fixture(scope="module")
 def text_volume(cluster: Cluster, data_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A volume with quick_start's tree, made by the tutorial's data Job."""
+    """Return a volume with the files of quick_start, which the tutorial's data Job makes."""
     volume = tmp_path_factory.mktemp("quick_start")
     give(volume)
     space = Namespace(cluster, "default", volume)
@@ -86,7 +86,7 @@ def create_job(cluster: Cluster, image: Image) -> Iterator[CreateJob]:
 
 
 def allow(cluster: Cluster, verb: str, resource: str) -> None:
-    """A right for the default account, which the tutorial's cluster gave to everybody."""
+    """Give the default account a right that every account of the tutorial's cluster had."""
     name = ["tutorial", "--dry-run=client", "-o", "yaml"]
     role = cluster.kubectl("create", "role", *name, f"--verb={verb}", f"--resource={resource}")
     cluster.kubectl("apply", "-f", "-", stdin=role)
@@ -114,7 +114,7 @@ def test_the_data_job_makes_the_tutorials_tree(text_volume: Path) -> None:
 def test_the_blogs_data_job_is_told_that_it_writes_beside_its_volume(
     cluster: Cluster, data_image: str, tmp_path: Path
 ) -> None:
-    """It succeeded, and the data were gone with its container."""
+    """With the original data job, the Job succeeded, and its data were lost with its container."""
     give(tmp_path)
     space = Namespace(cluster, "default", tmp_path)
     create_anew(space, published("blog-data-job.yaml", data_image, tmp_path))
@@ -192,7 +192,7 @@ def test_the_blogs_three_variables_are_enough(
 def test_the_tutorials_recommendation_of_january_2017_completes(
     cluster: Cluster, create_job: CreateJob, tmp_path: Path
 ) -> None:
-    """Its data were brought to the volume by hand."""
+    """The tutorial's reader copied the data to the volume by hand; here `prepare` makes them."""
     flags = ["--data_source=synthetic", "--synthetic_shape=ratings", f"--synthetic_rows={RATINGS}", "--split_count=3"]
     command = [sys.executable, "-m", "prepare", f"--out_dir={tmp_path / JOB}", *flags]
     subprocess.run(command, cwd=REPOSITORY, check=True, timeout=120)

@@ -49,7 +49,7 @@ def walk(digits: Namespace, overlay: Overlay) -> Iterator[Walk]:
 
 
 def test_one_edit_changes_the_number_of_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    """Makes the edit of docs/number-of-nodes.md."""
+    """Make the edit of docs/number-of-nodes.md."""
     shutil.copytree(REPOSITORY / "k8s", tmp_path / "k8s")
     file = tmp_path / "k8s/kustomization.yaml"
     file.write_text(file.read_text().replace("count=3", "count=5"))

@@ -13,7 +13,7 @@ TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_27", "
 
 
 def required() -> list[str]:
-    """The packages that the Dockerfile installs from the package index."""
+    """Return the packages that the Dockerfile installs from the package index."""
     text = re.sub(r"\\\n\s*", " ", (REPOSITORY / "Dockerfile").read_text())
     (packages,) = re.findall(r"--constraint /src/constraints\.txt ([^&]+?) +&&", text)
     return packages.split()

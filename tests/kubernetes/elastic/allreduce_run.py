@@ -1,4 +1,4 @@
-"""A job of k8s/allreduce in a namespace with pod security `restricted`: what is done to it and seen of it."""
+"""A job of k8s/allreduce in a namespace with pod security `restricted`: commands and observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOUNT = "/home/jobpath"
 
 
 class AllreduceRun:
-    """A job in its namespace."""
+    """An all-reduce job in its namespace."""
 
     def __init__(self, space: Namespace, watch: PodWatch) -> None:
         self.space, self.watch = space, watch
@@ -37,14 +37,14 @@ class AllreduceRun:
         return found
 
     def wait_for_size(self, size: int) -> None:
-        """Wait until a generation of so many workers has done ten more steps."""
+        """Wait until a generation of `size` workers has done ten more steps."""
         self.wait(f"{size} workers", lambda: self.read("progress").get("size") == size)
         step = self.step()
         self.wait("ten steps", lambda: self.step() >= step + 10)
         assert self.read("progress")["size"] == size, self.describe()
 
     def pods(self, component: str) -> list[dict[str, Any]]:
-        """The pods of a component that are not deleted, the oldest first."""
+        """Return the pods of a component that are not deleted, the oldest first."""
         answer = self.space.cluster.get(
             f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=f"app.kubernetes.io/component={component}"
         )
@@ -66,7 +66,7 @@ class AllreduceRun:
 
 
 def write_allreduce_overlay(directory: Path, image: str) -> None:
-    """A user's own directory: the image, and the script of the volume as the worker's command."""
+    """Write the kustomization of a user: the image, and a script on the volume as the command of the workers."""
     command = ["driver", "--hand-over", "python", f"{MOUNT}/train.py", MOUNT]
     path = "/spec/template/spec/containers/0/args"
     content = {

@@ -2,9 +2,9 @@
 
 python allreduce_script.py DIRECTORY
 
-It trains until there is the file `stop` in DIRECTORY. Rank 0 writes `progress` there, step and number of workers, and
-at the end `result`: by how much the weights differ from those of one process that was never disturbed. Each generation
-adds a line to `generations`: the steps that were trained before, and the step that it begins with.
+It trains until the file `stop` exists in DIRECTORY. Rank 0 writes the step and the number of workers to the file
+`progress` there. At the end it writes `result`: the difference between the weights and those of a single process that
+nothing disturbed. Each generation adds a line to `generations`: the steps trained before, and its first step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAMPLES, INPUTS, CLASSES, BATCH, RATE, PACE_S = 1200, 16, 4, 60, 0.1, 0.03
 
 
 def gradient(weights: np.ndarray, x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The gradient of the cross entropy, summed over samples."""
+    """Return the gradient of the cross entropy, summed over the samples."""
     scores = x @ weights
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)

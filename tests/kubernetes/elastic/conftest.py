@@ -1,4 +1,4 @@
-"""etcd's image, a job of k8s/elastic, and one of k8s/allreduce."""
+"""Fixtures: the image of etcd, a job of k8s/elastic, and a job of k8s/allreduce."""
 
 import contextlib
 import shutil
@@ -16,7 +16,7 @@ from pod_watch import PodWatch
 
 @pytest.fixture(scope="session")
 def etcd_image(cluster: Cluster, once: Once) -> str:
-    """An image of the etcd that tests/etcd/build compiles."""
+    """Return the name of an image of the etcd that tests/etcd/build compiles."""
     reference = f"{cluster.registry}/etcd:test"
 
     def build(directory: Path) -> None:
@@ -31,7 +31,10 @@ def etcd_image(cluster: Cluster, once: Once) -> str:
 
 @pytest.fixture
 def start(cluster: Cluster, image: Image, etcd_image: str, tmp_path: Path) -> Iterator[Start]:
-    """start(name, mode, trainers, passes, interval): the job in a namespace of that name. interval: of snapshots."""
+    """start(name, mode, trainers, passes, interval): create the job in a namespace `name`.
+
+    interval: time between two snapshots of a server.
+    """
     with contextlib.ExitStack() as stack:
 
         def create(

@@ -1,8 +1,8 @@
-"""What there was of a job and of a service beside it, second by second, and a picture of it.
+"""A record of the pods of a job and of a service beside it over time, and a picture of the record.
 
     python tests/kubernetes/elastic/day_record.py EVENTS.json PICTURE.svg
 
-E2E_RECORDS names a directory in which test_elastic_day.py leaves its events.
+E2E_RECORDS names a directory into which test_elastic_day.py writes the file EVENTS.json, named after the test.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ INTERVAL_S = 0.5
 
 
 class Moment(NamedTuple):
-    """seconds: since the beginning.  trainers, waiting, service: pods that run, wait for room, and of the service.
+    """The state of the job and the service at one time.
 
-    wanted: the Job's parallelism.  share: of the job's tasks that are done.
+    seconds: time since the beginning.  trainers: trainers that run.  waiting: trainers that wait for room.  service:
+    pods of the service.  wanted: the Job's parallelism.  share: the share of the job's tasks that are done.
     """
 
     seconds: float
@@ -37,7 +38,7 @@ class Moment(NamedTuple):
 
 
 class DayRecord:
-    """Looks twice a second, in a thread of its own; a context manager. marks: what was done, and when."""
+    """A context manager whose thread records a Moment every INTERVAL_S. marks: the times of events, and their names."""
 
     def __init__(self, look: Callable[[], tuple[int, int, int, int, float]]) -> None:
         self.moments: list[Moment] = []
@@ -69,7 +70,7 @@ class DayRecord:
 
 
 def step_line(points: Iterable[tuple[float, float]], style: str) -> str:
-    """A line that keeps its height until the next point."""
+    """Return a line of the SVG that keeps its height until the next point."""
     words, height = [], None
     for x, y in points:
         words.append(f"M{x:.1f} {y:.1f}" if height is None else f"H{x:.1f} V{y:.1f}")
@@ -78,7 +79,7 @@ def step_line(points: Iterable[tuple[float, float]], style: str) -> str:
 
 
 def draw(moments: list[Moment], marks: list[tuple[float, str]]) -> str:
-    """An SVG: pods over time, and the share of the job that is done."""
+    """Return an SVG with the numbers of pods over time, and the share of the job that is done."""
     end = max(one.seconds for one in moments)
     most = max(max(one.trainers, one.wanted, one.service) for one in moments) + 1
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM

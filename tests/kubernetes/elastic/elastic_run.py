@@ -1,4 +1,4 @@
-"""An elastic job of k8s/elastic in a namespace with pod security `restricted`: what is done to it, and its end."""
+"""An elastic job of k8s/elastic in a namespace with pod security `restricted`: commands, and checks of its end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from chaos.elastic.plan import ElasticTrial
 from kubernetes_cluster import REPOSITORY, Cluster, Namespace, give, namespace_with_volume
 from pod_watch import PodWatch
 
-FILES, PASSES = 36, 12  # tasks of a pass
-HIGHEST_ERROR = 0.065  # of the digits; the static job of tests/chaos/elastic has 0.048
-PACE_S = 0.004  # of a sample: 16 s a pass for one trainer
+FILES, PASSES = 36, 12  # files (tasks) of a pass, and passes
+HIGHEST_ERROR = 0.065  # share of wrong test digits; the static job of tests/chaos/elastic has 0.048
+PACE_S = 0.004  # seconds of a sample; a pass takes one trainer 16 s
 KINDS = ("master", "pserver", "trainer")
 NAME = "paddle-elastic"
 END_S = 240.0
@@ -35,9 +35,9 @@ Start = Callable[..., "ElasticRun"]
 
 
 class ElasticRun:
-    """A job in its namespace.
+    """An elastic job in its namespace.
 
-    work: config, provider and data on this machine, for a test of the model.
+    work: a directory of this machine with config, provider and data, by which the model is tested.
     """
 
     def __init__(self, space: Namespace, work: Path, watch: PodWatch, passes: int) -> None:
@@ -45,16 +45,16 @@ class ElasticRun:
         self.output = space.volume / NAME / "output"
 
     def record(self) -> dict[str, Any]:
-        """What the master says of the job; empty before the first time."""
+        """Return the master's record of the job; empty before the master has written it."""
         return verdict.read_account(self.output)
 
     def share(self) -> float:
-        """The share of the job's tasks that are done."""
+        """Return the share of the job's tasks that are done."""
         record = self.record()
         return (record["pass"] * FILES + record["done"]) / (FILES * self.passes) if record else 0.0
 
     def wait(self, what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
-        """Wait for a condition; the deadline comes so long after the job last advanced."""
+        """Wait until the condition holds; fail if the job does not advance for `seconds`."""
         share, end = -1.0, time.monotonic() + seconds
         while not (found := condition()):
             if (now := self.share()) != share:
@@ -69,15 +69,15 @@ class ElasticRun:
         return "\n".join([self.space.describe("paddle-trainer"), *logs])
 
     def logs(self) -> dict[str, str]:
-        """What every pod that there was has printed."""
+        """Return the output of every pod, also of deleted ones."""
         return {pod["metadata"]["name"]: self.watch.log(pod) for pod in self.watch.pods(gone=True)}
 
     def wait_for_share(self, share: float) -> None:
-        """Wait until so much of the job is done."""
+        """Wait until this share of the job is done."""
         self.wait(f"{share:.0%} of the job", lambda: self.share() >= share)
 
     def pods(self, kind: str) -> list[dict[str, Any]]:
-        """The pods of a kind that are not deleted, the oldest first."""
+        """Return the pods of a kind that are not deleted, the oldest first."""
         path = f"/api/v1/namespaces/{self.space.name}/pods"
         answer = self.space.cluster.get(path, labelSelector=f"app.kubernetes.io/component={kind}")
         answer.raise_for_status()
@@ -85,39 +85,39 @@ class ElasticRun:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def running(self, kind: str) -> list[str]:
-        """The names of those that run."""
+        """Return the names of the running pods of a kind."""
         return [pod["metadata"]["name"] for pod in self.pods(kind) if pod["status"]["phase"] == "Running"]
 
     def leader(self) -> str:
-        """The name of the master's pod that serves."""
+        """Return the name of the pod whose master leads."""
         serving = [pod for pod in self.running("master") if " serving on " in self.space.log(pod)]
         return serving[0] if serving else ""
 
     def delete(self, pod: str, *options: str) -> None:
-        """kubectl delete pod."""
+        """Delete a pod with kubectl."""
         self.space.kubectl("delete", "pod", pod, "--wait=false", *options)
 
     def kill(self, pod: str) -> None:
-        """The same without a word to its programs."""
+        """Delete a pod by force, without a SIGTERM to its programs."""
         self.delete(pod, "--force", "--grace-period=0")
 
     def serve(self, replicas: int) -> None:
-        """A service beside the job, each pod of which takes more than half of a node; wait for so many of them."""
+        """Scale a service beside the job, and wait for its pods; each pod takes more than half of a node."""
         if not self.space.kubectl("get", "deployment", "service", "--ignore-not-found"):
             self.space.create(service_deployment(self.space.cluster.registry))
         self.space.kubectl("scale", "deployment", "service", f"--replicas={replicas}")
         self.wait(f"{replicas} pods of the service", lambda: len(self.running("service")) == replicas)
 
     def scale(self, trainers: int) -> None:
-        """Another number of trainers, as docs/elastic.md changes it, and wait until there are so many."""
+        """Change the number of trainers as docs/elastic.md says, and wait until the job has this number."""
         patch = json.dumps({"spec": {"parallelism": trainers}})
         self.space.kubectl("patch", "job", "paddle-trainer", "--patch", patch)
         self.wait(f"{trainers} trainers", lambda: len(self.running("trainer")) == trainers)
 
-    # ----- the end
+    # ----- checks of the end
 
     def check(self) -> None:
-        """Wait for the end of everything, and judge."""
+        """Wait until all programs have ended, and check the results."""
         ended = {"Complete", "Failed"}
         self.wait("end of the trainers", lambda: ended & self.space.conditions("paddle-trainer").keys(), END_S)
         assert "Complete" in self.space.conditions("paddle-trainer"), self.describe()
@@ -135,7 +135,7 @@ class ElasticRun:
         return sum(verdict.count_lines(self.work / "data").values())
 
     def etcd_says(self, key: str) -> dict[str, Any]:
-        """The value of a key of the job, asked of etcd's pod."""
+        """Return the value of a key of the job, which the pod of etcd returns."""
         (pod,) = self.pods("etcd")
         encoded = base64.b64encode(f"/{NAME}/{key}".encode()).decode()
         url = f"http://{pod['status']['podIP']}:2379/v3/kv/range"
@@ -144,7 +144,7 @@ class ElasticRun:
 
 
 def make_volume(volume: Path, work: Path, mode: str) -> None:
-    """Put the digits and a config that takes its time onto a volume, as the data job puts digits there."""
+    """Put the digits onto a volume as the data job does, and a config that trains slowly."""
     command = [sys.executable, "-m", "prepare", "--split_count=1", f"--shard_files={FILES}", "--test_fraction=1/3"]
     where = [f"--out_dir={volume / NAME}", f"--examples_dir={REPOSITORY / 'examples'}"]
     subprocess.run([*command, *where], cwd=REPOSITORY, check=True, capture_output=True, timeout=120)
@@ -165,7 +165,7 @@ def make_volume(volume: Path, work: Path, mode: str) -> None:
 def write_overlay(
     directory: Path, namespace: str, image: str, etcd: str, trainers: int, settings: Mapping[str, object]
 ) -> None:
-    """A user's own directory: images, settings, the number of trainers; without the data job, since there is data."""
+    """Write the kustomization of a user: images, settings, number of trainers, but no data job (the data exist)."""
     content = {
         "resources": [os.path.relpath((REPOSITORY / "k8s/elastic").resolve(), directory.resolve())],
         "namespace": namespace,
@@ -182,7 +182,7 @@ def write_overlay(
                 "target": {"kind": "Job", "name": "paddle-trainer"},
                 "patch": json.dumps([{"op": "replace", "path": "/spec/parallelism", "value": trainers}]),
             },
-            # the volume has its data
+            # the data job is left out, because the volume has the data already
             {
                 "patch": "$patch: delete\napiVersion: batch/v1\nkind: Job\nmetadata: {name: paddle-elastic-data}\n",
             },
@@ -192,7 +192,7 @@ def write_overlay(
 
 
 def service_deployment(registry: str) -> dict[str, Any]:
-    """A service that needs room; what it does is nothing."""
+    """Return the Deployment of a service that takes room and does nothing."""
     labels = {"app.kubernetes.io/component": "service"}
     container = {
         "name": "service",
@@ -213,7 +213,7 @@ def service_deployment(registry: str) -> dict[str, Any]:
 
 
 def etcd_volume(namespace: str, directory: Path) -> dict[str, Any]:
-    """The volume of etcd's claim, which a cluster with a StorageClass would make."""
+    """Return the volume for the claim of etcd; in a cluster with a StorageClass, the cluster makes it."""
     spec = {
         "capacity": {"storage": "4Gi"},
         "accessModes": ["ReadWriteOnce"],
@@ -226,13 +226,13 @@ def etcd_volume(namespace: str, directory: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def restricted_namespace(cluster: Cluster, name: str, volume: Path) -> Iterator[Namespace]:
-    """A namespace in which pods must be `restricted`, with the volumes of a job."""
+    """Make a namespace with the volumes of a job, in which pods must be `restricted`."""
     with namespace_with_volume(cluster, name, volume) as space:
         for mode in ("enforce", "warn"):
             cluster.kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{mode}=restricted", "--overwrite")
         cluster.kubectl("delete", "pv", f"etcd-{name}", "--ignore-not-found")
         space.create(etcd_volume(name, volume / "etcd"))
-        # a claim that comes before its volume is known may wait minutes for the next look
+        # If a claim is created before its volume is Available, minutes may pass until Kubernetes binds it.
         cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Available", f"pv/etcd-{name}", "--timeout=60s")
         try:
             yield space

@@ -1,4 +1,4 @@
-"""A job of k8s/allreduce on a real cluster: pods of workers come and go, and the driver's pod is lost."""
+"""A job of k8s/allreduce on a real cluster: pods of workers come and go, and the pod of the driver is lost."""
 
 import pytest
 from allreduce_run import AllreduceRun

@@ -1,4 +1,4 @@
-"""A node is drained with 30 s of grace: jobs with a master and all-reduce jobs lose at most the batch in hand."""
+"""A node is drained with 30 s of grace: jobs with a master and all-reduce jobs lose at most the current batch."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def nodes(run: ElasticRun | AllreduceRun, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_drained_node_of_an_elastic_job_loses_no_step(start: Start, mode: str) -> None:
-    """No other snapshot is written meanwhile (CHECKPOINT_INTERVAL), so the servers' steps are those of the drain."""
+    """The checkpoint interval is so long that the drain alone makes servers write snapshots."""
     run = start(f"elastic-drained-{mode}", mode, interval="1h")
     run.wait_for_share(0.2)
     node = nodes(run, "pserver")[0]
@@ -36,12 +36,12 @@ def test_a_drained_node_of_an_elastic_job_loses_no_step(start: Start, mode: str)
         resumed = find_resumed(run, pod["metadata"]["name"])
         print(f"{mode}: {pod['metadata']['name']} stored {before[-1]} steps, its replacement goes on after {resumed}")
         assert int(before[-1]) > 0 and resumed == [int(before[-1])]
-    # a trainer that waits for a server may lose its task by the task's time limit: others train that one task again
+    # A trainer that waits for a server may exceed the time limit of its task; then another trainer trains it again.
     assert repeated_samples(run) <= 3 * most_samples(run)
 
 
 def test_a_drained_trainer_says_how_far_it_was(start: Start) -> None:
-    """The gradients of its batches stay in the values. Another trainer trains the whole task (docs/elastic.md)."""
+    """The gradients of the drained trainer stay in the values; another trainer repeats its task (docs/elastic.md)."""
     run = start("elastic-drained-trainer", "async")
     run.wait_for_share(0.2)
     node = nodes(run, "trainer")[0]
@@ -57,7 +57,7 @@ def test_a_drained_trainer_says_how_far_it_was(start: Start) -> None:
 
 
 def repeated_samples(run: ElasticRun) -> int:
-    """The samples that were trained more than once, of dispatches that all said how far they were."""
+    """Return how many samples were trained again; check that each task that was given out was reported."""
     passes = run.record()["passes"]
     assert sum(one["unreported"] for one in passes) == 0
     found = sum(one["repeated"] for one in passes)
@@ -66,7 +66,7 @@ def repeated_samples(run: ElasticRun) -> int:
 
 
 def find_resumed(run: ElasticRun, name: str) -> list[int]:
-    """The steps after which the pods of this name in a StatefulSet went on."""
+    """Return the numbers of steps from which the pods of this name in a StatefulSet continued."""
     logs = [run.watch.log(pod) for pod in run.watch.pods(gone=True) if pod["metadata"]["name"] == name]
     return [int(steps) for log in logs for _, steps in RESUMED.findall(log)]
 
@@ -79,7 +79,7 @@ def test_a_drained_node_of_an_allreduce_job_loses_at_most_the_batch_in_hand(allr
     run = allreduce
     run.wait_for_size(3)
     cluster = run.space.cluster
-    oldest = run.pods("worker")[0]  # rank 0, which has the state that new workers get
+    oldest = run.pods("worker")[0]  # rank 0, which sends its state to new workers
     with drained(cluster, oldest["spec"]["nodeName"], GRACE):
         step = run.step()
         run.wait("further steps", lambda: run.step() > step + 50)

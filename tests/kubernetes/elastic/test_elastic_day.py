@@ -1,4 +1,4 @@
-"""The blog's day: a service takes the room by day and gives it back at night, and training gives way and grows back."""
+"""The day of the blog: a service takes room by day and frees it at night; the training job shrinks and grows again."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ LEAST, MOST = 1, 6
 
 @pytest.fixture
 def autoscaler(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[None]:
-    """k8s/elastic/autoscaler, as a user creates it."""
+    """Create k8s/elastic/autoscaler as a user does."""
     directory = tmp_path / "autoscaler"
     directory.mkdir()
     content = {
@@ -38,9 +38,9 @@ def autoscaler(cluster: Cluster, image: Image, tmp_path: Path) -> Iterator[None]
 
 @contextlib.contextmanager
 def recorded(run: ElasticRun, name: str) -> Iterator[DayRecord]:
-    """A record of the day; E2E_RECORDS names where it is left."""
+    """Record the day during the block; E2E_RECORDS names the directory for the record."""
 
-    # with a session of the thread's own
+    # the thread of the record uses its own HTTP session
     own = ElasticRun(Namespace(Cluster(), run.space.name, run.space.volume), run.work, run.watch, run.passes)
 
     def look() -> tuple[int, int, int, int, float]:
@@ -56,7 +56,7 @@ def recorded(run: ElasticRun, name: str) -> Iterator[DayRecord]:
 
 
 def test_a_service_takes_the_room_and_gives_it_back(start: Start) -> None:
-    """Without an autoscaler: the scheduler takes trainers away for the service's pods, and no task is lost."""
+    """Without an autoscaler, the scheduler removes trainers to make room for the service, and no task is lost."""
     run = start("elastic-day", trainers=5, passes=30)
     with recorded(run, "day") as day:
         run.wait("5 trainers", lambda: len(run.running("trainer")) == 5)

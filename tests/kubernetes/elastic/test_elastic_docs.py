@@ -1,4 +1,4 @@
-"""The cluster commands of docs/elastic.md and docs/allreduce.md, as they stand there, in a copy of the project."""
+"""The cluster commands of docs/elastic.md and docs/allreduce.md, run in a copy of the project."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_the_commands_of_the_page_work(
 
 
 def name_images(kustomization: Path, images: dict[str, str]) -> None:
-    """Edit those of the images that the file has, as the page's reader does."""
+    """Set the names of images in a kustomization as a reader of the page does; the file may have only some of them."""
     text, total = kustomization.read_text(), 0
     for name, reference in images.items():
         repository, _, tag = reference.rpartition(":")

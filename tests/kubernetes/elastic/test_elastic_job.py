@@ -1,4 +1,4 @@
-"""A job whose trainers come and go, by the manifests of k8s/elastic on a real cluster; it is harmed while it trains."""
+"""A job of k8s/elastic on a real cluster, whose trainers come and go; pods are deleted while it trains."""
 
 import pytest
 from elastic_run import ElasticRun, Start

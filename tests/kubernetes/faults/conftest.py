@@ -1,4 +1,4 @@
-"""What the fault rows share: the digits, an undisturbed run to compare with, and jobs to disturb."""
+"""Fixtures of the fault tests: the digits, an undisturbed run for comparison, and jobs that a test disturbs."""
 
 import contextlib
 import shutil
@@ -18,13 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("faults")
-            # of the row alone, and the first that is found: what the session makes once has its own deadlines
+            # The timeout is for the test function alone, because fixtures of the session have their own deadlines.
+            # pytest-timeout obeys the first marker.
             item.add_marker(pytest.mark.timeout(1200, func_only=True), append=False)
 
 
 @pytest.fixture(scope="session")
 def shards(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
-    """A volume on which the data job of k8s/ has put the digits, in three shards."""
+    """Return a volume with the digits in three shards, which the data job of k8s/ has written."""
 
     def make(volume: Path) -> None:
         give(volume)
@@ -38,10 +39,10 @@ def shards(cluster: Cluster, overlay: Overlay, once: Once) -> Path:
 
 @pytest.fixture(scope="session")
 def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
-    """runner(name, volume, patch..., passes, reference): the Job in a namespace of that name, as long as the block.
+    """runner(name, volume, patch..., passes, reference): a Job in a namespace `name` that exists during the block.
 
-    host_path: what the nodes mount, where that is not the path by which the tests see the volume. manifests: in the
-    place of k8s/, a copy with components.
+    Options: host_path: the path that the nodes mount, if it differs from the path by which the tests see the volume.
+    manifests: a copy of k8s/ with components, which is used instead of k8s/.
     """
 
     @contextlib.contextmanager
@@ -70,7 +71,7 @@ def runner(cluster: Cluster, shards: Path, overlay: Overlay) -> Runner:
 
 @pytest.fixture(scope="session")
 def reference(runner: Runner, once: Once) -> Path:
-    """Output of the undisturbed run; its pass k is that of every job, however many passes that has."""
+    """Return the output of the undisturbed run. Pass k of any other job must equal its pass k."""
 
     def make(directory: Path) -> None:
         with runner("undisturbed", directory / "volume", passes=REFERENCE_PASSES, reference=None) as job:
@@ -84,9 +85,9 @@ def reference(runner: Runner, once: Once) -> Path:
 
 @pytest.fixture
 def long_job(runner: Runner, reference: Path, tmp_path: Path) -> Iterator[StartJob]:
-    """long_job(name, patch..., passes=3, flags, edit, manifests): the Job, created, in a namespace of that name.
+    """long_job(name, patch..., passes=3, flags, edit, manifests): create the Job in a namespace `name`.
 
-    edit(tree): changes <volume>/paddle-cluster-job before.
+    edit(tree): changes <volume>/paddle-cluster-job before the Job is created.
     """
     with contextlib.ExitStack() as stack:
 

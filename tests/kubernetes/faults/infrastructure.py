@@ -1,4 +1,4 @@
-"""What is done to nodes and to the API server, and undone again whatever becomes of the test."""
+"""Faults of nodes and of the API server, which are repaired at the end, also if the test fails."""
 
 import contextlib
 import json
@@ -14,14 +14,15 @@ REGISTRY_PORT = "5000"
 
 
 def control(cluster: Cluster, *words: str) -> None:
-    """One command of tests/kubernetes/cluster."""
+    """Run a command of the script tests/kubernetes/cluster."""
     cluster.run(HERE / "cluster", *words)
 
 
 def wait_until_ready(cluster: Cluster) -> None:
     """Wait until pods can be placed on every node.
 
-    A kubelet that has missed its API server may take a minute to report again; the taints go some seconds later.
+    A kubelet that could not reach the API server may take a minute until it reports again. Kubernetes removes
+    the taints of the node some seconds later.
     """
     cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=180s")
     deadline = time.monotonic() + 60
@@ -31,13 +32,13 @@ def wait_until_ready(cluster: Cluster) -> None:
 
 
 def find_taints(cluster: Cluster) -> str:
-    """The taints of all nodes, as JSON; an empty text where there are none."""
+    """Return the taints of all nodes as JSON, or "" if there are none."""
     return cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.taints}").strip()
 
 
 @contextlib.contextmanager
 def cut_off(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node without a network, and the pods on it; for the length of the block."""
+    """Cut a node and its pods off from the network during the block."""
     control(cluster, "cut", node)
     try:
         yield
@@ -48,7 +49,7 @@ def cut_off(cluster: Cluster, node: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def crashed(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node without power; for the length of the block."""
+    """Let a node lose its power during the block."""
     control(cluster, "crash", node)
     try:
         yield
@@ -59,7 +60,7 @@ def crashed(cluster: Cluster, node: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tainted(cluster: Cluster, command: str) -> Iterator[None]:
-    """The command that a launcher has told, `kubectl taint node NODE KEY=VALUE:EFFECT`, given and taken back."""
+    """Run `kubectl taint node NODE KEY=VALUE:EFFECT`, which a launcher logged; remove the taint at the end."""
     words = command.split()
     assert words[:3] == ["kubectl", "taint", "node"] and len(words) == 5, command
     cluster.kubectl(*words[1:])
@@ -71,7 +72,7 @@ def tainted(cluster: Cluster, command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_registry(cluster: Cluster, node: str) -> Iterator[None]:
-    """A node that cannot pull an image."""
+    """Prevent a node from pulling images during the block."""
     control(cluster, "block", node, REGISTRY_PORT)
     try:
         yield
@@ -90,7 +91,7 @@ def without_api_server(cluster: Cluster) -> Iterator[None]:
 
 
 def limit_pods(space: Namespace, number: int) -> None:
-    """Let a namespace have so many pods (ResourceQuota `pods`)."""
+    """Limit the number of pods in a namespace, by a ResourceQuota named `pods`."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}}
     space.kubectl("apply", "-f", "-", stdin=json.dumps({**quota, "spec": {"hard": {"pods": str(number)}}}))
 
@@ -99,7 +100,7 @@ SUSPENDED = {"op": "add", "path": "/spec/suspend", "value": True}
 
 
 def start_two_of_three(job: LongJob) -> list[int]:
-    """Let a Job that was created with SUSPENDED make two pods, and no third; their indexes, once both wait."""
+    """Let a Job that was created with SUSPENDED make two of its three pods; return their indexes when both wait."""
     limit_pods(job.space, 2)
     job.space.kubectl("patch", "job", JOB, "--type=merge", "--patch", '{"spec": {"suspend": false}}')
     pods = job.wait("two pods", lambda: len(found := job.watch.pods()) == 2 and found)
@@ -110,7 +111,10 @@ def start_two_of_three(job: LongJob) -> list[int]:
 
 
 def lonely_index(job: LongJob, wanted: int) -> int:
-    """The index `wanted` if its pod is alone on its node, else another such index, so that one pod is harmed."""
+    """Return an index whose pod is the only one of the job on its node, so that a fault of the node harms one pod.
+
+    The result is `wanted` if this is true of it.
+    """
     nodes = [job.node(index) for index in range(3)]
     found = [index for index in sorted(range(3), key=lambda one: one != wanted) if nodes.count(nodes[index]) == 1]
     assert found, f"the pods are on the nodes {nodes}\n{job.space.kubectl('describe', 'nodes')}"
@@ -118,7 +122,7 @@ def lonely_index(job: LongJob, wanted: int) -> int:
 
 
 def first_said(job: LongJob, index: int, pattern: str) -> datetime | None:
-    """When a pod of an index first printed a line with this in it."""
+    """Return the time at which a pod of an index first printed a line that matches `pattern`."""
     for pod in job.pods_of(index):
         for line in job.watch.lines(pod):
             if re.search(pattern, line.text):
@@ -127,7 +131,7 @@ def first_said(job: LongJob, index: int, pattern: str) -> datetime | None:
 
 
 def check_said_within(job: LongJob, index: int, pattern: str, seconds: float, began: datetime) -> None:
-    """Wait for a line of an index's pod, and check by its own time that it came soon enough after `began`."""
+    """Wait for a line of a pod; check that the pod printed it at most `seconds` after `began`."""
     job.wait_for_log(index, pattern)
     said = first_said(job, index, pattern)
     assert said is not None and (said - began).total_seconds() <= seconds, f"{pattern!r} at {said}, {began} + {seconds}"
@@ -142,7 +146,7 @@ def name_of(job: LongJob, index: int) -> str:
 
 
 def pod_on(job: LongJob, node: str) -> int:
-    """The index whose pod is on this node."""
+    """Return the index of the only pod on this node."""
     found = [pod for pod in job.watch.pods() if pod["spec"].get("nodeName") == f"node-{node}"]
     assert len(found) == 1, f"not one pod on node-{node}: {[pod['metadata']['name'] for pod in found]}"
     return int(found[0]["metadata"]["labels"][INDEX])

@@ -1,4 +1,4 @@
-"""The digits job made long enough to be disturbed, what is done to it from outside, and what must be true of it."""
+"""A job that trains the digits long enough for faults, the faults from outside, and the checks of its results."""
 
 import contextlib
 import json
@@ -17,10 +17,10 @@ from pod_watch import PodWatch
 
 JOB = "paddle-cluster-job"
 INDEX = "batch.kubernetes.io/job-completion-index"
-# shuffles, has momentum, a schedule and dropout: whoever forgets one of them has other bits
+# It shuffles and has momentum, a schedule and dropout; a continued job that loses the state of one has other bits.
 CONFIG = HERE.parent / "chaos/chaos_config.py"
 PROVIDER = HERE / "faults/paced_digits.py"
-BATCHES = 120  # of every trainer in every pass: 3 shards, batches of 4 samples
+BATCHES = 120  # batches of every trainer in every pass; there are 3 shards, and a batch has 4 samples
 REFERENCE_PASSES = 10
 FLAGS = (
     f"--config={CONFIG.name}", f"--config_args=provider={PROVIDER.stem}", "--log_period=10",
@@ -34,7 +34,7 @@ START_PASS = re.compile(r"--start_pass=(\d+)")
 
 
 class Position(NamedTuple):
-    """How far trainer 0's log says training is: the attempt, the pass from 0, batches of that pass."""
+    """The progress in the log of trainer 0: the attempt, the number of the pass (from 0), and its batches so far."""
 
     attempt: int
     number: int
@@ -42,21 +42,21 @@ class Position(NamedTuple):
 
 
 def training(passes: int, *flags: str) -> dict[str, Any]:
-    """The line of a JSON patch that makes the Job long: passes over the data, and further flags of `paddle train`."""
+    """Return the operation of a JSON patch that sets the number of passes and further flags of `paddle train`."""
     arguments = [*FLAGS, f"--num_passes={passes}", *flags]
     return {"op": "add", "path": "/spec/template/spec/containers/0/args", "value": arguments}
 
 
 def variable(name: str, value: str) -> dict[str, Any]:
-    """The line of a JSON patch that sets a variable of the launcher; the last of a name wins."""
+    """Return the operation of a JSON patch that sets a variable of the launcher; it overrides an earlier value."""
     return {"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": name, "value": value}}
 
 
 class LongJob:
-    """The Job that users get, in a namespace of its own, and a watch on its pods.
+    """The Job that users get, in its own namespace, and a watch on its pods.
 
-    overlay: directory of its kustomization. passes: that it trains; 120 batches each, 3 seconds or more.
-    reference: output of the undisturbed run, absent in that run itself.
+    overlay: directory of its kustomization. passes: number of passes that it trains; a pass has 120 batches and takes
+    at least 3 seconds. reference: output of the undisturbed run; None for that run itself.
     """
 
     def __init__(
@@ -67,46 +67,49 @@ class LongJob:
         self.tree = space.volume / name
         self.output = self.tree / "output"
 
-    # ----- what is done to it -----
+    # ----- commands and faults -----
 
     def create(self) -> None:
-        """kubectl create of the training Job alone; its rights and its volume are there."""
+        """Create only the training Job with kubectl; its rights and its volume exist already."""
         self.space.kubectl("create", "-k", self.overlay, "-l", "app.kubernetes.io/component=training")
 
     def delete(self) -> None:
-        """kubectl delete job, as a person does it: returns when Job and pods are gone."""
+        """Delete the Job with kubectl as a user does, and wait until the Job and its pods are gone."""
         self.space.kubectl("delete", "job", self.name, "--timeout=120s")
         self.wait("end of all pods", lambda: not self.watch.pods())
 
     def kill(self, index: int, program: str, signum: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to the trainer, pserver or launcher in the pod of an index; returns its pid on this machine."""
+        """Send a signal to the trainer, pserver or launcher in a pod; return its program's pid on this machine."""
         found = [pid for pid, line in self.processes(index).items() if PROGRAMS[program] in line]
         assert len(found) == 1, f"not one {program} in the pod of index {index}: {self.processes(index)}"
         os.kill(found[0], signum)
         return found[0]
 
     def execute(self, index: int, *command: str) -> str:
-        """Run a program of the image inside the pod's container, as root: files, network and pids are the pod's."""
+        """Run a program as root inside the pod's container, with the container's files, network and pids."""
         pid = next(pid for pid, line in self.processes(index).items() if PROGRAMS["launcher"] in line)
         return run("nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--", *command)
 
-    # ----- what is seen of it -----
+    # ----- observation -----
 
     def pod(self, index: int) -> dict[str, Any]:
         """The newest pod of a completion index."""
         return self.pods_of(index)[-1]
 
     def pods_of(self, index: int) -> list[dict[str, Any]]:
-        """Every pod that an index ever had, the first one first; a stranger with these labels has no owner."""
+        """Return all pods that an index ever had, the oldest first.
+
+        A pod without an owner does not belong to the job, even if it has the labels of the job.
+        """
         own = [pod for pod in self.watch.pods(gone=True) if "ownerReferences" in pod["metadata"]]
         return [pod for pod in own if pod["metadata"]["labels"].get(INDEX) == str(index)]
 
     def node(self, index: int) -> str:
-        """The number of the node that the pod of an index is on, as `cluster cut` wants it."""
+        """Return the number of the node of an index's pod, in the form of the command `cluster cut`."""
         return self.pod(index)["spec"]["nodeName"].removeprefix("node-")
 
     def processes(self, index: int) -> dict[int, str]:
-        """Pid on this machine and command line of every process in the pod of an index."""
+        """Return pid on this machine -> command line, for every process in the pod of an index."""
         uid, found = self.pod(index)["metadata"]["uid"], {}
         for path in Path("/proc").glob("[0-9]*/cgroup"):
             with contextlib.suppress(OSError):
@@ -119,25 +122,25 @@ class LongJob:
         return self.space.job(self.name)["metadata"]["uid"]
 
     def failed(self) -> int:
-        """Failures that the Job has counted against its backoffLimit."""
+        """Return the number of failures that the Job has counted against its backoffLimit."""
         return int(self.space.job(self.name)["status"].get("failed", 0))
 
     def log(self, index: int) -> str:
-        """What all pods of an index have printed, the first one first."""
+        """Return the output of all pods of an index, the oldest first."""
         return "\n".join(self.watch.log(pod) for pod in self.pods_of(index))
 
     def logs(self) -> str:
-        """What all pods have ever printed."""
+        """Return the output of all pods, also of deleted ones."""
         return "\n".join(self.watch.log(pod) for pod in self.watch.pods(gone=True))
 
     def attempt(self) -> int:
-        """The number of the newest attempt, 0 before the first."""
+        """Return the number of the newest attempt, or 0 before the first attempt."""
         with contextlib.suppress(OSError, ValueError):
             return int(json.loads((self.output / "job.json").read_text())["attempt"])
         return 0
 
     def position(self) -> Position | None:
-        """How far the newest attempt is; None before its first line about a batch."""
+        """Return the progress of the newest attempt, or None before its first line about a batch."""
         attempt = self.attempt()
         try:
             content = (self.output / "node_0/train.log").read_text(errors="replace")
@@ -158,9 +161,10 @@ class LongJob:
     # ----- waiting -----
 
     def wait(self, what: str, condition: Callable[[], Any], *, seconds: float = 120) -> Any:
-        """Poll until the condition holds and return its value; the deadline comes so long after training last advanced.
+        """Poll until the condition holds, and return its value.
 
-        It ends with pods and logs in the message. An API server that does not answer is no condition that holds.
+        The wait fails if training does not advance for `seconds`; the message then has the pods and their logs. While
+        the API server does not answer, the condition does not hold.
         """
         position, end = self.position(), time.monotonic() + seconds
         while True:
@@ -175,7 +179,7 @@ class LongJob:
             time.sleep(0.2)
 
     def wait_for_batch(self, number: int, batch: int, *, attempt: int = 0, seconds: float = 120) -> Position:
-        """Wait until a batch of a pass is trained, in an attempt that is not older than this one."""
+        """Wait until a batch of a pass is trained, in the attempt of this number or a later one."""
 
         def came() -> Position | None:
             here = self.position()
@@ -184,16 +188,16 @@ class LongJob:
         return self.wait(f"batch {batch} of pass {number}", came, seconds=seconds)
 
     def wait_for_next_attempt(self, after: int, *, seconds: float = 120) -> Position:
-        """Wait for the first batches of an attempt after the one of this number."""
+        """Wait for the first batches of an attempt later than attempt `after`."""
         return self.wait_for_batch(0, 0, attempt=after + 1, seconds=seconds)
 
     def wait_for_log(self, index: int, pattern: str, *, seconds: float = 120) -> re.Match[str]:
-        """Wait for a line of a pod of this index and return the match."""
+        """Wait for a line of a pod of this index, and return the match of `pattern`."""
         search = re.compile(pattern, re.MULTILINE).search
         return self.wait(f"log line {pattern!r}", lambda: search(self.log(index)), seconds=seconds)
 
     def wait_for_success(self, *, seconds: float = 180) -> None:
-        """Wait until the Job is Complete, as long as training advances at least once in so many seconds."""
+        """Wait until the Job is Complete; fail if training does not advance for `seconds`."""
         conditions: dict[str, Any] = self.wait(
             "end of the Job",
             lambda: (found := self.space.conditions(self.name)) and {"Complete", "Failed"} & found.keys() and found,
@@ -201,10 +205,10 @@ class LongJob:
         )
         assert "Complete" in conditions, f"{conditions}\n{self.space.describe(self.name)}\n{self.logs()[-6000:]}"
 
-    # ----- what must be true -----
+    # ----- checks -----
 
     def check_bits(self) -> None:
-        """The last pass was saved, and every file of all that the undisturbed run has too has that one's bytes."""
+        """Check that the last pass was saved, and that all passes equal those of the undisturbed run, byte by byte."""
         assert self.reference, "the reference is not compared with itself"
         assert (self.output / f"pass-{self.passes - 1:05d}/done").is_file()
         for number in range(min(self.passes, REFERENCE_PASSES)):
@@ -215,25 +219,25 @@ class LongJob:
             assert not wrong, f"{name} differs from the undisturbed run's: {', '.join(wrong)}\n{self.logs()[-6000:]}"
 
     def check_pods(self, *, lost: tuple[int, ...] = ()) -> None:
-        """Each index in `lost` has lost one pod for each time it is named and got another; all others kept theirs."""
+        """Check that each index has had one pod, and one more for each time that `lost` names the index."""
         had = {index: len(self.pods_of(index)) for index in range(3)}
         expected = {index: 1 + lost.count(index) for index in range(3)}
         assert had == expected, f"pods by index {had}, expected {expected}\n{self.space.describe(self.name)}"
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """The files of a directory by name; empty where there is none."""
+    """Return name -> content of the files of a directory; empty if the directory does not exist."""
     return {path.name: path.read_bytes() for path in directory.glob("*") if path.is_file()}
 
 
 def terminated(pod: dict[str, Any]) -> dict[str, Any]:
-    """How the container of a pod ended: exitCode, reason, finishedAt; empty as long as it has not."""
+    """Return how the container of a pod ended (exitCode, reason, finishedAt); empty while it runs."""
     statuses = pod["status"].get("containerStatuses", [])
     return statuses[0]["state"].get("terminated", {}) if statuses else {}
 
 
 def fill_volume(shards: Path, volume: Path, edit: Callable[[Path], None] = lambda tree: None) -> None:
-    """A volume with the digits of the data job, our config beside its own, and what `edit(job's tree)` changes."""
+    """Fill a volume with the digits of the data job and the config of this test, and call `edit(job's tree)`."""
     copy_volume(shards, volume)
     for file in (CONFIG, PROVIDER):
         shutil.copy(file, volume / JOB / "digits")

@@ -1,4 +1,4 @@
-"""Twenty faults in one job, from a seed: which, to whom, at which batch; and doing them."""
+"""Twenty faults in one job: a seed chooses the kind, the pod and the batch of each fault. Also injects the faults."""
 
 import os
 import random
@@ -13,17 +13,17 @@ from long_job import BATCHES, PROGRAMS, LongJob, Position
 COUNT, PODS = 20, 3
 POD_ENDERS = ("delete", "force-delete", "kill-launcher")
 OTHERS = ("kill-trainer", "kill-pserver", "kill-both", "freeze-trainer", "cut-node", "api-and-trainer")
-ENDING_PODS = 4  # the back-off of a Job doubles with every pod that it loses, to ten minutes
-SPACING = 48  # batches between two faults: all of them before the undisturbed run's last pass, or not long after
-# Many more than the faults take: training goes on while the moment of a fault is looked for, and a kubelet that had
-# lost the API server may hear of a deleted pod a minute and a half late, by the back-off of its watch.
+ENDING_PODS = 4  # only so many, because the back-off of a Job doubles with every lost pod, up to ten minutes
+SPACING = 48  # batches between two faults, so that almost all faults come before the end of the undisturbed run
+# Many more passes than the faults take: training continues while the test waits for the moment of a fault. Also, a
+# kubelet that had lost the API server may notice a deleted pod 90 seconds late, because its watch backs off.
 PASSES = 40
 LINES = 10  # batches between two lines of the log
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. batch: of the whole run, from 0, when it is done or soon after. seconds: that a cut or stop lasts."""
+    """A fault. batch: batch of the whole run (from 0) at which it is due. seconds: length of a cut, freeze or stop."""
 
     number: int
     kind: str
@@ -37,7 +37,7 @@ class Fault:
 
 
 def make_plan(seed: int) -> list[Fault]:
-    """Every kind that ends no pod comes at least twice; pods and moments are as the seed has them."""
+    """Return the faults of a seed; each kind of fault that ends no pod occurs at least twice."""
     rng = random.Random(seed)
     kinds = [rng.choice(POD_ENDERS) for _ in range(ENDING_PODS)]
     kinds += (OTHERS * COUNT)[: COUNT - ENDING_PODS]
@@ -49,7 +49,7 @@ def make_plan(seed: int) -> list[Fault]:
 
 
 def strike(job: LongJob, fault: Fault) -> None:
-    """Do a fault to its end, and wait until the job trains again."""
+    """Inject a fault, repair it if necessary, and wait until the job trains again."""
     before = job.attempt()
     actions = {
         "delete": lambda: _delete(job, fault.pod),
@@ -60,7 +60,7 @@ def strike(job: LongJob, fault: Fault) -> None:
         "kill-both": lambda: _signal(job, fault.pod, "trainer", "pserver"),
         "freeze-trainer": lambda: _freeze(job, fault.pod, fault.seconds),
         "cut-node": lambda: _away(job, fault.seconds, ("cut", job.node(fault.pod)), ("join", job.node(fault.pod))),
-        # training alone would not notice; who has lost a program needs the API server to meet again
+        # Training alone does not need the API server. A job whose trainer was killed needs it to form an attempt.
         "api-and-trainer": lambda: _away(
             job, fault.seconds, ("stop-api",), ("start-api",), lambda: _signal(job, fault.pod, "trainer")
         ),
@@ -73,7 +73,7 @@ def strike(job: LongJob, fault: Fault) -> None:
 
 
 def wait_until_due(job: LongJob, fault: Fault) -> Position:
-    """Wait for the batch of a fault; returns where training is then."""
+    """Wait for the batch of a fault; return the position of training at that time."""
 
     def due() -> Position | None:
         here = job.position()
@@ -83,9 +83,9 @@ def wait_until_due(job: LongJob, fault: Fault) -> Position:
 
 
 def _moves(job: LongJob) -> Callable[[], bool]:
-    """Whether training has gone on since now, in this attempt or in a later one.
+    """Return a function that says whether training has advanced since this call, in this attempt or a later one.
 
-    An attempt that forms just now has no position yet; training has then gone on from its first one.
+    If the current attempt has no position yet, the advance is counted from its first position.
     """
     number, start = job.attempt(), job.position()
 
@@ -109,7 +109,7 @@ def _delete(job: LongJob, pod: int, *options: str) -> None:
 
 
 def _find(job: LongJob, pod: int, program: str) -> int:
-    """Return the pid of a program of a pod, once it runs."""
+    """Wait until a program of a pod runs, and return its pid."""
 
     def pids() -> Iterator[int]:
         return (pid for pid, line in job.processes(pod).items() if PROGRAMS[program] in line)
@@ -118,7 +118,7 @@ def _find(job: LongJob, pod: int, program: str) -> int:
 
 
 def _signal(job: LongJob, pod: int, *programs: str) -> None:
-    # all found before the first is killed: its launcher ends the others
+    # All pids are found before the first kill, because the launcher then ends the other programs.
     for pid in [_find(job, pod, program) for program in programs]:
         os.kill(pid, signal.SIGKILL)
 
@@ -127,7 +127,7 @@ def _freeze(job: LongJob, pod: int, seconds: float) -> None:
     pid = _find(job, pod, "trainer")
     os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
-    if pid in job.processes(pod):  # its launcher may have ended it meanwhile
+    if pid in job.processes(pod):  # the launcher may have ended the trainer meanwhile
         os.kill(pid, signal.SIGCONT)
 
 

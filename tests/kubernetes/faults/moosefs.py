@@ -1,4 +1,4 @@
-"""A MooseFS of one test's own on the cluster's nodes (tests/kubernetes/moosefs)."""
+"""A MooseFS on the nodes of the cluster, for one test (tests/kubernetes/moosefs)."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ SCRIPT = HERE / "moosefs"
 
 
 class MooseFs:
-    """The file system as the tests see it, and what they do to it. The nodes' pods see `share` of it as their volume.
+    """The file system as the tests see it, and its faults. The pods see its directory `share` as their volume.
 
-    number: tells apart those of tests that run at the same time.
+    number: distinguishes the file systems of tests that run at the same time.
     """
 
     def __init__(self, number: int, share: str):
@@ -25,11 +25,11 @@ class MooseFs:
         self._share = share
 
     def do(self, *words: str) -> str:
-        """What the script can: freeze, thaw, cut, join, slow MILLISECONDS, read-only, read-write, unmount NODE ..."""
+        """Run a command of the script: freeze, thaw, cut, join, slow MILLISECONDS, unmount NODE, and others."""
         return run(SCRIPT, *words, env=self._env)
 
     def patch(self) -> list[dict[str, Any]]:
-        """The lines of a JSON patch by which each pod of the Job mounts what its own node has mounted."""
+        """Return the operations of a JSON patch by which each pod of the Job uses the mount of its own node."""
         container = "/spec/template/spec/containers/0"
         node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
         return [
@@ -41,7 +41,7 @@ class MooseFs:
 
 @contextlib.contextmanager
 def running_moosefs(share: str) -> Iterator[MooseFs]:
-    """Start one, and stop it however the block ends."""
+    """Start a MooseFS, and stop it at the end of the block, also after a failure."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     file_system = MooseFs(number, share)
     file_system.do("down")

@@ -1,7 +1,7 @@
-"""The digits of the example, no faster than PACE_S a batch.
+"""The digits of the example, with at least PACE_S seconds for each batch.
 
-On a fast machine that does nothing else a pass of them takes a third of a second. A fault that was meant for the middle
-of a job then came after its end.
+Without the delay, a fast idle machine trains a pass of the digits in a third of a second. A fault that was planned for
+the middle of a job then came after its end.
 """
 
 import time
@@ -9,7 +9,7 @@ import time
 from paddle.trainer.PyDataProvider2 import *
 
 BATCH_SAMPLES = 4
-PACE_S = 0.025  # of a batch: three seconds a pass
+PACE_S = 0.025  # seconds of a batch; a pass takes three seconds
 
 
 @provider(input_types={"pixel": dense_vector(8 * 8), "label": integer_value(10)}, pool_size=8 * BATCH_SAMPLES)

@@ -1,4 +1,4 @@
-"""What lies on a volume after a fault: whatever is marked as complete must be, byte by byte."""
+"""Check the volume after a fault: passes and checkpoints that are marked as complete must be complete."""
 
 import json
 
@@ -6,9 +6,9 @@ from long_job import LongJob, read_files
 
 
 def check_saved(job: LongJob) -> int:
-    """Check every pass and checkpoint that is marked as whole, and return how many passes are.
+    """Check every pass and checkpoint that is marked as complete, and return the number of complete passes.
 
-    A pass has the bytes of the undisturbed run's, as far as that goes; a checkpoint the files that its own list names.
+    A pass must equal the pass of the undisturbed run, if that run has it. A checkpoint must have the files of its list.
     """
     assert job.reference, "there is nothing to compare with"
     marks = sorted(job.output.glob("pass-*/done"))

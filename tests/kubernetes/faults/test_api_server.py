@@ -1,4 +1,4 @@
-"""The API server is away, or refuses the launchers: who waits goes on waiting, who trains does not notice."""
+"""The API server is down, or refuses the launchers: waiting launchers continue to wait, and training continues."""
 
 import json
 import time
@@ -23,7 +23,7 @@ LAUNCHERS = range(3)
 @pytest.mark.short
 @pytest.mark.alone
 def test_an_api_server_that_is_down_while_the_launchers_wait(cluster: Cluster, long_job: StartJob) -> None:
-    """One pod cannot pull its image at first, so that two wait when the server goes; it starts while there is none."""
+    """At first one pod cannot pull its image, so two launchers wait when the server stops. Then the pod starts."""
     with without_registry(cluster, "3"):
         job = long_job("api-launch")
         job.wait("three pods", lambda: len([pod for pod in job.watch.pods() if pod["spec"].get("nodeName")]) == 3)

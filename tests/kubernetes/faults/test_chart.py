@@ -1,4 +1,4 @@
-"""The Helm chart of k8s/: it makes what kustomize makes, object by object, and a job of it trains."""
+"""The Helm chart of k8s/ makes the same objects as kustomize, and a job that it makes trains."""
 
 import json
 import re
@@ -20,7 +20,7 @@ OFFERED = re.compile(r"^#  - (\S*components/\S+)", re.MULTILINE)
 
 
 def offered(mode: str) -> list[str]:
-    """The components of a mode's kustomization.yaml, in its order."""
+    """Return the components that the kustomization.yaml of a mode lists, in the order of the list."""
     text = (REPOSITORY / MODES[mode] / "kustomization.yaml").read_text()
     return [Path(line).name for line in OFFERED.findall(text)]
 
@@ -45,7 +45,7 @@ def render(cluster: Cluster, mode: str, components: list[str], settings: dict[st
 
 
 def kustomize(cluster: Cluster, directory: Path, mode: str, components: list[str], settings: dict[str, str]) -> str:
-    """What kustomize makes of a copy of k8s/ that was edited as the docs say."""
+    """Return the objects that kustomize makes from a copy of k8s/ that is edited as the docs say."""
     shutil.copytree(REPOSITORY / "k8s", directory / "k8s", symlinks=True)
     file = directory / MODES[mode] / "kustomization.yaml"
     text = file.read_text()
@@ -85,7 +85,7 @@ def test_the_chart_is_as_helm_wants_it(cluster: Cluster) -> None:
 
 
 def test_values_change_what_a_user_would_edit(cluster: Cluster, tmp_path: Path) -> None:
-    """The values of docs/helm.md: variables, patches in both forms of a target, and a part of the objects."""
+    """Test the values of docs/helm.md: variables, patches with both forms of a target, and objects left out."""
     patches = [
         {"target": {"kind": "PersistentVolume"}, "patch": {"spec": {"nfs": {"server": "files.example.com"}}}},
         {
@@ -142,7 +142,7 @@ def test_each_modes_chart_is_accepted_where_pods_must_be_restricted(cluster: Clu
 
 
 def test_a_chart_trains_where_pods_must_be_restricted(cluster: Cluster, image: Image, tmp_path: Path) -> None:
-    """The commands of docs/helm.md, as they stand there."""
+    """Run the commands of docs/helm.md; only the registry is replaced."""
     project, volume = copy_project(tmp_path / "project"), tmp_path / "volume"
     volume.mkdir()
     give(volume)

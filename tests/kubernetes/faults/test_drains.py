@@ -1,4 +1,4 @@
-"""A node is drained with 30 s of grace: at most the batch in hand is lost; budgets, names and fewer trainers."""
+"""Drains with 30 s of grace lose at most the current batch; disruption budgets, names of pods, fewer trainers."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from infrastructure import limit_pods, name_of
 from kubernetes_cluster import Cluster, copy_manifests, drained
 from long_job import BATCH_LINE, BATCHES, JOB, PASS_LINE, RESUMED_LINE, LongJob, StartJob, terminated, variable
 
-GRACE_S = 30  # of the drain; the manifests have 90
-EVERY_BATCH = ("--log_period=1", "--checkpoint_period_by_batches=0")  # a line for each; no checkpoint inside a pass
+GRACE_S = 30  # seconds; grace period of the drain; the manifests have 90
+EVERY_BATCH = ("--log_period=1", "--checkpoint_period_by_batches=0")  # log every batch; no checkpoint inside a pass
 
 
 def resumptions(log: str) -> list[tuple[int, int]]:
-    """For each time that a trainer went on: the batches that it had trained, and those that it went on from."""
+    """Return for each time that a trainer continued: the batches trained before, and the batch to continue from."""
     found, trained, number = [], 0, 0
     for line in log.splitlines():
         if match := RESUMED_LINE.search(line):
@@ -66,7 +66,7 @@ def test_a_budget_lets_one_pod_of_a_training_job_go_at_a_time(long_job: StartJob
     assert job.failed() == 0
     job.check_pods(lost=(1,))
     job.check_bits()
-    # the replacement has the name of the pod that went, and the trainers were given names
+    # the replacement has the name of the evicted pod, and the trainers got names instead of addresses
     hosts = ",".join(f"{JOB}-{index}.paddle-pods" for index in range(3))
     assert job.log(0).count(f"--pservers={hosts} ") >= 2
 
@@ -77,7 +77,7 @@ def budget(job: LongJob) -> dict[str, Any]:
 
 
 def evict(job: LongJob, index: int) -> str:
-    """Ask for the eviction of a pod as `kubectl drain` does; return why it is refused, or ""."""
+    """Ask for the eviction of a pod as `kubectl drain` does; return the reason of a refusal, or ""."""
     name = name_of(job, index)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = f"/api/v1/namespaces/{job.space.name}/pods/{name}/eviction"
@@ -89,7 +89,7 @@ def evict(job: LongJob, index: int) -> str:
 
 
 def test_a_job_is_complete_without_the_pod_that_does_not_come_back(long_job: StartJob, tmp_path: Path) -> None:
-    """The component fewer-trainers, with less patience: two of three trainers end the training and the Job."""
+    """Test the component fewer-trainers with a short REJOIN_TIMEOUT: two of three trainers complete the Job."""
     manifests = copy_manifests(tmp_path, "fewer-trainers")
     job = long_job("fewer", variable("REJOIN_TIMEOUT", "5"), passes=4, manifests=manifests)
     job.wait_for_batch(1, 0)

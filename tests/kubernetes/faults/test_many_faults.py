@@ -1,4 +1,4 @@
-"""Twenty random faults in one long job. FAULTS_SEED=n chooses others (default 1)."""
+"""Twenty random faults in one long job. FAULTS_SEED=n chooses other faults (default 1)."""
 
 import os
 import time

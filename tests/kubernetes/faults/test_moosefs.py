@@ -1,4 +1,7 @@
-"""The job on a real network file system, each pod on its own node's mount: slow, away, read-only, lost to a node."""
+"""The job on a real network file system that is slow, unreachable or read-only, or whose client on a node ends.
+
+Each pod uses the mount of its own node.
+"""
 
 import contextlib
 import time
@@ -15,13 +18,13 @@ AWAY_S = 20.0
 PASSES = 3
 READ_ONLY = r"Read-only file system.*the volume is read-only: mount it read-write"
 Start = Callable[..., contextlib.AbstractContextManager[LongJob]]
-# the client may hold who touches a file of which a write was refused, until the master's lock of two minutes ends
+# seconds; after a refused write, the client may block access to the file until the master's lock of two minutes ends
 HELD_S = 300.0
 
 
 @pytest.fixture
 def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
-    """With the digits on it."""
+    """A MooseFS with the digits."""
     with running_moosefs("job") as file_system:
         fill_volume(shards, file_system.volume)
         yield file_system
@@ -29,7 +32,7 @@ def moosefs(request: pytest.FixtureRequest, shards: Path) -> Iterator[MooseFs]:
 
 @pytest.fixture
 def start(moosefs: MooseFs, runner: Runner, reference: Path) -> Start:
-    """start(name): the Job on that file system."""
+    """start(name): create the Job on the file system of the fixture `moosefs`."""
 
     def begin(name: str) -> contextlib.AbstractContextManager[LongJob]:
         volume, patch = moosefs.volume, moosefs.patch()
@@ -39,7 +42,7 @@ def start(moosefs: MooseFs, runner: Runner, reference: Path) -> Start:
 
 
 def finish(job: LongJob, *, lost: tuple[int, ...] = ()) -> None:
-    """It ends with the bits of the undisturbed run; only pods of the indexes in `lost` were replaced."""
+    """Check that the job ends with the bits of the undisturbed run, and that only pods of `lost` were replaced."""
     job.wait_for_success(seconds=600)
     job.check_bits()
     job.check_pods(lost=lost)
@@ -97,7 +100,7 @@ def test_a_read_only_file_system_is_an_error_before_training(moosefs: MooseFs, s
 
 
 def test_a_pod_whose_node_has_lost_its_client_is_replaced(moosefs: MooseFs, start: Start) -> None:
-    """The mount inside the pod stays dead, also when the node has mounted the file system again."""
+    """The mount inside the pod stays dead even after the node has mounted the file system again."""
     with start("moosefs-client") as job:
         job.wait_for_batch(0, 60)
         node = job.node(0)

@@ -1,4 +1,4 @@
-"""A node dies or is cut off: trainer, pod and node are named, and everybody waits for the node or for a person."""
+"""A node dies or is cut off: the other pods name trainer, pod and node, and wait for the node or an operator."""
 
 import time
 from datetime import datetime
@@ -9,7 +9,7 @@ from kubernetes_cluster import Cluster
 from long_job import LongJob, StartJob
 
 NAMED_WITHIN_S = 15
-TOLD_WITHIN_S = 180  # 12 s until the control plane misses a node here, 30 s of toleration, and a busy machine
+TOLD_WITHIN_S = 180  # 12 s until the control plane notices a lost node, 30 s of toleration, and a reserve
 COMMAND = r"kubectl taint node {node} node\.kubernetes\.io/out-of-service=nodeshutdown:NoExecute"
 
 
@@ -18,14 +18,14 @@ def survivors(job: LongJob, lost: int) -> list[int]:
 
 
 def check_named(job: LongJob, lost: int, began: datetime) -> None:
-    """Every survivor names the lost trainer with its pod and its node, and soon."""
+    """Check that every other pod soon names the lost trainer with its pod and its node."""
     pattern = rf"trainer {lost} at \S+ is pod {name_of(job, lost)} on node-{job.node(lost)}$"
     for index in survivors(job, lost):
         check_said_within(job, index, pattern, NAMED_WITHIN_S, began)
 
 
 def told_command(job: LongJob, lost: int) -> str:
-    """The command that the survivors tell while they wait."""
+    """Return the command that the other pods log while they wait."""
     pattern = COMMAND.format(node=f"node-{job.node(lost)}")
     one, other = (job.wait_for_log(index, pattern, seconds=TOLD_WITHIN_S)[0] for index in survivors(job, lost))
     assert one == other
@@ -78,7 +78,7 @@ def test_a_crashed_node_that_is_started_again(cluster: Cluster, long_job: StartJ
 
 @pytest.mark.alone
 def test_a_node_cut_off_for_good_with_trainer_0_writes_nothing_any_more(cluster: Cluster, long_job: StartJob) -> None:
-    """Its pod lives on, reaches the volume (a disk of this machine), and must leave the job to its replacement."""
+    """The pod of the node still runs and reaches the volume (a disk of this machine), but must not write any more."""
     job = long_job("cut-for-good")
     job.wait_for_batch(1, 50)
     lost = lonely_index(job, 0)

@@ -1,4 +1,4 @@
-"""The third pod does not come: the launchers of the others say whose and why, and go on when it is mended."""
+"""The third pod does not start: the other launchers name it and the cause, and continue when the cause is removed."""
 
 import json
 import re
@@ -24,9 +24,10 @@ PAUSE = "pause:1"
 
 
 def check_others_say(job: LongJob, late: int, pattern: str) -> None:
-    """The other launchers print this within 10 s from when the API server shows it, and they have begun.
+    """Check that the other launchers print a line that matches `pattern` within SAID_WITHIN_S.
 
-    Neither how long a busy machine takes to start the pods counts, nor a kubelet's first try at a registry.
+    The time counts from the later of two moments: the test sees two Running pods at the API server, or the launcher has
+    begun. So the time that a busy machine takes to start pods does not count.
     """
     job.wait("two Running pods", lambda: [pod["status"]["phase"] for pod in job.watch.pods()].count("Running") == 2)
     shown = now()
@@ -38,7 +39,7 @@ def check_others_say(job: LongJob, late: int, pattern: str) -> None:
 
 
 def unscheduled(job: LongJob) -> list[int]:
-    """Indexes of the pods that find no node."""
+    """Return the indexes of the pods for which there is no node."""
     pods = {int(pod["metadata"]["labels"][INDEX]): pod for pod in job.watch.pods()}
     found = {index: pod["status"].get("conditions", []) for index, pod in pods.items()}
     return [
@@ -47,14 +48,14 @@ def unscheduled(job: LongJob) -> list[int]:
 
 
 def waits_for_image(job: LongJob, index: int) -> bool:
-    """Whether the kubelet has said of the pod of an index that it cannot pull the image."""
+    """Whether the kubelet has reported that it cannot pull the image for the pod of an index."""
     return bool(re.search(r'"(ErrImagePull|ImagePullBackOff)"', json.dumps(job.pod(index)["status"])))
 
 
 @pytest.mark.alone
 def test_a_pod_that_finds_no_cpu(cluster: Cluster, long_job: StartJob) -> None:
     nodes = json.loads(cluster.kubectl("get", "nodes", "-o", "json"))["items"]
-    most = f"{min(int(node['status']['allocatable']['cpu']) for node in nodes) * 600}m"  # one to a node
+    most = f"{min(int(node['status']['allocatable']['cpu']) for node in nodes) * 600}m"  # one fits on a node
     container = {"name": "blocker", "image": f"{cluster.registry}/{PAUSE}", "resources": {"requests": {"cpu": most}}}
     blocker = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"}, "spec": {"containers": [container]}}
     cluster.kubectl("create", "-f", "-", stdin=json.dumps(blocker))
@@ -86,7 +87,7 @@ def test_a_pod_whose_node_cannot_pull_the_image(cluster: Cluster, long_job: Star
 
 
 def test_a_pod_that_the_quota_forbids(long_job: StartJob) -> None:
-    """The deadline ends the waiting pods with a table; the Job tries them again, and in the end there is room."""
+    """After the deadline the waiting pods print a table and end. The Job makes new pods, which later find room."""
     job = long_job("quota", SUSPENDED, variable("START_TIMEOUT", "30"))
     there = start_two_of_three(job)
     absent = ({0, 1, 2} - set(there)).pop()

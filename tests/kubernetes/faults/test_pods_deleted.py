@@ -1,4 +1,4 @@
-"""`kubectl delete pod`, politely and by force: one replacement, and everybody else keeps his pod."""
+"""`kubectl delete pod` with a grace period and by force: the pod is replaced, and no other pod is."""
 
 import pytest
 from long_job import StartJob

@@ -1,4 +1,4 @@
-"""Pods that Kubernetes itself stops: a drained node, a Job that is suspended, deleted, created again."""
+"""Pods that Kubernetes itself stops: a node is drained, or a Job is suspended, or deleted and created again."""
 
 import datetime
 import json
@@ -12,7 +12,7 @@ from infrastructure import now
 from kubernetes_cluster import REPOSITORY, Cluster, Overlay
 from long_job import JOB, LongJob, StartJob, terminated, training
 
-GRACE_S = 90  # terminationGracePeriodSeconds of job.yaml
+GRACE_S = 90  # seconds; terminationGracePeriodSeconds of job.yaml
 NEWEST = r"going on from (state/pass-\S+) of "
 
 
@@ -29,7 +29,8 @@ def test_a_drained_nodes_pod_saves_and_is_not_counted(cluster: Cluster, long_job
     node = pod["spec"]["nodeName"]
     alone_there = [index for index in range(3) if job.pod(index)["spec"]["nodeName"] == node]
     options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=150s")
-    due = now() + datetime.timedelta(seconds=GRACE_S)  # a pod that has ended gets another deletionTimestamp
+    # This is computed here, because the deletionTimestamp of a pod changes when the pod has ended.
+    due = now() + datetime.timedelta(seconds=GRACE_S)
     cluster.kubectl("drain", node, *options, f"--pod-selector=batch.kubernetes.io/controller-uid={job.uid()}")
     drained = job.pods_of(1)[0]
     assert terminated(drained)["exitCode"] == 143, drained["status"]
@@ -63,7 +64,7 @@ def suspend(job: LongJob, value: bool) -> None:
 
 
 def newest_checkpoint(job: LongJob) -> str:
-    """Name of the complete checkpoint that was saved last; of two of one pass, that of its end comes last."""
+    """Return the name of the newest complete checkpoint; the checkpoint at the end of a pass is its newest one."""
     names = [marker.parent.name for marker in (job.output / "state").glob("pass-*/done")]
     assert names
     return "state/" + max(names, key=lambda name: (*name.split("-")[1:2], name.count("-") == 1, name))
@@ -84,7 +85,7 @@ def test_a_job_that_is_created_again_goes_on_from_the_newest_checkpoint(long_job
 def test_a_job_of_another_number_of_nodes_continues_from_the_checkpoint(
     long_job: StartJob, overlay: Overlay, tmp_path: Path, nodes: int
 ) -> None:
-    """docs/number-of-nodes.md: the one edit, then the data job and the training Job again."""
+    """Follow docs/number-of-nodes.md: edit the number, and create the data job and the training Job again."""
     job = long_job(f"nodes-{nodes}")
     job.wait_for_batch(1, 20)
     job.delete()

@@ -1,4 +1,4 @@
-"""Programs that die inside a pod: no pod is lost, and everything is started again inside."""
+"""Programs that die inside a pod: no pod is lost, and all programs are started again inside their pods."""
 
 import re
 import time
@@ -8,8 +8,8 @@ import pytest
 from infrastructure import first_said
 from long_job import LongJob, StartJob
 
-NEXT_BATCH_S = 10.0  # from the kill
-START_S = 3.0  # of them, from the launcher's first words of an attempt to the first batch; a busy machine takes longer
+NEXT_BATCH_S = 10.0  # from the kill to the next batch
+START_S = 3.0  # of NEXT_BATCH_S: from the first line of an attempt to its first batch, on an idle machine
 HUNGRY = """
 
 # what a leak does, when the test wants it: the pod that is named by a file on the volume eats all it can get
@@ -53,14 +53,17 @@ def test_a_killed_program_costs_no_pod_and_ten_seconds(long_job: StartJob, index
 
 
 def start_time(job: LongJob) -> float:
-    """Seconds of the first attempt, from the launcher's words about it to trainer 0's first line about a batch."""
+    """Return the seconds from the launcher's line about the first attempt to trainer 0's first line about a batch."""
     began, trained = first_said(job, 0, r"trainer 0 of 3, attempt 1"), first_said(job, 0, r" Batch=\d+ ")
     assert began and trained
     return (trained - began).total_seconds()
 
 
 def test_a_trainer_over_its_memory_limit_is_named_with_limit_and_peak(long_job: StartJob) -> None:
-    """cgroup v1: the kernel ends the trainer, its launcher tells. v2: it ends the container, the next attempt tells."""
+    """With cgroup v1 the kernel kills the trainer, and its launcher reports the limit and the peak.
+
+    With cgroup v2 the kernel kills the whole container, and the next attempt reports the limit.
+    """
 
     def edit(tree: Path) -> None:
         with (tree / "digits/digits_provider.py").open("a") as provider:

@@ -1,4 +1,4 @@
-"""Pods that are not the job's own: a second Job beside it, and a stranger with its label."""
+"""Pods that do not belong to the job: those of a second Job, and a foreign pod with the label of the job."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def test_two_jobs_and_a_stranger_with_their_label_are_never_mixed(long_job: Star
 
 
 def create_stranger(job: LongJob, name: str) -> None:
-    """A pod that somebody labelled like the job's own, and that runs."""
+    """Create a pod that has the labels of the job's pods but does not belong to the job, and wait until it runs."""
     container = {"name": "stranger", "image": f"{job.space.cluster.registry}/pause:1"}
     labels = {"job-name": name, "batch.kubernetes.io/job-completion-index": "0"}
     metadata = {"name": f"stranger-of-{name}", "labels": labels}
@@ -42,7 +42,7 @@ def create_stranger(job: LongJob, name: str) -> None:
 
 
 def renamed(job: LongJob) -> dict:
-    """The same Job under another name, as a user edits it: metadata.name and JOB_NAME."""
+    """Return the same Job with another name; a user changes metadata.name and JOB_NAME for this."""
     objects = yaml.safe_load_all(job.space.kubectl("kustomize", job.overlay))
     found = next(one for one in objects if one["kind"] == "Job" and one["metadata"]["name"] == JOB)
     text = json.dumps(found).replace(f'"{JOB}"', f'"{SECOND}"')

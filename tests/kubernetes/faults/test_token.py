@@ -1,4 +1,4 @@
-"""A projected token that is no longer accepted: who waits says so, and goes on as soon as its file has a fresh one."""
+"""A projected token is no longer accepted: a waiting launcher says so, and continues when its file has a new token."""
 
 import pytest
 from infrastructure import SUSPENDED, control, limit_pods, start_two_of_three
@@ -11,7 +11,7 @@ PROJECTED = {
     "name": "token",
     "projected": {
         "sources": [
-            # the shortest life that there is
+            # seconds; the shortest lifetime that Kubernetes allows
             {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         ]
@@ -31,9 +31,9 @@ PATCH = [
 
 @pytest.mark.alone
 def test_a_token_that_is_revoked_and_renewed_during_the_wait(cluster: Cluster, long_job: StartJob) -> None:
-    """A token is bound to its ServiceAccount, by UID: with a new one of the same name the old tokens are worth nothing.
+    """A token is bound to the UID of its ServiceAccount, so old tokens are invalid after the account was created again.
 
-    The kubelet renews a token when four fifths of its life are over; one that starts again does so at once.
+    A kubelet renews a token after four fifths of its lifetime; a restarted kubelet renews it at once.
     """
     job = long_job("token", *PATCH)
     waiting = start_two_of_three(job)
@@ -56,5 +56,5 @@ def test_a_token_that_is_revoked_and_renewed_during_the_wait(cluster: Cluster, l
 
 
 def is_accepted_again(log: str) -> bool:
-    """Whether the launcher has seen the pods again, after it was refused."""
+    """Whether the launcher has listed the pods again after a refusal."""
     return "2 of 3 pods exist" in log[log.rindex("answered 401") :]

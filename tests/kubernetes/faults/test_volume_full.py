@@ -1,4 +1,4 @@
-"""A volume without room: a clear error before training; in mid-training the job waits for room, and goes on."""
+"""A full volume causes a clear error before training; during training, the job waits for room and then continues."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ FULL = r"No space left on device.*the volume is full: make room"
 
 
 class SmallDisk:
-    """A file system of 64 MB in memory, and what takes all the room that is left on it."""
+    """A file system of 64 MB in memory, and a file that can fill it."""
 
     def __init__(self, directory: Path):
         self.volume, self._ballast = directory / "volume", directory / "ballast"
@@ -25,7 +25,7 @@ class SmallDisk:
                     while file.write(os.urandom(size)):
                         pass
                 except OSError:
-                    continue  # with smaller ones
+                    continue  # with smaller blocks
         assert os.statvfs(self._ballast).f_bavail == 0
 
     def make_room(self) -> None:
@@ -71,7 +71,7 @@ def test_a_full_volume_is_an_error_before_training_and_the_job_runs_when_there_i
 
 
 def finish(job: LongJob) -> None:
-    """It ends as if nothing had happened, in the pods that it began with."""
+    """Check that the job ends with the bits of the undisturbed run, and with its first pods."""
     job.wait_for_success()
     job.check_bits()
     job.check_pods()
