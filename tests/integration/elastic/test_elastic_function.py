@@ -132,4 +132,4 @@ def test_the_function_may_be_in_the_script_itself(tmp_path: Path, more: str) -> 
 def test_a_script_that_calls_run_when_it_is_imported_is_told_so(tmp_path: Path) -> None:
     ended = run_script(tmp_path, SCRIPT.format(guard="", more=NAMED))
     assert ended.returncode == 1
-    assert 'calls it below `if __name__ == "__main__":`' in ended.stderr
+    assert 'call run() below `if __name__ == "__main__":`' in ended.stderr
