@@ -289,10 +289,7 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"there is no command 'paddle elastic {glog.clean(argv[0], 40)}'; there are 'run' and 'agent'"
             )
-        args = parse_args(argv[1:])
-        if not args.command:
-            raise UsageError("the command of a worker is missing, e.g. python train.py")
-        _run(args)
+        _run_words(argv[1:])
     except (PaddleError, JobFailedError) as exc:
         glog.fatal(str(exc))
         return exc.exit_code
@@ -303,8 +300,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_commandline() -> None:
-    """Run `horovodrun` with the arguments of this process, and end the process."""
-    sys.exit(main(["run", *sys.argv[1:]]))
+    """Run the job of the command line of this process to its end; return if the job has succeeded.
+
+    Raises: see `run`.  UsageError: the command line is wrong.  MissingInputError: a file of it cannot be read.
+    """
+    _run_words(sys.argv[1:])
+
+
+def _run_words(words: Sequence[str]) -> None:
+    args = parse_args(words)
+    if not args.command:
+        raise UsageError("the command of a worker is missing, e.g. python train.py")
+    _run(args)
 
 
 if __name__ == "__main__":
