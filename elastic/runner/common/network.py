@@ -361,12 +361,14 @@ class BasicClient:
     def _send_one(self, addr: tuple[str, int], req: Any, stream: Any = None) -> Any:
         """Send a request to an address, several times if need be; return the response.
 
-        Raises: OSError, EOFError, ConfigError, DataError: the last attempt has failed.
+        A failure of `stream` also leads to the next attempt, which copies the text that is left.
+
+        Raises: OSError, EOFError, ConfigError, DataError, or an exception of `stream`: the last attempt has failed.
         """
         for attempt in range(self._attempts):
             try:
                 return self._exchange(addr, req, stream, ANSWER_S)
-            except (OSError, EOFError, ConfigError, DataError):
+            except Exception:
                 if attempt == self._attempts - 1:
                     raise
         return None
