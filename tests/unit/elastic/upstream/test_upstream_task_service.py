@@ -112,7 +112,8 @@ def test_an_output_that_cannot_be_written_is_asked_for_again_or_ends_the_command
     """A client gave up an output at the first failure of its stream, whatever number of attempts it had."""
     client, out, gate = connect(attempts=attempts), FaultyStream(), tmp_path / "gate"
     thread, _ = client.stream_command_output(out)
-    command = f"echo 1; while [ ! -e {gate} ]; do echo more; sleep 0.01; done; echo last"
+    # the service notices a lost connection at one of the next lines, which are lost, too
+    command = f"echo 1; while [ ! -e {gate} ]; do echo more; sleep 0.01; done; seq -f 'last %g' 20"
     client.run_command(command, {}, capture_stdout=True)
     waited = threading.Event()
     while attempts > 1 and out.count < 4 and not waited.wait(0.01):
