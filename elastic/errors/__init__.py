@@ -30,7 +30,7 @@ class RemovedFromJobError(PaddleError):
     exit_code = 75
 
 
-class HostsUpdatedInterrupt(Exception):
+class HostsUpdatedInterrupt(RuntimeError):  # as in Horovod
     """The hosts of the job have changed, and every worker has seen the change at the same commit.
 
     Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here, because a

@@ -183,7 +183,7 @@ class JobWorkers:
             names.HOROVOD_GLOO_TIMEOUT_SECONDS: f"{self._settings.gloo_timeout_seconds:g}",
             **self._settings.variables,
             "PADDLE_SECRET": self.secret,
-            **({names.HOROVOD_GLOO_IFACE: nics} if (nics := self._settings.join_nics()) else {}),
+            **(dict.fromkeys(names.NIC_VARIABLES, nics) if (nics := self._settings.join_nics()) else {}),
             **({names.HOROVOD_ELASTIC: "1"} if self._settings.elastic else {}),
         }
 

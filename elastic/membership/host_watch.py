@@ -15,7 +15,11 @@ NOTE_S = 30.0  # seconds between two equal warnings
 
 
 class TimeoutException(PeerUnreachableError):  # Horovod's name
-    """There were too few slots within the timeout."""
+    """There were too few slots within the timeout. Attributes: message: the text of the error."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class HostWatch:

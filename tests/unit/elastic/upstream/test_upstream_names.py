@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.common.util.timeout import TimeoutException
 from horovod.runner.elastic.discovery import DiscoveredHosts, FixedHosts, HostDiscoveryScript, HostState
 from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import WorkerStateRegistry
@@ -166,6 +168,12 @@ def test_a_failed_collective_is_a_runtime_error_and_a_state_takes_any_broadcast(
     state.check_host_updates()
 
 
+def test_a_change_of_hosts_is_a_runtime_error_and_a_timeout_has_its_message() -> None:
+    assert issubclass(HostsUpdatedInterrupt, RuntimeError)
+    error = TimeoutException("too late")
+    assert (error.message, str(error)) == ("too late", "too late")
+
+
 def test_hosts_are_filtered_by_their_states() -> None:
     states = {"a": HostState(), "b": HostState()}
     states["a"].blacklist()
@@ -178,10 +186,13 @@ def test_a_server_takes_its_verbosity_third() -> None:
         assert (server.verbose, server.secret) == (2, "")
 
 
-def test_the_command_line_of_a_program_runs_as_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_of_a_program_runs_as_a_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Horovod's integration tests call the function of `horovodrun`, and continue after it; it ended their process."""
-    monkeypatch.setattr("sys.argv", ["horovodrun", "-np", "1", "true"])
+    output = ["--network-interfaces", "lo", "--output-filename", str(tmp_path)]
+    command = ["sh", "-c", "echo $HOROVOD_GLOO_IFACE $NCCL_SOCKET_IFNAME"]
+    monkeypatch.setattr("sys.argv", ["horovodrun", "-np", "1", *output, *command])
     run_commandline()
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "lo lo\n"
     for words, error in (("false", RuntimeError), ("--mpi true", ValueError), ("", UsageError)):
         monkeypatch.setattr("sys.argv", ["horovodrun", "-np", "1", *words.split()])
         with pytest.raises(error):
