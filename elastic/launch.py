@@ -33,6 +33,7 @@ from elastic.launching.flags import check_possible, make_arguments, make_parser
 from elastic.launching.judging import JobFailedError
 from elastic.launching.processes import start_command
 from elastic.launching.program import WorkerProgram
+from elastic.process.builds import gloo_built, mpi_built
 from elastic.settings import ElasticSettings
 from runtime import glog
 from runtime.errors import PaddleError, UsageError
@@ -136,16 +137,6 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
         return HostDiscoveryScript(args.host_discovery_script, args.slots)
     hosts = args.hosts if args.hostfile is None else parse_host_files(args.hostfile)
     return FixedHosts(parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc})
-
-
-def gloo_built(verbose: bool = False) -> bool:
-    """Return True, because the workers have a transport of their own in place of Gloo."""
-    return True
-
-
-def mpi_built(verbose: bool = False) -> bool:
-    """Return False, because no job can run by MPI."""
-    return False
 
 
 def is_gloo_used(use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None) -> bool:

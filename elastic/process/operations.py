@@ -82,6 +82,12 @@ def cross_size() -> int:
     return _placement().cross_size
 
 
+def mpi_threads_supported() -> bool:
+    """Return False, because no job runs by MPI. Raises: ConfigError: this process has not called `init`."""
+    _ = WORKER.group
+    return False
+
+
 def _placement() -> ProcessPlacement:
     _ = WORKER.group  # raises ConfigError before `init`
     return WORKER.placement

@@ -31,7 +31,8 @@ from horovod.runner.http.http_server import KVStoreHandler, KVStoreHTTPServer, R
 from horovod.runner.launch import parse_args, run_commandline
 
 from elastic.launching.flags import make_arguments
-from runtime.errors import UsageError
+from paddle import elastic as hvd
+from runtime.errors import ConfigError, UsageError
 
 LIMIT_S = 60.0
 
@@ -172,6 +173,16 @@ def test_a_change_of_hosts_is_a_runtime_error_and_a_timeout_has_its_message() ->
     assert issubclass(HostsUpdatedInterrupt, RuntimeError)
     error = TimeoutException("too late")
     assert (error.message, str(error)) == ("too late", "too late")
+
+
+def test_a_script_may_ask_for_libraries_that_are_absent() -> None:
+    """Horovod's examples ask `hvd.nccl_built()`; there was no such name."""
+    for name in ("mpi", "nccl", "ddl", "ccl", "cuda", "rocm"):
+        assert not getattr(hvd, f"{name}_built")(), name
+    assert hvd.gloo_built(verbose=True)
+    assert (hvd.gloo_enabled(), hvd.mpi_enabled()) == (True, False)
+    with pytest.raises(ConfigError, match="init"):
+        hvd.mpi_threads_supported()
 
 
 def test_hosts_are_filtered_by_their_states() -> None:

@@ -1,0 +1,51 @@
+"""Which libraries the collectives use, by the names of Horovod 0.28: only a transport in place of Gloo.
+
+Scripts for Horovod ask these functions before they use a feature, e.g. `if hvd.nccl_built(): ...`.
+"""
+
+from __future__ import annotations
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Return True, because the workers have a transport of their own in place of Gloo."""
+    return True
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Return False, because no job can run by MPI."""
+    return False
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """Return the version of NCCL: 0, because there is none."""
+    return 0
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Return False: there is no DDL."""
+    return False
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Return False: there is no oneCCL."""
+    return False
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Return False: collectives take arrays in the memory of the host."""
+    return False
+
+
+def rocm_built(verbose: bool = False) -> bool:
+    """Return False: collectives take arrays in the memory of the host."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """Return True; see `gloo_built`."""
+    return gloo_built()
+
+
+def mpi_enabled() -> bool:
+    """Return False; see `mpi_built`."""
+    return mpi_built()
