@@ -5,6 +5,8 @@ from __future__ import annotations
 RESET_LIMIT_EXCEEDED_MESSAGE = (
     "the job was stopped because its workers have been reset as often as --reset-limit={} allows"
 )
+# the words of Horovod about a failed job, which its users and their scripts search for
+HOROVOD_FAILURE_WORDS = "Horovod detected that one or more processes exited with non-zero status"
 
 HOROVOD_HOSTNAME = "HOROVOD_HOSTNAME"
 HOROVOD_RANK = "HOROVOD_RANK"

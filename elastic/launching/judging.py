@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elastic.constants import HOROVOD_FAILURE_WORDS
 from elastic.membership.results import Results
 from runtime.errors import LostPeerError
 
@@ -31,7 +32,8 @@ def judge(results: Results) -> None:
         _, name, code = min(failed)
         how = f"was ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
         raise JobFailedError(
-            f"{name} {how}, as the first of {len(failed)} workers that have failed; look at its output",
+            f"{name} {how}, as the first of {len(failed)} workers that have failed; look at its output"
+            f" (Horovod's message: {HOROVOD_FAILURE_WORDS})",
             code if code < 128 else LostPeerError.exit_code,
         )
     if not results.worker_results:
