@@ -157,7 +157,7 @@ def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids
 
 
 def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
-    """Return the row of the first maximum of each column in each ragged row; -1 for an empty ragged row.
+    """Return, for each ragged row and column, the place in `rows` of the first maximum; -1 if there is no row.
 
     Shapes: rows: (n, width), largest: (m, width), of `max_stretches` -> (m, width).
     """

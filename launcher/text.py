@@ -28,7 +28,7 @@ VALUES_LIMIT = 4_000_000
 DEPTH_LIMIT = 32  # maximum depth of a value in a file of the volume; our own files have four levels
 TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
 ROW_LIMIT = 8000  # characters of a line of `paddle status`; a message about an error has at most half as many
-CELL_LIMIT = 253  # characters of a cell of a table: the longest name of a node
+CELL_LIMIT = 253  # maximum characters of a cell of a table; Kubernetes allows a node's name this many
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
 
 

@@ -148,7 +148,7 @@ VARIABLES = (
     EnvironmentVariable(
         "RESTARTS",
         "10",
-        "maximum consecutive attempts without a new checkpoint or pass, after the first",
+        "after an attempt without a new checkpoint or pass, maximum number of further such attempts in a row",
         integer(0, 1000000),
     ),
     EnvironmentVariable("RESUME", "1", "0: do not resume from an earlier Job's output", integer(0, 1)),

@@ -225,7 +225,7 @@ class _Reading:
                 return number
         except (ValueError, ZeroDivisionError):
             pass
-        self.problems.append(f"{name.upper()} is {value!r}; it is a number from {low} to {high}")
+        self.problems.append(f"{name.upper()} is {value!r}; it must be a number from {low} to {high}")
         return read(default)
 
     def _size(self, name: str, default: str) -> int:
@@ -233,7 +233,7 @@ class _Reading:
         match = re.fullmatch(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|)", value)
         if match and int(match[1]):
             return int(match[1]) << 10 * ("", "Ki", "Mi", "Gi", "Ti").index(match[2])
-        self.problems.append(f"{name.upper()} is {value!r}; it is a number of bytes, e.g. {default}")
+        self.problems.append(f"{name.upper()} is {value!r}; it must be a number of bytes, e.g. {default}")
         return 1
 
     def _delimiter(self) -> str:

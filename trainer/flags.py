@@ -128,7 +128,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("use_mkldnn", False, _I, "choice of kernels"),
     Flag("use_mkl_packed", False, _I, "choice of kernels"),
     Flag("use_nnpack", False, _I, "choice of kernels"),
-    Flag("nnpack_allocate_outside", True, _I, "memory of a kernel"),
+    Flag("nnpack_allocate_outside", True, _I, "v0.10: allocate the memory of a kernel of NNPACK outside NNPACK"),
     Flag("nnpack_num_threads", 0, _I, "threads of a kernel"),
     # random numbers and checks
     Flag("seed", 1, _S, "seed of all random numbers; 0 = from the clock"),

@@ -20,7 +20,7 @@ from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 POLL_S = 0.5  # seconds that a request for output waits; the driver then checks the events that end the worker
 RETRY_S = 0.2
 LOST = 75  # exit code for a worker whose agent is gone
-STOPPED = 143  # exit code for a worker that had to end before its start
+STOPPED = 143  # exit code for a worker that was never started, because the driver had already ended it
 
 _T = TypeVar("_T")
 _OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver never sends these variables: an agent has its own values

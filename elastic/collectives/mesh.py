@@ -26,7 +26,8 @@ LIMITS = ConnectionLimits(
 )
 GOODBYE_S = 1.0  # seconds for sending the last messages
 MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
-# seconds without an answer of another host; the socket options below then break the connection within 5 s
+# a host counts as lost after this number of seconds without an answer; the socket options below break the connection
+# at most 1 s later
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
 BEAT_S = 1.0  # seconds between two heartbeats

@@ -43,9 +43,10 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShardLists:
-    """The files of a shard: the size in bytes of each file by its name in lists (data/train.txt), and the lists' lines.
+    """The files and lists of a shard. A list is a file whose name ends in .list.
 
-    A list is a file whose name ends in .list. The key of a list is its path below the shard; its lines are stripped.
+    Attributes: sizes: the size in bytes of each file; the key is the name by which lists name the file
+        (data/train.txt).  lists: the stripped lines of each list; the key is its path below the shard.
     """
 
     sizes: Mapping[str, int]

@@ -180,7 +180,7 @@ def _raise_some(
 
 
 def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], count: int, now: float) -> str:
-    among = f"its fair share of {count} jobs" if count > 1 else "what the nodes have room for"
+    among = f"its fair share among {count} jobs" if count > 1 else "what the nodes have room for"
     if job.parallelism < job.least:
         return f"it has fewer than its minimum, {job.least}"
     if job.parallelism > job.most:

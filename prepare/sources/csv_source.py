@@ -1,7 +1,8 @@
 """Splits any CSV or TSV table; each shard also gets the means and ranges of the columns of the whole table.
 
-The table need not fit into memory, because rows are processed one at a time: a spool on the volume stores each row with
-a random key, and then the shards are written from the spool in the order of the keys, which is that of `split.shuffle`.
+The table need not fit into memory, because rows are processed one at a time. A spool on the volume stores each row with
+a random key. Then the shards are written from the spool in the order of the keys. `split.shuffle` draws the same keys
+and gives the same order.
 """
 
 from __future__ import annotations

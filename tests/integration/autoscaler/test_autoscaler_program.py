@@ -104,7 +104,7 @@ def test_a_new_job_gets_its_share_and_a_deleted_ones_is_given_back(api: FakeApi,
     program.wait_for("it leads")
     api.put("jobs", job("b", 1, creationTimestamp="2026-11-23T08:00:00Z"))
     program.wait_for(lambda: (api.parallelism("science/a"), api.parallelism("science/b")) == (3, 3))
-    program.wait_for(r"science/a: 6 -> 3 trainers: 3 is its fair share of 2 jobs; science/b has less")
+    program.wait_for(r"science/a: 6 -> 3 trainers: 3 is its fair share among 2 jobs; science/b has less")
 
 
 def test_a_node_that_vanishes_takes_its_room_along(api: FakeApi, start: Start) -> None:

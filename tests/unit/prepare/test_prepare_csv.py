@@ -387,7 +387,7 @@ def test_a_field_that_is_no_number_for_a_trainer_makes_its_column_text_with_a_wa
         (["--csv_delimiter=ab"], "CSV_DELIMITER is 'ab'; it is one character, or tab"),
         (['--csv_delimiter="'], "CSV_DELIMITER is"),
         (["--csv_header=yes"], "CSV_HEADER is 'yes'; it is one of auto, keep, drop, none"),
-        (["--data_max_bytes=-1"], "DATA_MAX_BYTES is '-1'; it is a number of bytes, e.g. 100Gi"),
+        (["--data_max_bytes=-1"], "DATA_MAX_BYTES is '-1'; it must be a number of bytes, e.g. 100Gi"),
         (["--data_max_memory=1GB"], "DATA_MAX_MEMORY is '1GB'"),
     ],
 )

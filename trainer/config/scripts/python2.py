@@ -146,7 +146,7 @@ def _call_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> A
 
 
 def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any) -> Any:
-    """Call a method with a name in `_TEXT_METHODS`; if an argument is text, decode a bytes object first."""
+    """Call a method of `_TEXT_METHODS`; if `thing` is bytes and refuses an argument that is text, decode `thing`."""
     if type(thing) is bytes and any(isinstance(argument, str | tuple) for argument in arguments):
         with contextlib.suppress(TypeError):
             return getattr(thing, name)(*arguments, **options)

@@ -232,7 +232,7 @@ class SubNestedSequenceLayer(PickingLayer):
         self.require_inputs(2, 2)
 
     def pick(self, inputs: Sequence[Argument]) -> tuple[Ids, Ids, Ids | None]:
-        """Return the sub-sequences' frames.
+        """Return the row numbers, starts and sub-sequence starts of the selected sub-sequences.
 
         Raises: DataError: a sequence has no sub-sequence with a given number.
         """

@@ -99,7 +99,7 @@ class WindowLayer(Layer):
         return gradient if self._input.index is None else DistinctGradient(gradient)
 
     def descend_bias(self, gradient: Array) -> None:
-        """Add to the gradient of the bias."""
+        """Add the sum of each column of `gradient` to the gradient of the bias, unless the bias is static."""
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_columns(gradient))
 

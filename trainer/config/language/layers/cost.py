@@ -162,7 +162,7 @@ def huber_classification_cost(
 def huber_cost(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Do what huber_classification_cost does. v0.9 and v0.10 used this name, and the layer type that it writes."""
+    """Return the cost of huber_classification_cost, in a layer of the type `huber`, as in v0.9 and v0.10."""
     inputs = _inputs(input, label)
     _check_width("input", inputs[0])
     return _cost(name, "huber", inputs, coeff, layer_attr).output(inputs)
