@@ -69,7 +69,7 @@ def test_an_answer_that_is_no_rank_is_an_error(text: str) -> None:
         SlotInfo.from_response_string("a", text)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:9999999999"])
+@pytest.mark.parametrize("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:1000000"])
 def test_a_text_that_is_no_host_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is no host with its slots"):
         parse_hosts(text)
