@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MOST_HOST_FILE_BYTES = 1 << 20
+MOST_SLOTS = 999_999  # slots of a host; the limit of the discovery script
 
 
 class HostInfo:
@@ -25,7 +26,7 @@ class HostInfo:
         Raises: ValueError: the text has another form.
         """
         name, colon, slots = host_string.strip().rpartition(":")
-        if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > 9:
+        if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > len(str(MOST_SLOTS)):
             raise ValueError(f"'{host_string}' is no host with its slots; write it as name:slots, e.g. worker-0:2")
         return HostInfo(name, int(slots))
 
@@ -114,10 +115,16 @@ def parse_host_files(filename: str) -> str:
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
     """Return the names of hosts, and the number of slots of each host.
 
-    Raises: ValueError: a part of the text is no host.
+    Raises: ValueError: a part of the text is no host, or a host has two numbers of slots.
     """
     found = parse_hosts(hosts)
-    return [host.hostname for host in found], {host.hostname: host.slots for host in found}
+    slots: dict[str, int] = {}
+    for host in found:
+        if slots.setdefault(host.hostname, host.slots) != host.slots:
+            raise ValueError(
+                f"{host.hostname} has {slots[host.hostname]} slots and then {host.slots}; name a host once"
+            )
+    return [host.hostname for host in found], slots
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:

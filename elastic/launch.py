@@ -17,7 +17,7 @@ from typing import Any
 
 from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
-from elastic.hosts import parse_host_files, parse_hosts_and_slots
+from elastic.hosts import MOST_SLOTS, parse_host_files, parse_hosts_and_slots
 from elastic.job.workers import NOT_BEGUN, run_job
 from elastic.launching.config_parser import (
     PARAMETERS,
@@ -66,20 +66,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         raise ParameterError(
             f"1 <= --min-np <= -np <= --max-np does not hold: {least}, {args.num_proc}, {args.max_num_proc}"
         )
-    for name, value, lowest in (
-        ("--slots-per-host", args.slots, 1),
-        ("--elastic-timeout", args.elastic_timeout, 0),
-        ("--reset-limit", args.reset_limit, 0),
-        ("--failures-per-host", args.failures_per_host, 1),
-        ("--heartbeat-timeout", args.heartbeat_timeout, 0),
-        ("--gloo-timeout-seconds", args.gloo_timeout_seconds, 0.1),
-        ("--driver-grace", args.driver_grace, 1),
-        ("--agent-timeout", args.agent_timeout, 0.1),
-    ):
-        if value is not None and not lowest <= value < math.inf:
-            raise ParameterError(f"{name} is {value}; it has to be at least {lowest}")
-    if not 0 <= args.port <= 65535 or not 1 <= args.agent_port <= 65535:
-        raise ParameterError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
+    _check_ranges(args)
     if args.hand_over and not args.store_dir:
         raise ParameterError("--hand-over needs --store-dir, by which the next driver finds the workers")
     try:
@@ -113,6 +100,27 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         port=args.port,
         variables=dict(set_env_from_args({}, args)),
     )
+
+
+def _check_ranges(args: argparse.Namespace) -> None:
+    """Check single numbers. Raises: ParameterError: a number is out of its range."""
+    for name, number in (("-np", args.num_proc), ("--slots-per-host", args.slots)):
+        if (number or 0) > MOST_SLOTS:  # the driver makes an object for each slot
+            raise ParameterError(f"{name} is {number}; it has to be at most {MOST_SLOTS}")
+    for name, value, lowest in (
+        ("--slots-per-host", args.slots, 1),
+        ("--elastic-timeout", args.elastic_timeout, 0),
+        ("--reset-limit", args.reset_limit, 0),
+        ("--failures-per-host", args.failures_per_host, 1),
+        ("--heartbeat-timeout", args.heartbeat_timeout, 0),
+        ("--gloo-timeout-seconds", args.gloo_timeout_seconds, 0.1),
+        ("--driver-grace", args.driver_grace, 1),
+        ("--agent-timeout", args.agent_timeout, 0.1),
+    ):
+        if value is not None and not lowest <= value < math.inf:
+            raise ParameterError(f"{name} is {value}; it has to be at least {lowest}")
+    if not 0 <= args.port <= 65535 or not 1 <= args.agent_port <= 65535:
+        raise ParameterError(f"--port is {args.port} and --agent-port is {args.agent_port}; a port is at most 65535")
 
 
 def _is_elastic(args: argparse.Namespace) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
+from elastic.collectives.requests import DTYPES
 from elastic.errors import HostsUpdatedInterrupt
 from elastic.process import operations
 from elastic.process.loop import run_loop
@@ -185,7 +186,8 @@ class ObjectState(State):
 class ArrayState(ObjectState):
     """A state with numpy arrays: `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
 
-    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. `sync` sends the raw
+    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. If an attribute has
+    another array since the last commit, of another shape or type, `restore` replaces this array. `sync` sends the raw
     bytes of an array. A sampler saves its number of processed samples. Any other attribute behaves as in
     `ObjectState`.
     """
@@ -195,6 +197,8 @@ class ArrayState(ObjectState):
         self._samplers = {name: value for name, value in kwargs.items() if isinstance(value, ElasticSampler)}
         for name, value in (self._arrays | self._samplers).items():
             setattr(self, name, value)
+        for name, array in self._named_arrays().items():
+            _check_array(name.rstrip("."), array)
         self._kept: dict[str, Any] = {}
         own = self._arrays.keys() | self._samplers.keys()
         super().__init__(**{name: value for name, value in kwargs.items() if name not in own})
@@ -207,33 +211,44 @@ class ArrayState(ObjectState):
 
     def restore(self) -> None:
         """Write the saved values into the arrays, and restore samplers and other attributes."""
-        for name, array in self._named_arrays().items():
-            array[...] = self._kept[name]
-        for name, sampler in self._samplers.items():
-            sampler.load_state_dict(self._kept[name])
+        for name in self._arrays:
+            value, kept = getattr(self, name, None), self._kept[name]
+            if not isinstance(kept, dict):
+                setattr(self, name, _copy_into(value, kept))
+            elif isinstance(value, dict):
+                found = {key: _copy_into(value.get(key), array) for key, array in kept.items()}
+                value.clear()
+                value.update(found)
+            else:
+                setattr(self, name, {key: array.copy() for key, array in kept.items()})
+        for name in self._samplers:
+            getattr(self, name).load_state_dict(self._kept[name])
         super().restore()
 
     def sync(self) -> None:
         """Write rank 0's arrays into the arrays of every rank, take rank 0's other attributes, and save all of them."""
         operations.broadcast_parameters(self._named_arrays())
-        for sampler in self._samplers.values():
+        for name in self._samplers:
+            sampler = getattr(self, name)
             sampler.load_state_dict(self._bcast_object(sampler.state_dict()))
         super().sync()
         self._keep()
 
     def reset(self) -> None:
         """Divide the unprocessed samples among the new ranks."""
-        for sampler in self._samplers.values():
-            sampler.reset()
+        for name in self._samplers:
+            getattr(self, name).reset()
 
     def _keep(self) -> None:
-        for name, array in self._named_arrays().items():
-            if name in self._kept and self._kept[name].shape == array.shape:
-                self._kept[name][...] = array
+        for name in self._arrays:
+            value, kept = getattr(self, name), self._kept.get(name)
+            if isinstance(value, dict):
+                old = kept if isinstance(kept, dict) else {}
+                self._kept[name] = {key: _copy_into(old.get(key), array) for key, array in value.items()}
             else:
-                self._kept[name] = array.copy()
-        for name, sampler in self._samplers.items():
-            self._kept[name] = sampler.state_dict()
+                self._kept[name] = _copy_into(kept, value)
+        for name in self._samplers:
+            self._kept[name] = getattr(self, name).state_dict()
 
     def _named_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of the attributes by name."""
@@ -243,6 +258,30 @@ class ArrayState(ObjectState):
             pairs = value.items() if isinstance(value, dict) else [("", value)]
             named.update({f"{name}.{inner}": array for inner, array in pairs})
         return named
+
+
+def _copy_into(target: object, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array with the content of the source: the target itself if it has the source's type and shape."""
+    source = np.asarray(source)
+    if (
+        not isinstance(target, np.ndarray)
+        or (target.shape, target.dtype) != (source.shape, source.dtype)
+        or not target.flags.writeable
+    ):
+        return source.copy()
+    target[...] = source
+    return target
+
+
+def _check_array(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raises: TypeError: `sync` could not send the array, or could not write into it."""
+    if array.dtype not in DTYPES:
+        types = ", ".join(dtype.name for dtype in DTYPES)
+        raise TypeError(f"ArrayState: {name} is an array of {array.dtype}; the types that can be sent are {types}")
+    if not array.flags.writeable:
+        raise TypeError(
+            f"ArrayState: {name} is a read-only array; give a copy of it, because `sync` changes its values"
+        )
 
 
 def _is_arrays(value: object) -> bool:

@@ -9,6 +9,7 @@ its own thread only while there are requests and no thread waits for a result.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -85,10 +86,21 @@ class HeartbeatThread:
 
     def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
         self._mesh, self._driving, self._changed = mesh, driving, changed
+        self._process = os.getpid()  # a forked process shares the connections, and must not use them
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rank-heartbeat", daemon=True)
         if mesh.peers:
             self._thread.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that is the rank."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raises: HorovodInternalError: this is a child of the process that is the rank."""
+        if self.is_forked:
+            raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is one")
 
     def stop(self) -> None:
         """Stop the thread, and wait for its end."""
@@ -147,8 +159,9 @@ class RankGroup:
 
         Args: array: must not change until the collective is done.  output: contiguous array of the same type and shape,
             possibly the array itself; the default is a new array.
-        Raises: ValueError: a collective with this name waits already.
+        Raises: ValueError: a collective with this name waits already.  HorovodInternalError: this is a forked process.
         """
+        self._heart.check_process()
         source = np.ascontiguousarray(array).reshape(-1)
         with self._changed:
             if name is None:
@@ -171,6 +184,7 @@ class RankGroup:
 
     def wait(self, handle: CollectiveHandle) -> np.ndarray[Any, Any]:
         """Wait for a collective, and return its result."""
+        self._heart.check_process()
         while not handle.is_done:
             if self._driving.acquire(blocking=False):
                 try:
@@ -191,13 +205,16 @@ class RankGroup:
 
     def start(self) -> None:
         """Run the waiting requests in the group's own thread."""
+        self._heart.check_process()
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._drive, name="collectives", daemon=True)
                 self._thread.start()
 
     def leave(self) -> None:
-        """Leave the group; waiting requests fail."""
+        """Leave the group; waiting requests fail. In a forked process, do nothing: the parent stays in the group."""
+        if self._heart.is_forked:
+            return
         self._heart.stop()
         with self._changed:
             thread = self._thread

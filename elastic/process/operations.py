@@ -7,6 +7,7 @@ is lost, CollectiveMismatchError when the ranks call different operations, and C
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -165,9 +166,10 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
 ) -> list[AnyArray]:
     """Return the reductions of several arrays, which are sent together."""
+    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]  # an error must leave no request that waits
     handles = [
-        allreduce_async(tensor, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
-        for number, tensor in enumerate(tensors)
+        allreduce_async(array, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
+        for number, array in enumerate(arrays)
     ]
     return [synchronize(handle) for handle in handles]
 
@@ -253,8 +255,9 @@ def barrier() -> None:
 
 
 def synchronize(handle: PendingResult) -> AnyArray:
-    """Wait for a collective and return its result."""
+    """Wait for a collective and return its result; a further call returns the same result."""
     result = _scale(handle.group.wait(handle.handle), handle.scale)
+    handle.handle.output, handle.scale = result, 1.0
     if handle.target is None:
         return result
     if handle.target is not result:
@@ -278,7 +281,7 @@ def _read_array(tensor: npt.ArrayLike, dtypes: Sequence[np.dtype[Any]]) -> AnyAr
 
 
 def _scale(array: AnyArray, factor: float) -> AnyArray:
-    return array if factor == 1.0 else (array * factor).astype(array.dtype)
+    return array if factor == 1.0 else np.asarray(array * factor).astype(array.dtype)
 
 
 def _read_op(average: bool | None, op: Reduction | None) -> int:
@@ -290,6 +293,7 @@ def _read_op(average: bool | None, op: Reduction | None) -> int:
 
 
 def _read_root(root_rank: int) -> int:
+    root_rank = operator.index(root_rank)  # TypeError for a number that is not whole
     if not 0 <= root_rank < size():
         raise ValueError(f"root_rank is {root_rank}; the ranks are 0 to {size() - 1}")
     return root_rank

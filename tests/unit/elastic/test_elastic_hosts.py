@@ -69,10 +69,16 @@ def test_an_answer_that_is_no_rank_is_an_error(text: str) -> None:
         SlotInfo.from_response_string("a", text)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:9999999999"])
+@pytest.mark.parametrize("text", ["", "a", "a:", ":2", "a:x", "a:-1", "a:2,b", "a:1000000"])
 def test_a_text_that_is_no_host_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is no host with its slots"):
         parse_hosts(text)
+
+
+def test_a_host_with_two_numbers_of_slots_is_an_error() -> None:
+    """The last number counted, without a word; the discovery script refuses the same."""
+    with pytest.raises(ValueError, match="a has 1 slots and then 2"):
+        parse_hosts_and_slots("a:1,b:1,a:2")
 
 
 def test_hosts_are_read_from_text_and_files(tmp_path: Path) -> None:

@@ -278,3 +278,58 @@ def test_callbacks_commit_and_count() -> None:
     epochs.on_epoch_end(0)
     commit.on_epoch_end(0)
     assert (state.batch, state.epoch, commits) == (0, 4, [2, 4, 0])
+
+
+# ----- Attributes that the program replaces -----
+
+
+@pytest.mark.parametrize("value", [np.ones(5), np.ones(1, np.float32), np.arange(1)])
+def test_restore_replaces_an_array_that_has_another_shape_or_type_since_the_commit(value: Any) -> None:
+    """`restore` raised ValueError, or filled the new array by broadcasting, or cast the committed values."""
+    state = ArrayState(w=np.full(1, 1 / 3))
+    state.w = value
+    state.restore()
+    assert state.w.tolist() == [1 / 3] and state.w.dtype == np.float64
+
+
+def test_a_commit_keeps_the_type_that_an_array_has_now() -> None:
+    """The commit wrote float64 values into the float32 copy of the commit before, and lost half of their digits."""
+    state = ArrayState(w=np.zeros(1, np.float32))
+    state.w = np.full(1, 1 / 3)
+    state.commit()
+    state.w[:] = 7
+    state.restore()
+    assert state.w.tolist() == [1 / 3]
+
+
+def test_restore_gives_a_dictionary_of_arrays_its_committed_keys() -> None:
+    """`restore` raised KeyError for an array that was added since the commit, and lost an array that was deleted."""
+    weights = {"a": np.zeros(2), "b": np.ones(1)}
+    state = ArrayState(w=weights)
+    weights["c"] = weights.pop("b")
+    state.restore()
+    assert state.w is weights and list(weights) == ["a", "b"] and weights["b"].tolist() == [1]
+
+
+def test_a_sampler_that_replaces_another_one_is_committed_and_restored() -> None:
+    """The state went on with the sampler of its first call, so that the place of the new sampler was never restored."""
+    state = ArrayState(sampler=ElasticSampler(range(10)))
+    state.sampler = ElasticSampler(range(10))
+    state.sampler.record_batch(0, 4)
+    state.commit()
+    state.sampler.record_batch(1, 2)
+    state.restore()
+    assert state.sampler.processed_num == 4
+
+
+@pytest.mark.parametrize("dtype", [complex, object, ">f4"])
+def test_an_array_that_cannot_be_sent_is_refused_where_the_state_is_made(dtype: Any) -> None:
+    """The first sync failed."""
+    with pytest.raises(TypeError, match="ArrayState: optimizer.m is an array of .*; the types that can be sent are"):
+        ArrayState(optimizer={"m": np.zeros(2, dtype)})
+
+
+def test_a_read_only_array_is_refused_where_the_state_is_made() -> None:
+    """The first sync of a rank that is not rank 0 failed."""
+    with pytest.raises(TypeError, match="ArrayState: w is a read-only array; give a copy of it"):
+        ArrayState(w=np.frombuffer(bytes(8)))

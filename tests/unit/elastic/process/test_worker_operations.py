@@ -40,3 +40,22 @@ def test_an_array_that_must_not_be_written_is_refused_in_place() -> None:
 def test_a_disagreement_is_a_runtime_error_as_in_horovod() -> None:
     assert issubclass(hvd.CollectiveMismatchError, RuntimeError)
     assert not issubclass(hvd.CollectiveMismatchError, hvd.HorovodInternalError)  # the loop must not try it again
+
+
+def test_a_handle_that_is_used_twice_gives_the_same_result() -> None:
+    """The second call multiplied an array in place by postscale_factor once more."""
+    handle = hvd.allreduce_async_(np.ones(2), op=hvd.Sum, postscale_factor=3.0)
+    assert hvd.synchronize(handle).tolist() == [3, 3]
+    assert hvd.synchronize(handle).tolist() == [3, 3]
+
+
+def test_a_group_with_an_array_of_a_wrong_type_leaves_no_request_behind() -> None:
+    """The first array waited under its name for ever, so that the next call with this name raised ValueError."""
+    with pytest.raises(TypeError, match="complex64"):
+        hvd.grouped_allreduce([np.ones(1), np.ones(1, np.complex64)], name="group")
+    assert hvd.grouped_allreduce([np.ones(1)], name="group")[0].tolist() == [1]
+
+
+def test_a_number_that_is_scaled_stays_an_array() -> None:
+    """An array without dimensions came back as a numpy scalar, which cannot be changed in place."""
+    assert isinstance(hvd.allreduce(np.array(1.0), postscale_factor=2.0), np.ndarray)
