@@ -325,7 +325,7 @@ def test_a_sampler_that_replaces_another_one_is_committed_and_restored() -> None
 @pytest.mark.parametrize("dtype", [complex, object, ">f4"])
 def test_an_array_that_cannot_be_sent_is_refused_where_the_state_is_made(dtype: Any) -> None:
     """The first sync failed."""
-    with pytest.raises(TypeError, match="ArrayState: optimizer.m is an array of .*; the types that can be sent are"):
+    with pytest.raises(TypeError, match=r"ArrayState: optimizer\.m is an array of .*; the types that can be sent are"):
         ArrayState(optimizer={"m": np.zeros(2, dtype)})
 
 
