@@ -151,7 +151,8 @@ class Gate:
         events = self._selector.select(max(0.0, min(due) - now) if due else None)
         for key, mask in events:
             if key.fileobj is self._listener:
-                self._accept()
+                if self._listener.fileno() >= 0:  # an earlier event of this loop turn may have closed the listener
+                    self._accept()
             elif key.fileobj == self._wakeup[0]:
                 self._stop_listening()
             elif key.data.outer.fileno() >= 0:  # an earlier event of this loop turn may have closed the connection
