@@ -170,11 +170,10 @@ class Gate:
         os.read(self._wakeup[0], 64)
         for passage in list(self._unauthenticated):
             self._close(passage)
-        if self._listener.fileno() >= 0:
-            if not self._resume:
-                self._selector.unregister(self._listener)
-            self._resume = 0.0
-            self._listener.close()
+        if self._listener.fileno() >= 0 and not self._resume:
+            self._selector.unregister(self._listener)
+        self._resume = 0.0
+        self._listener.close()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
