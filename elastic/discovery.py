@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from elastic.hosts import MOST_HOST_SLOTS
 from elastic.membership.script import run_script
 from elastic.worker import HostUpdateResult
 from runtime import glog
@@ -316,7 +317,7 @@ class HostDiscoveryScript(HostDiscovery):
                 raise RuntimeError(f"the discovery script prints '{line}' without slots; give --slots-per-host, too")
             if not name or len(name) > 253 or any(map(str.isspace, name)) or not name.isprintable():
                 raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', which is no host")
-            if colon and not (number.isascii() and number.isdigit() and len(number) <= 6):
+            if colon and not (number.isascii() and number.isdigit() and len(number) <= len(str(MOST_HOST_SLOTS))):
                 raise RuntimeError(f"the discovery script prints '{glog.clean(line, 200)}', whose slots are no number")
             slots = int(number) if colon else int(self._slots or 0)
             if hosts.setdefault(name, slots) != slots:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MOST_HOST_FILE_BYTES = 1 << 20
-MOST_SLOTS = 999_999  # slots of a host; the limit of the discovery script
+MOST_HOST_SLOTS = 999_999  # slots of a host, from every source but pods; the driver makes an object for each slot
 
 
 class HostInfo:
@@ -26,7 +26,7 @@ class HostInfo:
         Raises: ValueError: the text has another form.
         """
         name, colon, slots = host_string.strip().rpartition(":")
-        if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > len(str(MOST_SLOTS)):
+        if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > len(str(MOST_HOST_SLOTS)):
             raise ValueError(f"'{host_string}' is no host with its slots; write it as name:slots, e.g. worker-0:2")
         return HostInfo(name, int(slots))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from elastic.agent.service import run_agent
 from elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, check_cooldown_range
-from elastic.hosts import MOST_SLOTS, parse_host_files, parse_hosts_and_slots
+from elastic.hosts import MOST_HOST_SLOTS, parse_host_files, parse_hosts_and_slots
 from elastic.job.workers import NOT_BEGUN, run_job
 from elastic.launching.config_parser import (
     PARAMETERS,
@@ -104,9 +104,10 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
 
 def _check_ranges(args: argparse.Namespace) -> None:
     """Check single numbers. Raises: ParameterError: a number is out of its range."""
-    for name, number in (("-np", args.num_proc), ("--slots-per-host", args.slots)):
-        if (number or 0) > MOST_SLOTS:  # the driver makes an object for each slot
-            raise ParameterError(f"{name} is {number}; it has to be at most {MOST_SLOTS}")
+    # without hosts, -np or --max-np is the number of slots of this machine
+    for name, number in (("-np", args.num_proc), ("--max-np", args.max_num_proc), ("--slots-per-host", args.slots)):
+        if (number or 0) > MOST_HOST_SLOTS:
+            raise ParameterError(f"{name} is {number}; it has to be at most {MOST_HOST_SLOTS}")
     for name, value, lowest in (
         ("--slots-per-host", args.slots, 1),
         ("--elastic-timeout", args.elastic_timeout, 0),

@@ -26,8 +26,8 @@ LIMITS = ConnectionLimits(
 )
 GOODBYE_S = 1.0  # seconds for sending the last messages
 MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
-# a host counts as lost after this number of seconds without an answer; the socket options below break the connection
-# at most 1 s later
+# a host counts as lost after this number of seconds without an answer; the socket options below break its
+# connection within 5 s of its last answer
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
 BEAT_S = 1.0  # seconds between two heartbeats

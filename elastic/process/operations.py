@@ -257,12 +257,11 @@ def barrier() -> None:
 def synchronize(handle: PendingResult) -> AnyArray:
     """Wait for a collective and return its result; a further call returns the same result."""
     result = _scale(handle.group.wait(handle.handle), handle.scale)
-    handle.handle.output, handle.scale = result, 1.0
-    if handle.target is None:
-        return result
-    if handle.target is not result:
+    if handle.target is not None and handle.target is not result:
         handle.target[...] = result
-    return handle.target
+        result = handle.target
+    handle.handle.output, handle.scale = result, 1.0
+    return result
 
 
 def poll(handle: PendingResult) -> bool:

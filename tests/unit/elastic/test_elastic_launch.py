@@ -55,6 +55,7 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
         ("-np 2 --min-np 3 python", "1 <= --min-np <= -np <= --max-np"),
         ("-np 2 --max-np 1 python", "1 <= --min-np <= -np <= --max-np"),
         ("-np 1000000 python", "-np is 1000000; it has to be at most 999999"),
+        ("-np 1 --max-np 1000000 python", "--max-np is 1000000; it has to be at most 999999"),
         ("-np 1 --slots-per-host 1000000 python", "--slots-per-host is 1000000; it has to be at most 999999"),
         ("-np x python", "invalid int value"),
         ("-np 1 --slot-per-host 1 python", "unrecognized|required|argument"),
