@@ -197,8 +197,8 @@ def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) 
     Raises: GivenUpError: this pod had no attempt of its own.
     """
     say(
-        f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass; "
-        f"RESTARTS={config.restarts} allows at most {config.restarts + 1}. Their first failures:"
+        f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, the maximum with "
+        f"RESTARTS={config.restarts}. Their first failures:"
     )
     for line in describe_attempts(config.output, record):
         say(f"  {line}")

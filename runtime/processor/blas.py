@@ -22,8 +22,8 @@ _OWN_CGROUP = Path("/proc/self/cgroup")
 def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> str:
     """Set the variables for the number of threads of products; return a log line, or "" if nothing is unusual.
 
-    A matrix product gets one thread. If a variable in NAMES requests more threads, it gets that number, but at most the
-    number of processors divided by `users`. PADDLE_BLAS_THREADS overrides these rules.
+    A matrix product gets one thread. If a variable in NAMES requests more threads, the product gets that number, but at
+    most the number of processors divided by `users`. PADDLE_BLAS_THREADS overrides these rules.
 
     Args: users: number of threads of the program that call products at the same time.  flag: the flag that sets this
         number, for the log line.
