@@ -29,11 +29,10 @@ from elastic.membership.heartbeats import HeartbeatWatch
 from elastic.membership.host_watch import HostWatch
 from elastic.membership.journal import DriverJournal, DriverRecord
 from elastic.membership.members import Incarnation
-from elastic.membership.notifying import tell_soon
 from elastic.membership.reports import WorkerReports
 from elastic.membership.results import CreateWorker, Results
 from elastic.registration import WorkerStateRegistry
-from elastic.worker import HostUpdateResult, WorkerNotificationClient
+from elastic.worker import HostUpdateResult
 from runtime import glog
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
@@ -129,9 +128,6 @@ class ElasticDriver(WorkerReports):
             self._worker_registry.restore(record.generation, len(slots), record.resets)
             members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
             self.history.begin(record.generation, slots, self._members)
-        if record.listener:
-            client = WorkerNotificationClient(record.listener, self._secret)
-            self._notifier.add_client((found[0].host, found[0].local_rank), client)
         self.is_open = True
         glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
         for slot, member in zip(slots, members, strict=True):
@@ -221,12 +217,10 @@ class ElasticDriver(WorkerReports):
         """Write the decided generation to the journal, if the driver has a journal."""
         if self._journal is None:
             return
-        first = self.get_coordinator_info()
-        client = None if first is None else self.get_worker_client(first)
         numbers = (generation, self._worker_registry.resets, self.port)
         members = {rank: self._members.find(slot) for slot, rank in self._plan.slots.items()}
         blacklist = self._host_manager.list_blacklisted()
-        self._journal.save(DriverRecord.of(numbers, members, blacklist, () if client is None else client.addresses))
+        self._journal.save(DriverRecord.of(numbers, members, blacklist))
 
     def _update_host_assignments(self, current_hosts: DiscoveredHosts) -> list[SlotInfo]:
         """Assign a rank to every slot; return the slots that need a new process.
@@ -277,7 +271,7 @@ class ElasticDriver(WorkerReports):
         coordinator = self.get_coordinator_info()
         client = None if coordinator is None else self.get_worker_client(coordinator)
         if client is not None and notice is not None:
-            tell_soon(client, notice)
+            self._notifier.tell_soon(client, notice)
 
     # ---- processes
 

@@ -56,6 +56,8 @@ class HostsListener(Protocol):
 class WorkerNotificationManager:
     """Passes the notices of the driver to the listeners of this process.
 
+    Attributes: addresses: the addresses at which this process receives notices; empty: it receives none.
+
     Thread safety: every method may be called from any thread; a thread of the server calls the listeners.
     """
 
@@ -63,6 +65,7 @@ class WorkerNotificationManager:
         self._lock = threading.Lock()
         self._service: WorkerNotificationService | None = None
         self._listeners: list[HostsListener] = []
+        self.addresses: tuple[tuple[str, int], ...] = ()
 
     def init(
         self,
@@ -87,13 +90,13 @@ class WorkerNotificationManager:
             self._service = WorkerNotificationService(
                 secret, os.environ.get(HOROVOD_GLOO_IFACE, "") if nic is None else nic, self
             )
-            addresses = flatten_addresses(self._service.addresses())
+            self.addresses = tuple(flatten_addresses(self._service.addresses()))
         port = int(os.environ[HOROVOD_GLOO_RENDEZVOUS_PORT]) if rendezvous_port is None else rendezvous_port
         RendezvousClient(address, port, secret).register_addresses(
             os.environ[HOROVOD_HOSTNAME] if hostname is None else hostname,
             int(os.environ[HOROVOD_LOCAL_RANK]) if local_rank is None else local_rank,
             os.environ.get(PADDLE_ELASTIC_INCARNATION, ""),
-            addresses,
+            self.addresses,
         )
 
     def register_listener(self, listener: HostsListener) -> None:
@@ -118,7 +121,7 @@ class WorkerNotificationManager:
     def shutdown(self) -> None:
         """Stop the server."""
         with self._lock:
-            service, self._service = self._service, None
+            service, self._service, self.addresses = self._service, None, ()
         if service is not None:
             service.shutdown()
 

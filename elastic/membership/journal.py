@@ -60,8 +60,7 @@ class MemberRecord(NamedTuple):
 class DriverRecord(NamedTuple):
     """The generation that the driver has decided on.
 
-    Attributes: port: port of the rendezvous server.  blacklist: excluded hosts.  listener: addresses at which rank 0
-        receives notices.
+    Attributes: port: port of the rendezvous server.  blacklist: excluded hosts.
     """
 
     generation: int
@@ -69,7 +68,6 @@ class DriverRecord(NamedTuple):
     port: int
     members: tuple[MemberRecord, ...]
     blacklist: tuple[str, ...]
-    listener: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(
@@ -77,11 +75,10 @@ class DriverRecord(NamedTuple):
         numbers: tuple[int, int, int],
         members: Mapping[int, Incarnation | None],
         blacklist: Sequence[str],
-        listener: Sequence[tuple[str, int]],
     ) -> DriverRecord:
         """Return the record of a generation. Args: numbers: generation, resets and port.  members: by rank."""
         found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
-        return cls(*numbers, found, tuple(blacklist), tuple(listener))
+        return cls(*numbers, found, tuple(blacklist))
 
     @property
     def text(self) -> str:
@@ -98,21 +95,18 @@ def read_record(text: str) -> DriverRecord:
         fields = parse_bounded(text.encode(), depth=4, values=10 * MOST_MEMBERS)
     except BoundedJsonError as exc:
         raise _damaged(f"a value {exc}") from exc
-    generation, resets, port, members, blacklist, listener = (fields.get(name) for name in DriverRecord._fields)
+    generation, resets, port, members, blacklist = (fields.get(name) for name in DriverRecord._fields)
     if not (_is_number(generation) and _is_number(resets) and is_integer(port, 1, 65535)):
         raise _damaged("no valid generation or port")
     if not isinstance(members, list) or not all(map(_is_member, members)):
         raise _damaged("no processes")
     if not isinstance(blacklist, list) or not all(map(_is_text, blacklist)):
         raise _damaged("no blacklist")
-    if not isinstance(listener, list) or not all(map(_is_address, listener)):
-        raise _damaged("no addresses")
     ranks = sorted(one[2] for one in members)
     if not ranks or ranks != list(range(len(ranks))) or len({(one[0], one[1]) for one in members}) != len(ranks):
         raise _damaged("invalid ranks")
     found = tuple(MemberRecord(*one) for one in members)
-    addresses = tuple((host, number) for host, number in listener)
-    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist), addresses)
+    return DriverRecord(int(generation or 0), int(resets or 0), int(port or 0), found, tuple(blacklist))
 
 
 def _is_member(found: Any) -> bool:
@@ -122,10 +116,6 @@ def _is_member(found: Any) -> bool:
     numbers = (local_rank, rank, generation)
     is_right = all(map(_is_text, (host, name, host_uid))) and all(map(_is_number, numbers))
     return is_right and all(isinstance(flag, bool) for flag in flags)
-
-
-def _is_address(found: Any) -> bool:
-    return isinstance(found, list) and len(found) == 2 and _is_text(found[0]) and is_integer(found[1], 1, 65535)
 
 
 def _is_number(found: Any) -> bool:

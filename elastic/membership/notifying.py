@@ -1,4 +1,4 @@
-"""Sends notices of changed hosts to rank 0, at once or when the server of rank 0 has started."""
+"""Sends notices of changed hosts to rank 0, at once or as soon as the driver knows the addresses of rank 0."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from elastic.membership.decisions import Slot, compare_slots
 from elastic.worker import WorkerNotificationClient
 
 TELL_S = 0.5  # seconds for which host discovery waits until rank 0 has received a notice
-
-
-def tell_soon(client: WorkerNotificationClient, notice: HostsNotice) -> None:
-    """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost."""
-    told = (notice.timestamp, notice.result)
-    telling = threading.Thread(target=client.notify_hosts_updated, args=told, name="notice", daemon=True)
-    telling.start()
-    telling.join(TELL_S)
 
 
 class Notifier:
@@ -54,6 +46,22 @@ class Notifier:
                 self._expected = frozenset(slots)
             return self.board.post(time.time(), result)
 
+    def tell_soon(self, client: WorkerNotificationClient, notice: HostsNotice) -> None:
+        """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost.
+
+        If the worker does not accept the notice, its client is removed. The next heartbeat of the worker brings its
+        addresses, and then the worker gets the notice that it has missed.
+        """
+
+        def tell() -> None:
+            if client.notify_hosts_updated(notice.timestamp, notice.result) is False:
+                with self._lock:
+                    self._clients = {slot: one for slot, one in self._clients.items() if one is not client}
+
+        telling = threading.Thread(target=tell, name="notice", daemon=True)
+        telling.start()
+        telling.join(TELL_S)
+
     @property
     def base(self) -> int:
         """The revision of the newest notice before this generation."""
@@ -64,6 +72,11 @@ class Notifier:
         with self._lock:
             self._clients[slot] = client
             return self.board.find_after(self._base)
+
+    def has_client(self, slot: Slot) -> bool:
+        """Return whether the addresses of the worker of a slot are known."""
+        with self._lock:
+            return slot in self._clients
 
     def find_client(self, slot: SlotInfo) -> WorkerNotificationClient | None:
         """Return the client of the worker of a slot, or None if the worker has not registered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from elastic.hosts import INVALID_SLOT_INFO, SlotInfo
@@ -102,15 +103,29 @@ class WorkerReports:
             return INVALID_SLOT_INFO, self._worker_registry.last_rendezvous()
         return self.get_slot_info(host, local_rank), self._worker_registry.last_rendezvous()
 
-    def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Record a heartbeat of a process."""
+    def record_heartbeat(
+        self,
+        host: str,
+        local_rank: int,
+        incarnation: str,
+        generation: int,
+        addresses: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """Record a heartbeat of a process.
+
+        Args: addresses: the addresses at which the process receives notices; only a driver that does not know them
+            uses them: a process registers once, and this driver may have taken over the job later.
+        """
         member = self._find_member((host, local_rank), incarnation)
-        if member is not None:
-            is_first, member.heard = member.heard is None, time.monotonic()
-            if self._hearing is not None:
-                self._hearing.note(member.heard)
-            if is_first:  # the next driver must notice if this process falls silent
-                self._keep_record()
+        if member is None:
+            return
+        is_first, member.heard = member.heard is None, time.monotonic()
+        if self._hearing is not None:
+            self._hearing.note(member.heard)
+        if is_first:  # the next driver must notice if this process falls silent
+            self._keep_record()
+        if addresses and not self._notifier.has_client(member.slot):
+            self.register_worker_server(host, local_rank, addresses, self._secret)
 
     def record_joined(self, generation: int, rank: int) -> None:
         """Record that the worker of a rank is about to connect to its generation."""
@@ -135,11 +150,8 @@ class WorkerReports:
         client = WorkerNotificationClient(addresses, secret_key)
         missed = self._notifier.add_client((host, slot), client)
         first = self.get_coordinator_info()
-        if first is None or (first.hostname, first.local_rank) != (host, slot):
-            return
-        self._keep_record()
-        if missed is not None:
-            client.notify_hosts_updated(missed.timestamp, missed.result)
+        if missed is not None and first is not None and (first.hostname, first.local_rank) == (host, slot):
+            self._notifier.tell_soon(client, missed)
 
     def get_worker_client(self, slot_info: SlotInfo) -> WorkerNotificationClient | None:
         """Return the client of the worker of a slot, or None if the worker has not registered."""

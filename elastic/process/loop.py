@@ -37,7 +37,12 @@ class ElasticState(Protocol):
 
 
 class HostNotices(Protocol):
-    """The source of notices for a state: `elastic.worker.WorkerNotificationManager`."""
+    """The source of notices for a state: `elastic.worker.WorkerNotificationManager`.
+
+    Attributes: addresses: the addresses at which this process receives notices; empty: it receives none.
+    """
+
+    addresses: tuple[tuple[str, int], ...]
 
     def init(self) -> None:
         """Start to receive notices."""
@@ -62,6 +67,7 @@ def run_loop(
         called after `train` has returned.
     """
     notices.init()
+    WORKER.notice_addresses = notices.addresses
     notices.register_listener(state)
     WORKER.on_placed = getattr(state, "forget_host_updates", lambda: None)
     try:

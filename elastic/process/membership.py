@@ -35,7 +35,8 @@ class WorkerMembership:
 
     Attributes: has_state: whether this process has had the state of the job, which rank 0 sends to the others; None:
         unknown, because the program does not use `hvd.elastic.run`.  on_placed: called by `init` when the driver has
-        assigned a slot to this worker.
+        assigned a slot to this worker.  notice_addresses: the addresses at which this worker receives notices; each
+        heartbeat has them, because a driver that takes over the job does not know them.
 
     Thread safety: a single thread calls `init` and `shutdown`.
     """
@@ -46,6 +47,7 @@ class WorkerMembership:
         self.client: RendezvousClient | None = None
         self.has_state: bool | None = None
         self.on_placed: Callable[[], None] = lambda: None
+        self.notice_addresses: tuple[tuple[str, int], ...] = ()
         self._group: RankGroup | None = None
         self._secret = ""
         self._has_begun = False
@@ -195,7 +197,13 @@ class WorkerMembership:
         while True:  # send at once, because the driver ignores a worker's silence before its first heartbeat
             place = self.placement
             try:
-                client.heartbeat(place.hostname, place.local_rank, self.settings.incarnation, place.generation)
+                client.heartbeat(
+                    place.hostname,
+                    place.local_rank,
+                    self.settings.incarnation,
+                    place.generation,
+                    self.notice_addresses,
+                )
             except PaddleError as exc:
                 if is_heard:
                     glog.warning(f"the driver receives no heartbeat of this worker: {exc}")

@@ -13,7 +13,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -123,14 +123,26 @@ class RendezvousClient:
                 )
 
     def register_addresses(
-        self, host: str, local_rank: int, incarnation: str, addresses: list[tuple[str, int]]
+        self, host: str, local_rank: int, incarnation: str, addresses: Sequence[tuple[str, int]]
     ) -> None:
         """Register the addresses at which this worker receives notices."""
-        self._put_json("worker_addresses", host, local_rank, incarnation=incarnation, addresses=addresses)
+        self._put_json("worker_addresses", host, local_rank, incarnation=incarnation, addresses=list(addresses))
 
-    def heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Send a heartbeat of this worker."""
-        self._put_json("heartbeat", host, local_rank, incarnation=incarnation, generation=generation)
+    def heartbeat(
+        self,
+        host: str,
+        local_rank: int,
+        incarnation: str,
+        generation: int,
+        addresses: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """Send a heartbeat of this worker.
+
+        Args: addresses: the addresses at which this worker receives notices; a driver that has taken over the job
+            learns them from the heartbeat.
+        """
+        beat = {"incarnation": incarnation, "generation": generation, "addresses": list(addresses)}
+        self._put_json("heartbeat", host, local_rank, **beat)
 
     def done(self, host: str, local_rank: int, incarnation: str) -> None:
         """Report that this worker has finished its work, so that its exit code 0 means success."""

@@ -3,7 +3,7 @@
 GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S    six integers, or 204: ask again
 PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
 GET  /notices/<revision>?wait=S               {"revision", "timestamp", "result"}, or 204: none
-PUT  /heartbeat/<host>:<local_rank>           {"incarnation", "generation"}
+PUT  /heartbeat/<host>:<local_rank>           {"incarnation", "generation", "addresses"}
 PUT  /done/<host>:<local_rank>                {"incarnation"}
 """
 
@@ -57,8 +57,10 @@ class Desk(Protocol):
     ) -> None:
         """Store the addresses at which a worker receives notices."""
 
-    def record_heartbeat(self, host: str, local_rank: int, incarnation: str, generation: int) -> None:
-        """Record a heartbeat of a worker."""
+    def record_heartbeat(
+        self, host: str, local_rank: int, incarnation: str, generation: int, addresses: list[tuple[str, int]]
+    ) -> None:
+        """Record a heartbeat of a worker, and the addresses at which the worker receives notices."""
 
     def record_joined(self, generation: int, rank: int) -> None:
         """Record that the worker of a rank is about to connect to its generation."""
@@ -153,7 +155,8 @@ def _take(desk: Desk, request: HttpRequest, host: str, local_rank: int) -> HttpA
         generation = fields.get("generation", 0)
         if not is_integer(generation, 0, _MOST_NUMBER):
             raise _FaultyRequestError("generation is no number")
-        desk.record_heartbeat(host, local_rank, incarnation, generation)
+        addresses = _read_addresses(fields.get("addresses", []))
+        desk.record_heartbeat(host, local_rank, incarnation, generation, addresses)
     else:
         desk.register_worker_addresses(host, local_rank, incarnation, _read_addresses(fields.get("addresses")))
     return HttpAnswer(HTTPStatus.OK)

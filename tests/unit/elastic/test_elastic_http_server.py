@@ -219,10 +219,12 @@ def test_a_reader_waits_for_a_notice(driver: FakeDriver, client: RendezvousClien
 
 def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: RendezvousClient) -> None:
     client.heartbeat("h", 1, "i", 4)
+    client.heartbeat("h", 1, "i", 5, [("10.0.0.2", 80)])
     client.done("h", 1, "i")
     client.register_addresses("h", 1, "i", [("10.0.0.2", 80)])
     assert driver.said == [
-        ("heartbeat", "h", 1, "i", 4),
+        ("heartbeat", "h", 1, "i", 4, []),
+        ("heartbeat", "h", 1, "i", 5, [("10.0.0.2", 80)]),
         ("done", "h", 1, "i"),
         ("addresses", "h", 1, "i", [("10.0.0.2", 80)]),
     ]
@@ -236,6 +238,7 @@ def test_what_workers_say_comes_to_the_driver(driver: FakeDriver, client: Rendez
         ("done", "h:1", b"["),
         ("done", "h:1", b'{"incarnation":1}'),
         ("heartbeat", "h:1", b'{"generation":-1}'),
+        ("heartbeat", "h:1", b'{"addresses":[["h",0]]}'),
         ("worker_addresses", "h:1", b"{}"),
         ("worker_addresses", "h:1", b'{"addresses":[["h",0]]}'),
         ("worker_addresses", "h:1", b'{"addresses":[["h",1,2]]}'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 import time
 from pathlib import Path
@@ -13,11 +14,12 @@ from scripted_workers import LIMIT_S, ScriptedJob
 
 from elastic.hosts import SlotInfo
 from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
+from elastic.worker import HostUpdateResult
 from registry.directory import DirectoryRegistry
 from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
-RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",), (("h", 1),))
+RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",))
 
 
 def test_a_record_is_read_back() -> None:
@@ -38,7 +40,6 @@ def test_a_record_is_read_back() -> None:
         RECORD.text.replace("[[", "[[1,"),
         RECORD.text.replace('"i1"', "1"),
         RECORD.text.replace('["b"]', '"b"'),
-        RECORD._replace(listener=(("h", 0),)).text,
     ],
 )
 def test_what_is_no_record_is_refused(text: str) -> None:
@@ -56,7 +57,6 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
     b.commands.put(1)
     answers = [job.ask(one) for one in (a0, a1)]
     assert [answer.result(LIMIT_S)[1] for answer in answers] == [2, 2]
-    job.driver.register_worker_addresses(*a0.place, a0.incarnation, [("127.0.0.1", 1)])
     job.driver.record_done(*a1.place, a1.incarnation)
     journal.close()
     job.end()
@@ -65,7 +65,6 @@ def test_a_driver_writes_what_it_decides_before_a_worker_begins_and_another_goes
     record = second.lead()
     assert record is not None
     assert (record.generation, record.resets, record.port, record.blacklist) == (2, 1, 7000, ("b",))
-    assert record.listener == (("127.0.0.1", 1),)
     assert [(one.name, one.rank, one.is_done) for one in record.members] == [
         (a0.incarnation, 0, False),
         (a1.incarnation, 1, True),
@@ -153,6 +152,61 @@ def test_a_driver_that_goes_on_misses_a_worker_that_the_first_one_has_heard(tmp_
     silent, speaking = again.wait_for(2)
     again.driver._heartbeats.check(time.monotonic() + 3601)
     assert (silent.is_told_to_end, speaking.is_told_to_end) == (False, True)
+    again.end()
+    next_journal.close()
+
+
+def test_a_driver_that_takes_over_sends_notices_to_a_new_rank_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knew the addresses of the old rank 0 only: after the loss of rank 0, a host that came back stayed unused."""
+    journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    journal.lead()
+    job = ScriptedJob({"a": 1, "b": 1}, journal=journal)
+    job.driver.port = 7000
+    job.start(2)
+    journal.close()
+    job.end()
+
+    accepts, told = [False, True], queue.Queue[tuple[list[tuple[str, int]], int]]()
+
+    class Client:
+        def __init__(self, addresses: list[tuple[str, int]], _: str) -> None:
+            self.addresses = addresses
+
+        def notify_hosts_updated(self, _: float, result: int) -> bool:
+            is_accepted = accepts.pop(0)
+            told.put((self.addresses, result))
+            return is_accepted
+
+    monkeypatch.setattr("elastic.membership.reports.WorkerNotificationClient", Client)
+    monkeypatch.setattr("elastic.driver.DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
+    next_journal = DriverJournal(DirectoryRegistry(tmp_path, 0.5), 0.5, lambda _: None)
+    record = next_journal.lead()
+    assert record is not None
+    again = ScriptedJob({"b": 1}, journal=next_journal)
+    again.driver.port = record.port
+    again.driver.adopt(record, again.create)
+    a, b = again.wait_for(2)
+    a.commands.put(75)
+    slot, generation = again.ask(b).result(LIMIT_S) or (None, 0)
+    assert slot is not None
+    assert (slot.rank, slot.size, generation) == (0, 1, 2)
+
+    def beat() -> None:
+        again.driver.record_heartbeat(*b.place, b.incarnation, 2, [("127.0.0.1", 1)])
+
+    beat()
+    again.discovery.set({"a": 1, "b": 1})
+    expected = ([("127.0.0.1", 1)], HostUpdateResult.added)
+    assert told.get(timeout=LIMIT_S) == expected
+    threads = [one for one in threading.enumerate() if one.name == "notice"]
+    for one in threads:
+        one.join(LIMIT_S)
+    beat()  # the worker has not accepted the first notice
+    assert told.get(timeout=LIMIT_S) == expected
+    beat()
+    assert (accepts, told.empty()) == ([], True)
     again.end()
     next_journal.close()
 

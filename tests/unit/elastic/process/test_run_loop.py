@@ -15,6 +15,7 @@ class ToldState:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.addresses: tuple[tuple[str, int], ...] = ()
 
     def sync(self) -> None:
         self.calls.append("sync")
