@@ -13,9 +13,10 @@ import pytest
 from scripted_workers import LIMIT_S, ScriptedJob
 
 from elastic.hosts import SlotInfo
-from elastic.membership.journal import STATE, DriverJournal, DriverRecord, MemberRecord, read_record
+from elastic.membership.journal import MOST_MEMBERS, STATE, DriverJournal, DriverRecord, MemberRecord, read_record
 from elastic.worker import HostUpdateResult
 from registry.directory import DirectoryRegistry
+from registry.interface import check_value
 from runtime.errors import DamagedError, LeaseLostError, PaddleError, VolumeError
 
 MEMBERS = (MemberRecord("a", 1, 0, "i1", "uid", 1, False), MemberRecord("a", 0, 1, "i2", "", 3, True))
@@ -24,6 +25,15 @@ RECORD = DriverRecord(3, 2, 7000, MEMBERS, ("b",))
 
 def test_a_record_is_read_back() -> None:
     assert read_record(RECORD.text) == RECORD
+
+
+def test_the_record_of_the_largest_job_is_a_value_of_the_registry() -> None:
+    """A job of more than 800 workers ended with "a bug" when its driver wrote the first record."""
+    name, uid = "paddle-worker.some-namespace.svc.cluster.local", "0" * 36
+    members = tuple(MemberRecord(f"{name}-{n}", 0, n, "1" * 16, uid, 1, False, True) for n in range(MOST_MEMBERS))
+    record = DriverRecord(1, 0, 7000, members, ())
+    check_value(STATE, record.text)
+    assert read_record(record.text) == record
 
 
 @pytest.mark.parametrize(
