@@ -18,7 +18,7 @@ from ports import free_ports
 
 from registry.choice import open_registry
 from registry.etcd import EtcdRegistry
-from registry.interface import Claim, Registry
+from registry.interface import MOST_VALUE_BYTES, Claim, Registry
 from registry.servers import ServerRecord, claim_index, find_servers, write_desired
 from runtime.errors import DamagedError, LeaseLostError, PeerUnreachableError, UsageError
 
@@ -43,12 +43,12 @@ def test_keys_are_written_read_and_removed(opens: Opens) -> None:
     assert first.put_new("ps_desired", "2")
     assert not second.put_new("ps_desired", "3")
     second.put("job/end", "ü")
-    second.put("job/end", "x" * 60_000)
-    assert values(first) == {"ps_desired": "2", "job/end": "x" * 60_000}
+    second.put("job/end", "x" * MOST_VALUE_BYTES)
+    assert values(first) == {"ps_desired": "2", "job/end": "x" * MOST_VALUE_BYTES}
     assert values(first, "ps") == {"ps_desired": "2"}
     second.delete("ps_desired")
     second.delete("ps_desired")
-    assert values(first) == {"job/end": "x" * 60_000}
+    assert values(first) == {"job/end": "x" * MOST_VALUE_BYTES}
     first.close()
 
 
