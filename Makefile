@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# the tests start thousands of processes; without compiled modules on disk, each of them compiles the project for 0.5 s
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # tests wait for each other's processes half of the time: two for each processor of a machine that has two
