@@ -44,6 +44,18 @@ def copy_project(target: Path) -> Path:
     return target
 
 
+def programs_in(place: Path) -> list[str]:
+    """The command lines of the processes that run in a directory or below it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink().is_relative_to(place):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
 def state_of(text: str) -> str:
     """The state that a page's comment requires: `digits`, `config`, or ""."""
     return text.partition(STATE)[2].partition(" -->")[0] if text.startswith(STATE) else ""

@@ -7,12 +7,23 @@ from pathlib import Path
 
 import pytest
 from docpages.blocks import ROOT, blocks_of, has_commands, script
-from docpages.project import copy_project, preparation, run_script, state_of
+from docpages.project import copy_project, preparation, programs_in, run_script, state_of
 
 PAGES = [
     path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if has_commands(blocks_of(path), "machine")
 ]
 SMALL = {"docs/examples.md": {"SYNTHETIC_ROWS": "150"}}  # made-up data; the rest of what the pages do is small anyway
+
+
+def check_readme(_: Path, output: str) -> None:
+    """README.md: `make demo-elastic` has its events, and a table of tasks in which no sample is missing."""
+    assert float(re.findall(r"test error (\S+) %", output)[-1]) < 6
+    rows = re.findall(r"^ +(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +(\d+)$", output, re.MULTILINE)
+    assert {row[1] for row in rows} == {"72"}, "all tasks of every pass"
+    assert {row[4] for row in rows} == {"1438"}, "all samples of every pass"
+    assert any(int(row[3]) for row in rows), "a frozen and a killed trainer's tasks are repeated"
+    for what in ("3 trainers", "kill -9 of the master", "kill -9 of a parameter server", "2 trainers"):
+        assert f"done: {what}" in output
 
 
 def check_predictions(home: Path, _: str) -> None:
@@ -36,6 +47,7 @@ def check_elastic(_: Path, output: str) -> None:
 
 
 CHECKS: dict[str, Callable[[Path, str], None]] = {
+    "README.md": check_readme,
     "docs/elastic.md": check_elastic,
     "docs/your-own-job.md": check_predictions,
     "docs/resume.md": check_resumed,
@@ -63,5 +75,6 @@ def test_the_commands_of_the_page_work(page: Path, tmp_path: Path, request: pyte
         shutil.copytree(request.getfixturevalue("volume_of_digits"), project / "jobpath", symlinks=True)
     before = preparation(state) if state != "digits" else ""
     output = run_script(before + script(blocks_of(page), "machine"), project, SMALL.get(name, {}))
+    assert programs_in(project) == [], "the commands of the page leave programs behind"
     if name in CHECKS:
         CHECKS[name](tmp_path / "project-home", output)

@@ -27,7 +27,7 @@ CONSTANTS = {"FEW": "launcher/cluster/kubernetes.py", "LOOK_S": "launcher/contro
 
 def make_launcher(directory: Path, **constants: float) -> Path:
     """Returns the start.sh of a launcher with other constants: how many pods are FEW, how often it looks for others."""
-    shutil.copytree(ROOT / "launcher", directory / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "launcher", directory / "launcher")
     for name, value in constants.items():
         module = directory / CONSTANTS[name]
         changed = re.sub(rf"^{name} = [\d.]+", f"{name} = {value}", module.read_text(), count=1, flags=re.MULTILINE)
