@@ -61,11 +61,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
     if args.num_proc is None:
         raise ParameterError("-np is missing: how many workers does the job begin with?")
     least = args.num_proc if args.min_num_proc is None else args.min_num_proc
-    most = math.inf if args.max_num_proc is None else args.max_num_proc
-    if not 1 <= least <= args.num_proc <= most:
-        raise ParameterError(
-            f"1 <= --min-np <= -np <= --max-np does not hold: {least}, {args.num_proc}, {args.max_num_proc}"
-        )
+    _check_sizes(least, args.num_proc, args.max_num_proc)
     _check_ranges(args)
     if args.hand_over and not args.store_dir:
         raise ParameterError("--hand-over needs --store-dir, by which the next driver finds the workers")
@@ -100,6 +96,16 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
         port=args.port,
         variables=dict(set_env_from_args({}, args)),
     )
+
+
+def _check_sizes(least: int, begin: int, most: int | None) -> None:
+    """Check the numbers of workers against each other. Raises: ParameterError: two numbers contradict each other."""
+    if least < 1 or begin < 1:
+        raise ParameterError(f"-np is {begin} and --min-np is {least}; each has to be at least 1")
+    if least > begin:
+        raise ParameterError(f"--min-np is {least}, which is more than -np, {begin}: the job would never begin")
+    if most is not None and begin > most:
+        raise ParameterError(f"--max-np is {most}, which is less than -np, {begin}")
 
 
 def _check_ranges(args: argparse.Namespace) -> None:
@@ -145,7 +151,13 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     if args.host_discovery_script is not None:
         return HostDiscoveryScript(args.host_discovery_script, args.slots)
     hosts = args.hosts if args.hostfile is None else parse_host_files(args.hostfile)
-    return FixedHosts(parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc})
+    slots = parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc}
+    if sum(slots.values()) < args.num_proc:  # these hosts never change
+        named, total = "-H" if args.hostfile is None else args.hostfile, sum(slots.values())
+        raise ParameterError(
+            f"-np is {args.num_proc}, and {named} has {total} slots in all: give more slots, or a lower -np"
+        )
+    return FixedHosts(slots)
 
 
 def is_gloo_used(use_gloo: bool | None = None, use_mpi: bool | None = None, use_jsrun: bool | None = None) -> bool:

@@ -51,9 +51,10 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
     ("flags", "why"),
     [
         ("python", "-np is missing"),
-        ("-np 0 python", "1 <= --min-np <= -np <= --max-np"),
-        ("-np 2 --min-np 3 python", "1 <= --min-np <= -np <= --max-np"),
-        ("-np 2 --max-np 1 python", "1 <= --min-np <= -np <= --max-np"),
+        ("-np 0 python", "-np is 0 and --min-np is 0; each has to be at least 1"),
+        ("-np 2 --min-np 3 python", "--min-np is 3, which is more than -np, 2"),
+        ("-np 2 --max-np 1 python", "--max-np is 1, which is less than -np, 2"),
+        ("-np 4 -H localhost:2 python", "-np is 4, and -H has 2 slots in all"),
         ("-np 1000000 python", "-np is 1000000; it has to be at most 999999"),
         ("-np 1 --max-np 1000000 python", "--max-np is 1000000; it has to be at most 999999"),
         ("-np 1 --slots-per-host 1000000 python", "--slots-per-host is 1000000; it has to be at most 999999"),
