@@ -19,7 +19,7 @@ from localcluster.api.server import ApiServer
 from localcluster.api.store import PodStore
 from localcluster.controller import Controller
 from localcluster.errors import OptionError, WaitError
-from localcluster.faults import compile_pattern, concerns, parse_fault
+from localcluster.faults import compile_pattern, concerns, parse_faults
 from localcluster.host import make_directories, make_host, make_logs
 from localcluster.job.manifest import JobSpec
 from localcluster.pods.kubelet import Kubelet, Places, Pod
@@ -69,7 +69,7 @@ class Cluster:
         networks: Sequence[str] = PREFIXES,
     ):
         orders = {"kill": kill, "term": term, "delay": delay}
-        faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
+        faults = parse_faults(orders, (job.completions or 1) if job.indexed else None)
         given = match_volumes(job, {name: str(directory) for name, directory in (volumes or {}).items()})
         self.store = PodStore()
         self._reporter = reporter or JobReporter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -52,6 +52,21 @@ def parse_fault(kind: str, text: str) -> Fault:
         if not colon or not watched or not when:
             raise OptionError(f"--{kind} {text}: WHEN is a number of seconds or POD:REGEX, for example 2@0:waiting")
     return Fault(kind, pod, pattern=compile_pattern(when, f"--{kind} {text}"), watched=watched)
+
+
+def parse_faults(orders: Mapping[str, Iterable[str]], count: int | None = None) -> list[Fault]:
+    """Return the faults of a command line.
+
+    Args: orders: texts as in `parse_fault`, by kind.  count: number of pods of an indexed Job; None: the Job has no
+        indexes.
+    Raises: OptionError: if a text has another form, or the Job has no pod with an index.
+    """
+    faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
+    for fault in faults:
+        for pod in (fault.pod, fault.watched):
+            if count is not None and pod.isdecimal() and int(pod) >= count:
+                raise OptionError(f"{fault}: there is no pod {pod}; the Job has the pods 0 to {count - 1}")
+    return faults
 
 
 def parse_follow(text: str) -> tuple[str, re.Pattern[str]]:

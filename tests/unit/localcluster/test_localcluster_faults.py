@@ -5,7 +5,7 @@ import pytest
 from localcluster.api.objects import PodState
 from localcluster.api.server import peak_rate
 from localcluster.errors import OptionError
-from localcluster.faults import Orders, concerns, parse_fault, parse_follow
+from localcluster.faults import Orders, concerns, parse_fault, parse_faults, parse_follow
 from localcluster.report import ConsoleReporter
 
 POD = PodState("j-1-abcde", "j", "u", "c", index=1)
@@ -37,6 +37,16 @@ def test_seconds_may_have_their_unit():
 def test_a_fault_of_another_form_is_a_usage_error(kind: str, text: str, message: str):
     with pytest.raises(OptionError, match=message):
         parse_fault(kind, text)
+
+
+@pytest.mark.parametrize("text", ["kill 3@2", "term 17@Pass=1", "delay 1@3:waiting"])
+def test_a_pod_that_the_job_does_not_have_is_refused(text: str) -> None:
+    """The fault never came, and the job ended as if it had survived it."""
+    with pytest.raises(OptionError, match=r"there is no pod \d+; the Job has the pods 0 to 2"):
+        kind, _, fault = text.partition(" ")
+        parse_faults({kind: [fault]}, 3)
+    assert len(parse_faults({"kill": ["2@2", "*-7-*@2"], "delay": ["0@1:x"]}, 3)) == 3
+    assert len(parse_faults({"kill": ["7@2"]})) == 1, "the seventh pod of a Job without indexes"
 
 
 def orders(*faults: str) -> Orders:
