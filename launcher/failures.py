@@ -158,7 +158,10 @@ def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) 
         own = [error for error in errors if error["attempt"] == attempt["name"]]
         origin = f"from {attempt['origin']}" if attempt["origin"] else "from the beginning"
         is_newest = number == len(record.attempts)
-        own = [failure] if (failure := failure_in(attempt)) else own
+        if failure := failure_in(attempt):
+            # a report that is no cause by itself stands beside the files of the other pods
+            others = [error for error in own if error["trainer_id"] != failure["trainer_id"]]
+            own = [failure, *others] if is_passed_on(failure) else [failure]
         is_running = is_newest and not is_over
         state = describe_newest(output, record, own) if is_running else describe_end(own, record, is_newest=is_newest)
         lines.append(f"attempt {attempt['name']}, {attempt['started']}, {origin}: {state}")

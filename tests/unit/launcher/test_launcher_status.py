@@ -316,6 +316,16 @@ def test_nothing_wrong_is_said_of_an_attempt(
         assert told.startswith("last report: ") == record.given_up
 
 
+def test_a_pod_that_has_reported_is_not_called_silent_when_the_record_has_the_report_of_another(tmp_path: Path) -> None:
+    """A frozen trainer: the record keeps what trainer 1 said of it, and trainer 0 was said to have reported nothing."""
+    tell(tmp_path, RECORD, [("1.aa", 0, *LOST)], {"attempt": NOW, "status": "training"})
+    failure = make_error("1.aa", 1, "pod-1", AttemptResult(75, "trainer", "trainer 0 is lost"))
+    first = {**RECORD.attempts[0], "failure": failure}
+    line = describe_attempts(tmp_path, dataclasses.replace(RECORD, attempts=[first, *RECORD.attempts[1:]]))[0]
+    assert "what failed first is not known: trainers 0, 1 have ended, which may follow" in line
+    assert "reported nothing" not in line
+
+
 def test_of_many_attempts_the_newest_five_are_told_and_where_the_others_are(tmp_path: Path) -> None:
     """Each of a hundred attempts had a line."""
     write_record(tmp_path, record_of(40))
