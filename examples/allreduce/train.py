@@ -1,13 +1,16 @@
 """A numpy training loop whose workers may fail, leave and join: softmax regression on made-up digits.
 
-paddle elastic run -np 2 --min-np 1 --max-np 4 --host-discovery-script ./discover.sh python train.py
+paddle elastic run -np 2 --min-np 1 --max-np 4 --host-discovery-script ./discover.sh python train.py [EPOCHS]
 """
+
+import sys
 
 import numpy as np
 
 import paddle.elastic as hvd
 
-SAMPLES, INPUTS, CLASSES, BATCH, EPOCHS, RATE = 2000, 64, 10, 25, 4, 0.5
+SAMPLES, INPUTS, CLASSES, BATCH, RATE = 2000, 64, 10, 25, 0.5
+EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 4
 
 
 def make_data():
