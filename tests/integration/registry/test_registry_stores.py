@@ -260,7 +260,7 @@ def test_a_key_of_etcd_that_is_no_text_is_damage(etcd: EtcdProcess) -> None:
     registry._etcd.call(lambda client: client.put("/job/ckpt/0", b"\xff\xfe"))
     with pytest.raises(DamagedError, match="the key /job/ckpt/0 of etcd is damaged"):
         registry.read("ckpt/")
-    registry._etcd.call(lambda client: client.put("/job/ckpt/0", b"x" * 70_000))
+    registry._etcd.call(lambda client: client.put("/job/ckpt/0", b"x" * (MOST_VALUE_BYTES + 1)))
     with pytest.raises(DamagedError, match="the key /job/ckpt/0 of etcd is damaged"):
         registry.read("ckpt/")
     assert registry.read("ps/") == {}
