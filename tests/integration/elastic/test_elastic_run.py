@@ -193,7 +193,7 @@ def test_a_program_that_there_is_not_is_named(tmp_path: Path) -> None:
 
 
 def test_too_few_slots_end_the_job_with_69(tmp_path: Path) -> None:
-    flags = ["-np", "2", "--elastic-timeout", "0.2", "-H", "localhost:1", "--min-np", "1"]
+    flags = ["-np", "2", "--elastic-timeout", "0.2", "--host-discovery-script", "echo localhost:1", "--min-np", "1"]
     status, _, log = run(tmp_path, *flags, worker=[*WORKER])
     assert status == 69
     assert "waited 0.2 s for 2 slots" in log

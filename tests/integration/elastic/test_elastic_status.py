@@ -91,6 +91,7 @@ def test_the_end_is_told_with_its_status(tmp_path: Path, told: ToldStatus) -> No
 
 
 def test_a_job_that_could_not_begin_says_why(tmp_path: Path, told: ToldStatus) -> None:
-    status, _, log = run(tmp_path, *FLAGS, "--elastic-timeout", "0.1", "-H", "localhost:1", worker=WORKER)
+    found = ["--host-discovery-script", "echo localhost:1"]
+    status, _, log = run(tmp_path, *FLAGS, "--elastic-timeout", "0.1", *found, worker=WORKER)
     assert status == 69, log
     assert told.lines()[0].startswith("ended with status 69: waited 0.1 s for 2 slots")
