@@ -100,8 +100,9 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
 
 def _check_sizes(least: int, begin: int, most: int | None) -> None:
     """Check the numbers of workers against each other. Raises: ParameterError: two numbers contradict each other."""
-    if least < 1 or begin < 1:
-        raise ParameterError(f"-np is {begin} and --min-np is {least}; each has to be at least 1")
+    for name, number in (("-np", begin), ("--min-np", least)):
+        if number < 1:
+            raise ParameterError(f"{name} is {number}; it has to be at least 1")
     if least > begin:
         raise ParameterError(f"--min-np is {least}, which is more than -np, {begin}: the job would never begin")
     if most is not None and begin > most:
@@ -151,11 +152,16 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     if args.host_discovery_script is not None:
         return HostDiscoveryScript(args.host_discovery_script, args.slots)
     hosts = args.hosts if args.hostfile is None else parse_host_files(args.hostfile)
-    slots = parse_hosts_and_slots(hosts)[1] if hosts else {"localhost": args.max_num_proc or args.num_proc}
+    if hosts is None:
+        return FixedHosts({"localhost": args.max_num_proc or args.num_proc})
+    named = "-H" if args.hostfile is None else args.hostfile
+    if not hosts:
+        raise ParameterError(f"{named} names no host")
+    slots = parse_hosts_and_slots(hosts)[1]
     if sum(slots.values()) < args.num_proc:  # these hosts never change
-        named, total = "-H" if args.hostfile is None else args.hostfile, sum(slots.values())
         raise ParameterError(
-            f"-np is {args.num_proc}, and {named} has {total} slots in all: give more slots, or a lower -np"
+            f"-np is {args.num_proc}, which is more than the slots of {named}, {sum(slots.values())}: give more slots, "
+            "or a lower -np"
         )
     return FixedHosts(slots)
 
