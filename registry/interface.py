@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from runtime.errors import BugError
 
-# maximum bytes of a value in UTF-8; the record of an elastic driver has about 80 for each of up to 4,096 workers, and
+# maximum bytes of a value in UTF-8; the record of an elastic driver has 80 to 150 for each worker, and
 # etcd accepts requests of 1.5 MiB
 MOST_VALUE_BYTES = 1 << 20
 _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elastic.membership.members import Incarnation
-from registry.interface import Claim, Registry
+from registry.interface import MOST_VALUE_BYTES, Claim, Registry
 from runtime import glog
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
@@ -25,7 +25,7 @@ LEAD, STATE = "elastic/lead", "elastic/state"
 LOOK_S = 1.0  # seconds between two attempts to lead
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # characters of a name
-MOST_MEMBERS = 4096
+MOST_VALUES = MOST_VALUE_BYTES // 4  # JSON values of a record; a process has nine, in at least 45 bytes
 
 
 class MemberRecord(NamedTuple):
@@ -92,7 +92,7 @@ def read_record(text: str) -> DriverRecord:
     Raises: DamagedError: the text is no record.
     """
     try:
-        fields = parse_bounded(text.encode(), depth=4, values=10 * MOST_MEMBERS)
+        fields = parse_bounded(text.encode(), depth=4, values=MOST_VALUES)
     except BoundedJsonError as exc:
         raise _damaged(f"a value {exc}") from exc
     generation, resets, port, members, blacklist = (fields.get(name) for name in DriverRecord._fields)
