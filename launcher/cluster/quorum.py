@@ -80,7 +80,7 @@ def choose_members(
     awaited = [pod for pod in live.values() if pod.ip in silent and pod.ip not in late]
     if awaited:
         places = [f"pod {pod.index} at {pod.ip} ({pod.place})" for pod in awaited]
-        return f"no message yet from the launchers of {list_some(places, ', ')}"
+        return f"waiting for the launchers of {list_some(places, ', ')}"
     return [pod for pod in live.values() if pod.ip not in silent]
 
 

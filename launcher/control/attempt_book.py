@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from launcher.attempts import JobRecord
+from launcher.errors import NEVER_RETRY
 from launcher.failures import LOST_POD, first_failure, is_passed_on, is_stopped
 from launcher.text import JsonObject, list_some
 
@@ -48,8 +49,12 @@ class AttemptBook:
     def report(self, error: JsonObject) -> bool:
         """Record a launcher's report; return whether it is new.
 
-        Only the first report of each pod and attempt counts.
+        Only the first report of each pod and attempt counts. A launcher that reports an error which a retry cannot
+        repair ends, so it counts as disconnected: no attempt may begin with its pod, which is listed as Running until
+        its process has ended.
         """
+        if error["exit_code"] in NEVER_RETRY:
+            self._places = {uid: place for uid, place in self._places.items() if place.host != error["host"]}
         errors = self._errors.setdefault(str(error["attempt"]), [])
         if any(one["trainer_id"] == error["trainer_id"] for one in errors):
             return False

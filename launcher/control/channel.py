@@ -142,7 +142,7 @@ class ControlChannel:
         missing = self._host.missing(ids.uids) if self._host else []
         name = self._config.layout.name_pod
         places = [f"{name(ids[ip])} at {ip} ({ids.places.get(ip)})" for ip in in_id_order(ids) if ip in missing]
-        return f"no message yet from the launchers of {', '.join(places)}" if places else ""
+        return f"waiting for the launchers of {', '.join(places)}" if places else ""
 
     # ----- The attempt
 

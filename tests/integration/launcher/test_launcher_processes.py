@@ -638,7 +638,7 @@ def test_a_launcher_that_cannot_be_reached_is_a_pod_that_is_not_ready(
     ours = {"CONF_PADDLE_GRADIENT_NUM": "2", "CONF_PADDLE_CONTROL_PORT": str(free_ports(1)[0]), "START_TIMEOUT": "3"}
     job = launch(**ours)
     assert job.wait() == 69, job.said
-    assert "2 of 2 Running, but no message yet from the launchers of trainer 1 at 127.0.0.2 (" in job.said
+    assert "2 of 2 Running, but waiting for the launchers of trainer 1 at 127.0.0.2 (" in job.said
     assert not job.calls()
 
 

@@ -71,6 +71,19 @@ def test_launchers_that_have_not_joined_are_missing() -> None:
     assert book.missing(UIDS) == [IPS[1]]
 
 
+def test_a_launcher_whose_error_no_retry_repairs_is_missing_before_it_has_disconnected() -> None:
+    book = make_book(1, 2)
+    book.report(error(1, LEFT_ALONE))
+    assert book.missing(UIDS) == []
+    book.report(error(2, BAD_DATA))
+    assert book.missing(UIDS) == [IPS[2]]
+    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))
+    book.report(error(2, BAD_DATA))  # a launcher that connects again repeats its report
+    assert book.missing(UIDS) == [IPS[2]]
+    book.join(UIDS[IPS[2]], LauncherPlace(IPS[2], "pod-2"))  # its container was started again
+    assert book.missing(UIDS) == []
+
+
 JUDGEMENTS: dict[str, tuple[list[tuple[int, AttemptResult]], list[int], int | None, int | None]] = {
     # reports in the order of their coming, launchers that are there -> the cause at once, the cause at last
     "a killed trainer is the cause at once": ([(1, KILLED)], [1, 2], 1, 1),
@@ -292,7 +305,7 @@ def test_a_launcher_that_is_not_there_is_named(launchers: Launchers) -> None:
     ids = IdMap(zip(IPS, range(3), strict=True), uids=UIDS, places={IPS[2]: "pod-2 on node-2"})
     assert (
         launchers.channels[0].why_not_heard(ids)
-        == "no message yet from the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
+        == "waiting for the launchers of trainer 2 at 10.0.0.3 (pod-2 on node-2)"
     )
     assert "trainer 0's launcher at" in launchers.channels[2].why_not_heard(ids)
 

@@ -106,14 +106,14 @@ MEMBERS: dict[str, tuple[list[int], set[int], list[int], list[int], list[int] | 
         {1},
         [2],
         [],
-        "no message yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+        "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
     ),
     "one of two is new": (
         [0, 1, 2],
         set(),
         [1, 2],
         [0, 1],
-        "no message yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
+        "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)",
     ),
     "but not for ever": ([0, 1, 2], set(), [2], [0, 1, 2], [0, 1]),
     "alone": ([1], {0, 2}, [], [1], [1]),
@@ -357,14 +357,14 @@ def test_a_launcher_that_is_on_its_way_is_waited_for_by_the_new_leader(root: Pat
     clock.sleep = join  # type: ignore[method-assign]
     met, _ = meet(config, clock, control)
     assert met.ids == {"10.0.0.2": 0, "10.0.0.3": 1}
-    assert "no message yet from the launchers of pod 2 at 10.0.0.3 (p-2 on n2)" in "".join(clock.said)
+    assert "waiting for the launchers of pod 2 at 10.0.0.3 (p-2 on n2)" in "".join(clock.said)
 
 
 @responses.activate
 def test_a_launcher_that_cannot_be_reached_is_done_without(root: Path) -> None:
     responses.get(URL, json=podlist(*PODS))
     config, control = make_config(root, 0), Told(root)
-    control.silent, control.missing = {"10.0.0.2"}, "no message yet from the launchers of trainer 1"
+    control.silent, control.missing = {"10.0.0.2"}, "waiting for the launchers of trainer 1"
     met, _ = meet(dataclasses.replace(config), FastClock(), control)
     assert met.ids == {"10.0.0.1": 0, "10.0.0.3": 1}
 
@@ -374,7 +374,7 @@ def test_a_pod_that_comes_back_in_the_last_second_is_heard_first(root: Path) -> 
     """It was Running when REJOIN_TIMEOUT was over, and its launcher joined soon after: the others had gone on."""
     new = pod("10.0.0.9", "p-1-new").indexed(1)
     config, clock, control = make_config(root, 0), FastClock(), Told(root)
-    control.silent, control.missing = {"10.0.0.9"}, "no message yet from the launchers of trainer 1"
+    control.silent, control.missing = {"10.0.0.9"}, "waiting for the launchers of trainer 1"
 
     def answer(_: Any) -> tuple[int, dict[str, str], str]:
         return 200, {}, json.dumps(podlist(PODS[0], *([new] if clock.now >= 1000 + REJOIN_S - 6 else []), PODS[2]))
@@ -478,7 +478,7 @@ def test_trainer_0s_pod_that_is_back_begins_nothing_while_the_others_train(root:
     write_record(config.output, running)
     clock, control = FastClock(), Told(config.output)
     control.silent = {"10.0.0.2", "10.0.0.3"}
-    control.missing = "no message yet from the launchers of trainers 1 and 2"
+    control.missing = "waiting for the launchers of trainers 1 and 2"
     sleep = clock.sleep
 
     def come(seconds: float) -> None:
