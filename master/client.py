@@ -103,6 +103,7 @@ class MasterClient:
         self._numbers = itertools.count(1)
         self._next: Mapping[str, Any] | None = None  # the next task, if it came with the answer to a report
         self.look: Callable[[], None] = lambda: None
+        self._has_left = False
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
         self._finder.start()
@@ -237,8 +238,13 @@ class MasterClient:
     def leave(self, patience: float = 5.0) -> None:
         """Leave the job; the master assigns this trainer's tasks to others at once, and counts no failure.
 
-        A master that does not answer within `patience` seconds detects the departure later.
+        A master that does not answer within `patience` seconds detects the departure later. A second call does nothing,
+        because a master whose job is done ends as soon as every trainer has left.
         """
+        if self._has_left:
+            return
+        self._has_left = True
+        self._leader.is_awaited = False
         with contextlib.suppress(PaddleError, RequestRefusedError):
             self._ask("depart", {}, time.monotonic() + patience)
 

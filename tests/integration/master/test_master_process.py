@@ -35,6 +35,22 @@ def test_one_trainer_gets_every_task_of_two_passes_once(tmp_path: Path) -> None:
         assert "all passes are done" in process.text()
 
 
+def test_a_trainer_that_has_left_waits_no_more_for_the_master_that_ended_because_of_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        MasterProcess(tmp_path / "log", f"--store_dir={tmp_path}/store", "--num_passes=1") as process,
+        trainer(tmp_path / "store", "a") as master,
+    ):
+        assert len(list(train(master, FILES))) == len(FILES)
+        master.leave()
+        assert process.end() == 0
+        began = time.monotonic()
+        master.leave(60)
+        assert time.monotonic() - began < 30
+    assert "the master is not reached yet" not in capfd.readouterr().err
+
+
 def test_three_trainers_share_the_tasks(tmp_path: Path) -> None:
     files = [f"part-{number:03d}" for number in range(100)]
     given: list[tuple[int, str]] = []
