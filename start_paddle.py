@@ -62,6 +62,7 @@ from launcher.control.job_record import attempt_config
 from launcher.control.watch import AttemptWatch
 from launcher.errors import NEVER_RETRY, ApiError
 from launcher.failures import give_up, say_first_failure
+from launcher.misspelt import warn_of_misspelt
 from launcher.programs.probes import PodHealth, watch_pod
 from launcher.programs.process import Program, Stop, end_process
 from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
@@ -313,6 +314,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
         command_lines.print_plan(config, ids, passed)
         return 0
     warn_without_secret(config)
+    warn_of_misspelt(os.environ)
     launcher = Launcher(config, passed, stop, PodApi.for_role(config, secrets), policy)
     watch_pod(config, launcher.health)
     try:

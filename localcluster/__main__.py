@@ -9,8 +9,10 @@ if __name__ == "__main__":  # a Ctrl-C during the imports below ends the process
 
 import argparse
 import contextlib
+import difflib
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -49,9 +51,15 @@ cannot be used.
 
 
 class _CommandParser(argparse.ArgumentParser):
+    commands: tuple[argparse.ArgumentParser, ...] = ()  # the parsers of the subcommands
+
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raise OptionError instead of exiting with argparse's status."""
-        raise OptionError(f"{message} (see --help)")
+        unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
+        flags = [flag for one in self.commands for flag in re.findall(r"--[a-z][\w-]*", one.format_help())]
+        close = difflib.get_close_matches(unknown[1], flags, 1) if unknown else []
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise OptionError(f"{message}{hint} (see --help)")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -63,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=USAGE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.commands = (run,)
     add = run.add_argument
     add("manifest", help="the YAML file (- for standard input)")
     add("--job", metavar="NAME", help="the Job's name, if the manifest has several")

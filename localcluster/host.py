@@ -80,6 +80,8 @@ def make_directories(volumes: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, directory in volumes.items():
         path = resolve(directory)
+        if path.exists() and not path.is_dir():
+            raise OptionError(f"--volume {name}={directory}: this is no directory; name the directory of the volume")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -10,7 +10,9 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-WAITING = "start_paddle: waiting:"  # a launcher's line about what it waits for has this text after its time
+# after its time, a launcher's line has the first text if it says what the launcher waits for, and the second if it says
+# that a variable is misspelt
+WAITING, WARNING, MISSPELT = "start_paddle: waiting:", "start_paddle: WARNING:", ": did you mean "
 
 
 def status_column(pod: PodState) -> str:
@@ -68,8 +70,8 @@ class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
     Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line in which a launcher says what
-    it waits for is also printed, once for all pods that log the same text. quiet: print only the followed lines and the
-    Job's end.
+    it waits for, or that a variable is misspelt, is also printed, once for all pods that log the same text. quiet:
+    print only the followed lines and the Job's end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -77,7 +79,7 @@ class ConsoleReporter(JobReporter):
         self._quiet = quiet
         self._shown: dict[str, str] = {}
         self._width = 0
-        self._waited: set[str] = set()
+        self._said: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print a sentence."""
@@ -100,16 +102,16 @@ class ConsoleReporter(JobReporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if --follow selects it, or if it says something new that a launcher waits for."""
-        is_new = not self._quiet and self._is_new_waiting(text)
+        """Print a line of output if --follow selects it, or if it is a launcher's new line for the user."""
+        is_new = not self._quiet and self._is_new(text)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")
 
-    def _is_new_waiting(self, text: str) -> bool:
-        _, waiting, obstacle = text.partition(WAITING)
-        if not waiting or obstacle in self._waited:
+    def _is_new(self, text: str) -> bool:
+        said = text.partition(WAITING)[2] or (MISSPELT in text and text.partition(WARNING)[2])
+        if not said or said in self._said:
             return False
-        self._waited.add(obstacle)
+        self._said.add(said)
         return True
 
 

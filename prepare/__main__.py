@@ -20,7 +20,7 @@ from prepare.dataset import Dataset, Shard, Source, Split
 from prepare.errors import InputMissingError, PrepareError, reading_input, writing_to
 from prepare.log import say
 from prepare.mounts import MOUNTINFO, require_volume
-from prepare.settings import Settings, example_of, read_settings
+from prepare.settings import Settings, example_of, name_flags, read_settings
 from prepare.sources.csv_source import read_csv
 from prepare.sources.digits import read_digits
 from prepare.sources.movielens import read_movielens
@@ -44,10 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the data job and return its exit status."""
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)}
     os.umask(0o002)
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        prepare(read_settings(sys.argv[1:] if argv is None else argv, os.environ))
+        prepare(read_settings(arguments, os.environ))
     except PrepareError as error:
-        say(f"error: {error}")
+        say(f"error: {error}{name_flags(str(error)) if arguments else ''}")
         return error.exit_code
     except Exception:
         traceback.print_exc()

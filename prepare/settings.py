@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +131,10 @@ def example_of(source: str, shape: str) -> str:
 
 class _SettingsParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ArgumentsError(f"{message}; see prepare --help")
+        unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
+        close = difflib.get_close_matches(unknown[1], [f"--{one.name}" for one in OPTIONS], 1) if unknown else []
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ArgumentsError(f"{message}{hint}; see prepare --help")
 
 
 def help_table() -> str:
@@ -139,6 +143,12 @@ def help_table() -> str:
     rows += [(f"--{o.name}=", o.name.upper(), o.default or "-", o.help) for o in OPTIONS]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return "\n".join("  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]) for row in rows)
+
+
+def name_flags(message: str) -> str:
+    """Return the flags of the variables that an error message names, for users of flags, or ""."""
+    names = [one.name for one in OPTIONS if re.search(rf"\b{one.name.upper()}\b", message)]
+    return f" ({', '.join(f'{name.upper()} is --{name}' for name in names)})" if names else ""
 
 
 def _parser() -> _SettingsParser:

@@ -49,10 +49,12 @@ Owner = tuple[int, int] | None
 def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     """Create out_dir and an empty directory in it for this run; remove the remains of killed runs.
 
+    After an error, only directories remain that existed before, or that have content.
     If a second run starts meanwhile, it removes the directory of the first run, which then fails and publishes nothing.
     Args: owner: the owner of out_dir if this call creates it and the user is root.
     """
     with writing_to(out_dir):
+        created = [path for path in (out_dir, *out_dir.parents) if not path.exists()]
         if not out_dir.is_dir():
             _make_directory(out_dir)
             give_to(owner, out_dir)
@@ -68,6 +70,9 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
         yield directory
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)  # errors are ignored, so that `raise` reports the first error
+        with contextlib.suppress(OSError):  # a directory that is not empty has files of another program
+            for path in created:
+                path.rmdir()
         raise
     with writing_to(out_dir):
         _remove(directory)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
 from runtime.errors import PaddleError, UsageError
+from runtime.suggestion import suggest_flag
 
 
 class Main(Protocol):
@@ -24,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError."""
-        raise UsageError(f"{message}; {self.format_usage().strip()}")
+        raise UsageError(f"{message}{suggest_flag(message, self.format_help())}; {self.format_usage().strip()}")
 
 
 def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], int | None]], Main]:

@@ -36,6 +36,7 @@ from elastic.launching.guard import GRACE_S
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
+from runtime.suggestion import suggest_flag
 
 LOOK_S = 0.5  # seconds between two checks for workers without a recent request of a driver
 LAST_S = 5.0  # seconds for the driver to fetch the last output
@@ -56,7 +57,8 @@ class AgentOptions(NamedTuple):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; 'paddle elastic agent --help' lists all flags")
+        hint = suggest_flag(message, self.format_help())
+        raise UsageError(f"{message}{hint}; 'paddle elastic agent --help' lists all flags")
 
 
 def parse_agent_options(argv: Sequence[str]) -> AgentOptions:

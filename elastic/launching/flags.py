@@ -15,6 +15,7 @@ from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS, ParameterErr
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
 from runtime.interfaces import split_names
+from runtime.suggestion import suggest_flag
 
 WHAT = "Start the workers of a job here and by agents on other machines; start more workers as hosts come and go."
 
@@ -58,7 +59,8 @@ class RunParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line. Raises: UsageError: always."""
-        raise UsageError(f"{message}; 'paddle elastic run --help' lists all flags")
+        hint = suggest_flag(message, self.format_help())
+        raise UsageError(f"{message}{hint}; 'paddle elastic run --help' lists all flags")
 
 
 class _AddNames(argparse.Action):

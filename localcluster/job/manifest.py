@@ -89,6 +89,20 @@ class JobSpec:
     mounts_token: bool = True
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that an object has twice, as kubectl does; PyYAML silently uses the last value."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Raise ManifestError: an object has a key twice."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        keys: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in keys:
+                raise ManifestError(f"line {key.start_mark.line + 1}: this object has the key {key.value!r} twice")
+            keys.add(key.value)
+        return node
+
+
 def parse_job(text: str, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest of one or more documents.
 
@@ -97,7 +111,7 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
     run here.
     """
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [document for document in yaml.load_all(text, _StrictLoader) if document is not None]
     except yaml.YAMLError as error:
         raise ManifestError(f"not YAML: {' '.join(str(error).split())}") from error
     jobs = [each for document in documents for each in _objects(document) if each.get("kind") == "Job"]

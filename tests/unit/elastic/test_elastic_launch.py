@@ -61,7 +61,7 @@ def test_what_is_not_given_has_horovods_defaults(tmp_path: Path) -> None:
         ("-np 1 --max-np 1000000 python", "--max-np is 1000000; it has to be at most 999999"),
         ("-np 1 --slots-per-host 1000000 python", "--slots-per-host is 1000000; it has to be at most 999999"),
         ("-np x python", "invalid int value"),
-        ("-np 1 --slot-per-host 1 python", "unrecognized|required|argument"),
+        ("-np 1 --slot-per-host 1 python", "unrecognized arguments: --slot-per-host; did you mean --slots-per-host"),
         ("-np 1 --slots-per-host 0 python", "--slots-per-host is 0"),
         ("-np 1 --reset-limit -1 python", "--reset-limit is -1"),
         ("-np 1 --elastic-timeout nan python", "--elastic-timeout is nan"),

@@ -124,6 +124,7 @@ def test_what_cannot_run_is_refused_by_name(spec: dict[str, Any], message: str):
 
 BAD_TEXTS = {
     "not YAML": ("a: [", "not YAML"),
+    "a key twice": ("kind: Job\nspec: {a: 1,\n  a: 2}", "line 3: this object has the key 'a' twice"),
     "empty": ("", "no object of kind Job in it .found: nothing"),
     "another kind": ("kind: Pod", "found: Pod"),
     "a text": ("hello", "not an object but str"),

@@ -55,6 +55,7 @@ def test_version_is_the_block_of_v0_10(capsys):
         (["trian"], "paddle: there is no command 'trian'"),
         (["usage", "--send"], "paddle usage: unknown option --send; usage: paddle usage [-e EXIT_CODE]"),
         (["usage", "-l"], "paddle usage: -l needs a value"),
+        (["plotcurve", "--inputt=x"], "paddle plotcurve: unrecognized arguments: --inputt=x; did you mean --input?"),
         (["plotcurve", "--nosuch"], "paddle plotcurve: unrecognized arguments: --nosuch; usage: paddle plotcurve"),
         (["plotcurve", "-i", "config.py", "cost("], "paddle plotcurve: the keys cost( are no regular expressions"),
         (["make_diagram", "config.py"], "paddle make_diagram: give two or three arguments; usage: paddle make_diagram"),

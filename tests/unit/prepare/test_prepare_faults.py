@@ -127,6 +127,15 @@ def test_d1_a_run_that_fails_leaves_the_old_shards_as_they_were(tmp_path, monkey
     assert names(tmp_path) == ["0", "1", "2", "output", "prepared.json", "quick_start"]
 
 
+def test_a_failed_run_leaves_no_directory_that_it_has_created(tmp_path):
+    kept = tmp_path / "volume"
+    kept.mkdir()
+    with pytest.raises(KeyError), tree.staging(kept / "team" / "job", None) as directory:
+        (directory / "0").mkdir()
+        raise KeyError
+    assert list(tmp_path.rglob("*")) == [kept]
+
+
 def test_d1_the_same_settings_give_the_same_bytes(tmp_path):
     """The original's split followed byte offsets of one file; this must hold for a shuffled split too."""
     for name in "ab":

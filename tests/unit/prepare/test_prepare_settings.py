@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prepare.errors import ArgumentsError, SettingsError
-from prepare.settings import OPTIONS, help_table, read_settings
+from prepare.settings import OPTIONS, help_table, name_flags, read_settings
 
 GOOD = {"OUT_DIR": "/volume/job", "SPLIT_COUNT": "3"}
 
@@ -131,6 +131,16 @@ def test_all_problems_are_reported_together():
 def test_an_unknown_flag_is_a_usage_error(flag):
     with pytest.raises(ArgumentsError, match="see prepare --help"):
         read(flag)
+
+
+def test_a_misspelt_flag_is_named_with_the_flag_that_it_resembles():
+    with pytest.raises(ArgumentsError, match=r"did you mean --split_count\?; see prepare --help"):
+        read("--split_cuont=3")
+
+
+def test_the_variables_of_a_message_are_named_as_flags():
+    assert name_flags("SPLIT_COUNT is not set") == " (SPLIT_COUNT is --split_count)"
+    assert name_flags("DATA_PATHS: line 3") == ""
 
 
 def test_the_help_has_every_flag_and_variable_in_one_table():
