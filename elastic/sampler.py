@@ -54,8 +54,14 @@ class ElasticSampler:
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from the result of `state_dict`."""
-        self.epoch, self.processed_num = int(state_dict["epoch"]), int(state_dict["processed_num"])
+        """Continue from the result of `state_dict`.
+
+        Raises: ValueError: processed_num is negative.
+        """
+        epoch, processed_num = int(state_dict["epoch"]), int(state_dict["processed_num"])
+        if processed_num < 0:
+            raise ValueError(f"processed_num is {processed_num}; it is a number of samples, at least 0")
+        self.epoch, self.processed_num = epoch, processed_num
         self.reset()
 
     def reset(self) -> None:

@@ -137,6 +137,7 @@ class ObjectState(State):
     ) -> None:
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
+            self._check_name(name)
             self._check(name, value, is_sent_as_data=bcast_object is None)
             setattr(self, name, value)
         self._saved_state = copy.deepcopy(kwargs)
@@ -178,6 +179,11 @@ class ObjectState(State):
                 "anything else in a subclass of hvd.elastic.State"
             ) from exc
 
+    def _check_name(self, name: str) -> None:
+        """Refuse an attribute that would replace a method. Raises: TypeError."""
+        if callable(getattr(type(self), name, None)):
+            raise TypeError(f"{type(self).__name__}({name}=...): {name} is a method of the state; choose another name")
+
     def _set_attrs(self) -> None:
         for name, value in self._saved_state.items():
             setattr(self, name, copy.deepcopy(value))
@@ -196,6 +202,7 @@ class ArrayState(ObjectState):
         self._arrays = {name: value for name, value in kwargs.items() if _is_arrays(value)}
         self._samplers = {name: value for name, value in kwargs.items() if isinstance(value, ElasticSampler)}
         for name, value in (self._arrays | self._samplers).items():
+            self._check_name(name)
             setattr(self, name, value)
         for name, array in self._named_arrays().items():
             _check_array(name.rstrip("."), array)

@@ -82,7 +82,10 @@ def check_local(host: str) -> None:
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError) as exc:  # UnicodeError: a text that can be no name, e.g. a..b
-        raise ConfigError(f"the host {host} has no address: {exc}; give localhost or 127.0.0.1 to 127.0.0.9") from exc
+        raise ConfigError(
+            f"the host {host} has no address: {exc}; correct the name. Names of this machine are localhost and "
+            "127.0.0.1 to 127.0.0.9; for workers on other machines see paddle elastic agent"
+        ) from exc
     own = set(list_nics().values())
     if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
         raise ConfigError(

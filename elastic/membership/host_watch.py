@@ -95,7 +95,6 @@ class HostWatch:
                 if is_first:  # if the first run fails, the discovery is wrong and not only unavailable
                     self.problem = text
                     self.is_stopped.set()
-                    glog.error(text)
                 elif text != noted or time.monotonic() - noted_at > NOTE_S:
                     noted, noted_at = text, time.monotonic()
                     glog.warning(f"{text}; the driver tries again")

@@ -11,7 +11,10 @@
 `docs/allreduce.md` shows how to run a first job.
 """
 
+from typing import TYPE_CHECKING
+
 from elastic.errors import CollectiveMismatchError, HorovodInternalError, HostsUpdatedInterrupt
+from elastic.process.absent import explain_absence
 from elastic.process.builds import (
     ccl_built,
     cuda_built,
@@ -104,3 +107,10 @@ __all__ = [
     "size",
     "synchronize",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker must still report an unknown name
+
+    def __getattr__(name: str) -> None:
+        """Name the replacement of a name that only Horovod has. Raises: AttributeError: always."""
+        raise AttributeError(explain_absence(__name__, name))

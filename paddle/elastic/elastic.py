@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from elastic.process.absent import explain_absence
 from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from elastic.process.loop import reset_worker
 from elastic.process.membership import WORKER
@@ -36,3 +37,10 @@ def run(func: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P],
     Raises: RemovedFromJobError: the driver has no slot for this worker any more; the worker must end.
     """
     return run_fn(func, reset_worker, WORKER.finish)
+
+
+if not TYPE_CHECKING:  # a type checker must still report an unknown name
+
+    def __getattr__(name: str) -> None:
+        """Name the replacement of a name that only Horovod has. Raises: AttributeError: always."""
+        raise AttributeError(explain_absence(__name__, name))

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import paddle.elastic as hvd
 from elastic.errors import HostsUpdatedInterrupt
 from elastic.process import operations
+from elastic.process.absent import REPLACEMENTS
 from elastic.process.callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from elastic.sampler import ElasticSampler
 from elastic.state import ArrayState, ObjectState, State
@@ -333,3 +335,26 @@ def test_a_read_only_array_is_refused_where_the_state_is_made() -> None:
     """The first sync of a rank that is not rank 0 failed."""
     with pytest.raises(TypeError, match="ArrayState: w is a read-only array; give a copy of it"):
         ArrayState(w=np.frombuffer(bytes(8)))
+
+
+def test_an_attribute_with_the_name_of_a_method_is_refused() -> None:
+    for state, value in ((ObjectState, 1), (ArrayState, np.zeros(2)), (ArrayState, 1)):
+        with pytest.raises(TypeError, match=rf"^{state.__name__}\(save=\.\.\.\): save is a method of the state"):
+            state(save=value)
+
+
+def test_a_negative_number_of_processed_samples_is_refused() -> None:
+    sampler = ElasticSampler(range(4))
+    with pytest.raises(ValueError, match="processed_num is -1"):
+        sampler.load_state_dict({"epoch": 1, "processed_num": -1})
+    assert (sampler.epoch, sampler.processed_num) == (0, 0)
+
+
+def test_names_that_only_horovod_has_are_answered_with_their_replacement() -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'DistributedOptimizer': call hvd.allreduce"):
+        hvd.DistributedOptimizer  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'TorchState': use hvd.elastic.ArrayState"):
+        hvd.elastic.TorchState  # noqa: B018
+    assert not hasattr(hvd, "anything")
+    present = set(REPLACEMENTS) & {*dir(hvd), *dir(hvd.elastic)}
+    assert present == set()
