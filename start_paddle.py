@@ -62,11 +62,10 @@ from launcher.control.job_record import attempt_config
 from launcher.control.watch import AttemptWatch
 from launcher.errors import NEVER_RETRY, ApiError
 from launcher.failures import give_up, say_first_failure
-from launcher.misspelt import warn_of_misspelt
 from launcher.programs.probes import PodHealth, watch_pod
 from launcher.programs.process import Program, Stop, end_process
 from launcher.programs.supervisor import Supervisor, attempt_environ, prepare_node_dir
-from launcher.settings import LauncherConfig, read_layout, warn_without_secret
+from launcher.settings import LauncherConfig, read_layout, warn_of_misspelt, warn_without_secret
 from launcher.shards.staging import stage_shard
 from launcher.status import show_status
 from launcher.text import JsonObject, LauncherLog, Secrets, end_in_one_line, say

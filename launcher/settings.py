@@ -6,13 +6,13 @@ import dataclasses
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.cluster.layout import PodLayout
 from launcher.text import say
-from launcher.variables import VARIABLES, parse_variable
+from launcher.variables import VARIABLES, find_misspelt, parse_variable
 from launcher.volume import read_file
 from runtime.errors import ConfigError
 
@@ -244,3 +244,9 @@ def warn_without_secret(config: LauncherConfig) -> None:
         "the training. Before the next Job: kubectl create secret generic paddle-secret "
         '--from-literal=secret="$(openssl rand -hex 32)" (docs/security.md)'
     )
+
+
+def warn_of_misspelt(names: Iterable[str]) -> None:
+    """Log a warning for each name that looks like a misspelt variable."""
+    for name, variable in sorted(find_misspelt(names).items()):
+        say(f"WARNING: {name} is set, but no program reads it: did you mean {variable}?")

@@ -103,7 +103,6 @@ class MasterClient:
         self._numbers = itertools.count(1)
         self._next: Mapping[str, Any] | None = None  # the next task, if it came with the answer to a report
         self.look: Callable[[], None] = lambda: None
-        self._has_left = False
         self._leader = FollowedLeader()
         self._finder = threading.Thread(target=self._follow, name="master-finder", daemon=True)
         self._finder.start()
@@ -238,15 +237,13 @@ class MasterClient:
     def leave(self, patience: float = 5.0) -> None:
         """Leave the job; the master assigns this trainer's tasks to others at once, and counts no failure.
 
-        A master that does not answer within `patience` seconds detects the departure later. A second call does nothing,
-        because a master whose job is done ends as soon as every trainer has left.
+        A master that does not answer within `patience` seconds detects the departure later. After this call the client
+        makes no requests. A second call does nothing: a master whose job is done may have ended.
         """
-        if self._has_left:
-            return
-        self._has_left = True
-        self._leader.is_awaited = False
-        with contextlib.suppress(PaddleError, RequestRefusedError):
-            self._ask("depart", {}, time.monotonic() + patience)
+        if not self._leader.is_over:
+            with contextlib.suppress(PaddleError, RequestRefusedError):
+                self._ask("depart", {}, time.monotonic() + patience)
+        self._leader.end()
 
     def close(self) -> None:
         """Close the connection; if `leave` was not called, the master waits until this trainer's lease has expired."""

@@ -40,7 +40,6 @@ class FollowedLeader:
         self._is_joined = False
         self._noted = time.monotonic() - NOTE_S + FIRST_NOTE_S
         self.is_over = False
-        self.is_awaited = True  # whether the log says that no master is reached; a trainer that leaves needs none
         self.absence, self._look_due = NO_ADDRESS, 0.0
         self.number: int | None = None
         self.num_passes = 0
@@ -103,7 +102,7 @@ class FollowedLeader:
             if not self.is_over:
                 self._changed.wait_for(lambda: self.is_over or self._is_joined, REST_S)
         trouble = self.trouble
-        if trouble and self.is_awaited and not self.is_over and time.monotonic() - self._noted >= NOTE_S:
+        if trouble and not self.is_over and time.monotonic() - self._noted >= NOTE_S:
             self._noted = time.monotonic()
             glog.warning(f"the master is not reached yet: {trouble}")
 

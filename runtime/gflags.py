@@ -182,3 +182,10 @@ def _find(name: str, flags: Mapping[str, Flag]) -> tuple[Flag, bool]:
     close = difflib.get_close_matches(name, flags, 1)
     hint = f"; did you mean --{close[0]}?" if close else "; --help lists all"
     raise UsageError(f"unknown command line flag '{name}'{hint}")
+
+
+def suggest_flag(message: str, manual: str) -> str:
+    """Return "; did you mean --flag?" if argparse reports a flag that resembles a flag of the manual, else ""."""
+    unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
+    close = difflib.get_close_matches(unknown[1], re.findall(r"--[a-z][\w-]*", manual), 1) if unknown else []
+    return f"; did you mean {close[0]}?" if close else ""

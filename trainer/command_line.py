@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
 from runtime.errors import PaddleError, UsageError
-from runtime.suggestion import suggest_flag
+from runtime.gflags import suggest_flag
 
 
 class Main(Protocol):

@@ -36,7 +36,7 @@ from elastic.launching.guard import GRACE_S
 from runtime import glog
 from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError, UsageError, stopped_by
-from runtime.suggestion import suggest_flag
+from runtime.gflags import suggest_flag
 
 LOOK_S = 0.5  # seconds between two checks for workers without a recent request of a driver
 LAST_S = 5.0  # seconds for the driver to fetch the last output

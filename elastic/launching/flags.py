@@ -14,8 +14,8 @@ from elastic.constants import AGENT_PORT
 from elastic.launching.config_parser import LOG_LEVELS, PARAMETERS, ParameterError
 from elastic.membership.pods import SELECTOR
 from runtime.errors import UsageError
+from runtime.gflags import suggest_flag
 from runtime.interfaces import split_names
-from runtime.suggestion import suggest_flag
 
 WHAT = "Start the workers of a job here and by agents on other machines; start more workers as hosts come and go."
 
