@@ -1,4 +1,4 @@
-"""The output for users: pod states as `kubectl get pods -w` prints them, selected lines of output, the Job's end."""
+"""Print the output for users: pod states like `kubectl get pods -w`, selected lines of output, and the Job's end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-WAITING = "start_paddle: waiting:"  # a launcher's line about what it waits for has this text after its time
+WAITING = "start_paddle: waiting:"  # text in each log line that says what a launcher waits for
 
 
 def status_column(pod: PodState) -> str:
@@ -48,14 +48,14 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
 class JobReporter:
     """Receives all events and prints nothing; subclasses print.
 
-    Thread safety: the callers hold a lock, so only one thread at a time calls it.
+    Thread safety: the callers hold a lock, so only one thread at a time calls this object.
     """
 
     def say(self, text: str) -> None:
         """Receive a sentence about the Job or the machine."""
 
     def replaced(self, replacement: Replacement) -> None:
-        """Receive a path or variable that differs from its value in a container; called once for each of them."""
+        """Receive, only once, a path or variable that differs from its value in a container."""
 
     def pod_changed(self, pod: PodState, now: float) -> None:
         """Receive a pod's new state."""
@@ -67,9 +67,9 @@ class JobReporter:
 class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
-    Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line in which a launcher says what
-    it waits for is also printed, once for all pods that log the same text. quiet: print only the followed lines and the
-    Job's end.
+    Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line about a wait of a launcher is
+    also printed, but only once if several pods log the same text. quiet: print only the followed lines and the Job's
+    end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -100,7 +100,7 @@ class ConsoleReporter(JobReporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if --follow selects it, or if it says something new that a launcher waits for."""
+        """Print a line of output if --follow selects the line, or if a launcher reports a new wait in the line."""
         is_new = not self._quiet and self._is_new_waiting(text)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")
