@@ -1,24 +1,23 @@
-# The image of every pod: launcher, pserver, trainer and the data job's program.
+# All pods use this image. It has launcher, pserver, trainer and the data job's program.
 #   docker build -t REPO/paddle:mypaddle .
-# The same with the data job's program as entrypoint, for a Job that names no command, as the tutorial's data job:
+# The target `data` has the data job's program as entrypoint, for a Job without a command, such as the tutorial's data job:
 #   docker build -t REPO/paddle:data --target data .
-# Any Debian-like base with python3 (3.11 or newer) serves: --build-arg BASE=...; for GPUs or another CPU, another BASE, no other file.
+# Any Debian-like base with python3 (3.11 or newer) can be used: --build-arg BASE=... Another CPU, or GPUs, need only another BASE.
 ARG BASE=python:3.11-slim-bookworm
-# where downloads need a CA bundle that the image must not keep: BASE and that bundle, and --build-arg PIP_CERT=its path
+# If downloads need a CA bundle that the image must not keep, BUILD_BASE is BASE plus this bundle, and PIP_CERT is the bundle's path
 ARG BUILD_BASE=${BASE}
 
 FROM ${BUILD_BASE} AS build
 ARG PIP_CERT
-# the compiler makes the hot loops of kernels/; it stays in this stage
+# The compiler compiles the inner loops in kernels/; only this stage has a compiler
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv tini \
     && rm -rf /var/lib/apt/lists/*
-# pip lives in an environment of its own, so that the one which is shipped never had it
-# of the packages pyzmq is the control plane (messages/); gradients travel over plain sockets. setuptools comes with a package of
-# etcd3gw's, which needs it to be built alone
+# pip is in a separate environment, so the environment of the image never contains pip
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/venv
 COPY constraints.txt /src/
-# what only tests of packages, type checkers and builds against numpy need goes away again
+# setuptools is removed, because a dependency of etcd3gw needs it only for its own build. Files that only the packages' tests, type
+# checkers and builds against numpy need are removed, too. pyzmq carries control messages (messages/); gradients use plain sockets
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --only-binary :all: --constraint /src/constraints.txt \
         cramjam etcd3gw numpy prometheus-client protobuf pyzmq requests \
     && /pip/bin/pip --python /opt/venv/bin/python uninstall --yes setuptools \
@@ -42,8 +41,8 @@ COPY registry/ /src/registry/
 COPY runtime/ /src/runtime/
 COPY trainer/ /src/trainer/
 COPY examples/ /src/examples/
-# everything under /image with its final modes: a chmod in the last stage would store each file twice. The compiled modules name a
-# digest of their source and not its time, so that another build makes the same bytes
+# The files under /image get their final modes here, because a chmod in the last stage would store each file twice. The compiled
+# modules contain a digest of their source instead of its time, so each build makes the same bytes
 RUN /pip/bin/pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps /src \
     && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib \
     && mkdir -p /image/usr/bin /image/opt/paddle /image/root \
@@ -65,16 +64,17 @@ ENV PATH=/opt/venv/bin:${PATH} \
     REQUIRE_VOLUME=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# /root is opened for every uid because the tutorial's command is /root/start.sh; the imports prove that the base fits the wheels
-# and that the hot loops are compiled
+# Every uid may enter /root, because the tutorial's command is /root/start.sh. The imports check that the wheels work on the base
+# image and that the inner loops are compiled
 RUN chmod 0755 /root && mkdir -m 1777 /work && python -c "import cramjam, etcd3gw, google.protobuf, kernels._compiled, numpy, prometheus_client, requests, zmq; assert zmq.has('curve')"
 USER 1000
 # the tutorial's command "bin/bash" is relative
 WORKDIR /
 STOPSIGNAL SIGTERM
 
-# The tutorial's data image. It made the tree of quick_start from an archive that it fetched without a digest; where none is named,
-# as in the tutorial's YAML, this one makes the same tree of made-up text. Both can be set in the Job's env, or built in here.
+# This target replaces the tutorial's data image, which made the tree of quick_start from an archive without a digest. If no archive
+# is set, as in the tutorial's YAML, this image makes the same tree from synthetic text. Set archive (DATA_URL) and digest
+# (DATA_SHA256) in the Job's env, or at the build.
 FROM runtime AS data
 ARG DATA_SOURCE=synthetic
 ARG DATA_URL=
@@ -84,6 +84,6 @@ ENV DATA_SOURCE=${DATA_SOURCE} \
     DATA_SHA256=${DATA_SHA256}
 ENTRYPOINT ["tini", "--", "prepare"]
 
-# the last stage is what `docker build .` makes
+# `docker build .` makes the last stage
 FROM runtime AS train
 ENTRYPOINT ["tini", "--", "/root/start.sh"]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Entry point of a pod: checks the environment, stages the job's config directory, then becomes the launcher.
+# This script is the entry point of a pod. It checks the environment, copies the job's config directory to the work
+# directory, and then becomes the launcher.
 # `start.sh --help` lists every variable. When sourced, this file only defines functions.
 set -euo pipefail
 
@@ -12,7 +13,7 @@ MAX_FILES=100000 # maximum number of files in a config directory
 help() {
     cat <<'HELP'
 start.sh [FLAG...]       stages the job's config directory and starts the launcher with the flags below and FLAG...
-start.sh ROLE [FLAG...]  a program of an elastic job (docs/elastic.md, docs/allreduce.md): master, pserver, trainer, autoscaler or driver, with its own flags
+start.sh ROLE [FLAG...]  starts a program of an elastic job (docs/elastic.md, docs/allreduce.md) with its own flags; ROLE is master, pserver, trainer, autoscaler or driver
 start.sh COMMAND [ARG...] runs COMMAND instead (COMMAND must not begin like a flag): start.sh paddle version
 start.sh --help          prints this and touches nothing
 
@@ -21,12 +22,12 @@ A flag in the arguments (`args` of the Job) overrides its variable, and a variab
 VARIABLE                     DEFAULT               MEANING
 JOB_PATH                     required              mount point of the shared volume
 JOB_NAME                     required              the Job's metadata.name, and its directory on the volume
-TRAIN_CONFIG_DIR             the only one there    config directory inside JOB_PATH/JOB_NAME; if not set, the only directory there with a config
+TRAIN_CONFIG_DIR             found                 config directory inside JOB_PATH/JOB_NAME; if not set, the only directory of JOB_PATH/JOB_NAME with a config
 CONF_PADDLE_NIC              eth0                  interface or address that the pserver binds
 CONF_PADDLE_PORT             7164                  first port of the pserver
 CONF_PADDLE_PORTS_NUM        2                     --ports_num: number of ports of a pserver for dense parameters
 CONF_PADDLE_PORTS_NUM_SPARSE 2                     --ports_num_for_sparse: number of ports of a pserver for sparse parameters
-CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers, and of pods unless there are more pservers; by default the Job's parallelism, if the pod may read it
+CONF_PADDLE_GRADIENT_NUM     the Job's own, or 3   number of trainers; the default is the Job's parallelism if the pod may read the Job, and 3 otherwise
 JOB_NAMESPACE                the pod's own         namespace of the Job's pods (SERVICE_ACCOUNT_DIR/namespace)
 TRAIN_CONFIG                 trainer_config.py     --config: the config script; if trainer_config.py does not exist, the default is trainer_config.lr.py
 DOT_PERIOD                   10                    --dot_period: batches per dot of the log
@@ -37,7 +38,7 @@ SAVING_PERIOD                1                     --saving_period: passes betwe
 LOCAL                        0                     --local: 1 trains without pservers
 USE_GPU                      0                     --use_gpu: accepted, without effect
 WORK_DIR                     /root (image: /work)  writable directory; the job runs in WORK_DIR/JOB_NAME
-SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  where the pod's account is mounted
+SERVICE_ACCOUNT_DIR          /var/run/secrets/kubernetes.io/serviceaccount  directory of the pod's service account
 ETCD_ENDPOINTS               http://ETCD_IP:2379   roles: --etcd_endpoints: addresses of etcd, separated by commas
 ETCD_IP                      MASTER_IP             roles: host of an etcd that listens on port 2379 (a variable of the 2017 image)
 MASTER_IP                    none                  roles: host of an etcd that runs beside the master (a variable of the 2017 image)
@@ -48,7 +49,7 @@ CHECKPOINT_PATH              JOB_PATH/JOB_NAME/servers  pserver: --checkpoint_pa
 CHECKPOINT_INTERVAL          600s                  pserver: --checkpoint_interval: time between two snapshots
 TRAINER_PACKAGE              none                  trainer: directory with the config and the data; the trainer runs in this directory, and nothing is copied
 TOPOLOGY                     TRAIN_CONFIG          trainer: --config: the config script (a variable of the 2017 image)
-PADDLE_INIT_X                none                  roles: value of the flag --x, which is X in lower case (2017 image); the variables above override it
+PADDLE_INIT_X                none                  roles: value of the flag --x, where x is X in lower case (2017 image); the variables above override this variable
 ENTRY                        none                  trainer: a program of paddle.v2 in the 2017 image; the trainer does not start if this variable is set
 TRAIN_LIST                   none                  trainer: has no effect, because the config names its list of files
 ETCD_TIMEOUT                 600                   roles: seconds to wait for etcd before the program begins
@@ -59,9 +60,9 @@ MAX_NP                       no bound              driver: --max-np: maximum num
 DISCOVERY                    kubernetes            driver: --discovery: how the driver finds its hosts
 STORE_DIR                    JOB_PATH/JOB_NAME/driver  driver: --store-dir: directory of the driver's state, from which a new driver continues
 DRIVER_ADDRESS               found                 driver: --address: name or address by which workers reach the driver
-DRIVER_PORT                  any free one          driver: --port: port of the driver
+DRIVER_PORT                  any free port         driver: --port: port of the driver
 AT_END                       exit                  roles: what the pod does after the end of the job: exit, or wait for SIGTERM; use wait in a Deployment or StatefulSet, which restarts a pod that exits
-SCALE_TO_ZERO                none                  master, driver: names such as statefulsets/NAME or deployments/NAME; these objects are scaled to 0 pods when the job is done
+SCALE_TO_ZERO                none                  master, driver: objects, such as statefulsets/NAME or deployments/NAME, that are scaled to 0 pods when the job is done
 CONF_PADDLE_METRICS_PORT     0                     roles: --metrics_port: port of /healthz, /readyz and /metrics; 0: none
 
 EXIT 65 the config directory contains something that cannot be copied; 66 the config directory or the config is missing; 74 WORK_DIR is not writable or is full, or the volume does not answer properly;
@@ -79,7 +80,8 @@ fail() {
     exit "$status"
 }
 
-# The shorter manifests of the tutorial omit some variables; these defaults are the values of its longest manifest.
+# The shorter manifests of the tutorial omit some variables; these defaults are the values of the tutorial's longest
+# manifest.
 # The launcher finds CONF_PADDLE_GRADIENT_NUM itself.
 set_defaults() {
     local account=${SERVICE_ACCOUNT_DIR:-/var/run/secrets/kubernetes.io/serviceaccount}
@@ -99,8 +101,8 @@ set_defaults() {
     defaults_taken=${taken[*]:-}
 }
 
-# All problems are reported at once, so that a user corrects the manifest once and not once for each variable.
-# check_environment FILE NAME...: NAME... are the required variables, and FILE is a manifest that sets all of them
+# check_environment FILE NAME...: NAME... are the required variables, and FILE is a manifest that sets all of them.
+# The function reports all problems at once, so a user corrects the manifest only once.
 check_environment() {
     local file=$1 name problems=()
     shift
@@ -111,8 +113,8 @@ check_environment() {
     if [ -n "${JOB_NAME:-}" ] && ! [[ $JOB_NAME =~ ^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$ ]]; then
         problems+=("JOB_NAME is '$JOB_NAME'; set it to the Job's metadata.name (lower case letters, digits, '-' and '.')")
     fi
-    # TRAIN_CONFIG_DIR must be one directory below the job's directory, so that neither the shards nor other files are
-    # copied
+    # TRAIN_CONFIG_DIR must name a directory directly below the job's directory; otherwise shards or other files would
+    # be copied
     if [ -n "${TRAIN_CONFIG_DIR:-}" ] && [[ /${TRAIN_CONFIG_DIR%/}/ =~ /\.{0,2}/ ]]; then
         problems+=("TRAIN_CONFIG_DIR is '$TRAIN_CONFIG_DIR'; set it to the name of a directory in JOB_PATH/JOB_NAME")
     fi
@@ -126,7 +128,7 @@ check_environment() {
 
 is_writable_dir() { [ -d "$1" ] && [ -w "$1" ] && [ -x "$1" ]; }
 
-# A uid without an entry in /etc/passwd has HOME=/. If the root file system is read-only, /tmp may not be writable.
+# A uid without an entry in /etc/passwd has HOME=/. If the root file system is read-only, /tmp may be read-only too.
 set_home_and_tmp() {
     is_writable_dir "${HOME:-/nonexistent}" || export HOME=$WORK_DIR
     is_writable_dir "${TMPDIR:-/tmp}" || export TMPDIR=$WORK_DIR
@@ -146,7 +148,8 @@ copy_tree() {
     return 1
 }
 
-# ESTALE and EIO may be temporary errors of the volume; a missing directory ends the Job.
+# check_volume PATH: fails for errors of the volume such as ESTALE and EIO, which may be temporary; the Job then starts
+# the pod again. The function accepts a missing directory; a later check reports it and ends the Job.
 check_volume() {
     local said
     if said=$(LC_ALL=C stat -- "$1" 2>&1 >/dev/null); then return; fi
@@ -186,7 +189,8 @@ find_config_dir() {
     check_readable "$JOB_PATH" "$job"
     check_volume "$job"
     if [ -n "${TRAIN_CONFIG:-}" ]; then configs=("$TRAIN_CONFIG"); fi
-    # if the arguments name the config, a directory with any Python file counts here; the launcher checks the config
+    # if an argument names the config, each directory with a Python file counts as a config directory here; the launcher
+    # checks the config later
     if has_flag config "$@"; then configs=("*.py"); fi
     for each in "$job"/*/; do
         each=${each%/}
@@ -204,7 +208,7 @@ find_config_dir() {
 }
 
 # list_directories DIRECTORY VARIABLE NAME: VARIABLE contains a NAME that does not exist in DIRECTORY. The function
-# prints the directories that exist there, and suggests the name that is most similar to NAME.
+# prints the directories that exist in DIRECTORY, and suggests the name that is most similar to NAME.
 list_directories() {
     local each names=() shown=() likely='' line
     for each in "$1"/*/; do
@@ -240,9 +244,9 @@ explain_missing() {
     fi
 }
 
-# check_tree DIRECTORY: checks that a copy of the directory would end, and that reading one of its files cannot block.
-# Links to directories are the usual cause of too many files: two links in each of thirty directories give 2^30 copies
-# without a loop.
+# check_tree DIRECTORY: checks that the directory can be copied in a finite time, and that no file of it can block its
+# reader. Links to directories are the usual cause of too many files: two links in each of thirty directories give 2^30
+# copies without a loop.
 check_tree() {
     local line found odd=''
     found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
@@ -316,7 +320,7 @@ choose_config() {
 
 # ----- Roles of an elastic job
 
-# wait_for_data JOB: waits until the config's directory and the data are on the volume: the data job may still run
+# wait_for_data JOB: waits until the config directory and the data are on the volume, because the data job may still run
 wait_for_data() {
     local job=$1 limit=${VOLUME_TIMEOUT:-3600} each name found said=-30
     [[ $limit =~ ^[0-9]{1,6}$ ]] || fail $EXIT_CONFIG "VOLUME_TIMEOUT is '$limit'; set it to whole seconds"
@@ -365,7 +369,8 @@ stage_elastic() {
     export TRAIN_CONFIG
 }
 
-# start_role ROLE ARG...: prepares the directories of a role and becomes launcher.roles, which starts its program
+# start_role ROLE ARG...: prepares the directories of a role, and then becomes launcher.roles, which starts the role's
+# program
 start_role() {
     local role=$1
     shift
@@ -386,7 +391,7 @@ main() {
     esac
     local here
     here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-    # a shell that is process 1 ignores SIGTERM unless it sets a trap
+    # without a trap, a shell that is process 1 ignores SIGTERM
     trap 'exit 143' TERM INT
     set_defaults
     check_environment k8s/job.yaml JOB_PATH JOB_NAME JOB_NAMESPACE

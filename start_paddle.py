@@ -4,36 +4,37 @@
 usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
        start_paddle.py status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]
 
-What it does, in this order:
-  1. It checks the environment (table below) and the flags. It reports every problem at once, then ends with 78 or 64.
-  2. It asks the Kubernetes API for the pods of the job until exactly the expected number of them is Running.
-  3. It gives every pod a trainer id: the completion index in an Indexed Job, else the pod's place among the sorted IPs.
-  4. It connects to the launcher of trainer 0. That launcher chooses the attempt: a number, a set of pods, and the
+The launcher works in these steps:
+  1. Check the environment (table below) and the flags. Report all problems together, and end with 78 or 64.
+  2. Ask the Kubernetes API for the pods of the job until exactly the expected number of pods is Running.
+  3. Give every pod a trainer id: the completion index in an Indexed Job, else the pod's place among the sorted IPs.
+  4. Connect to the launcher of trainer 0. That launcher chooses the attempt: a number, a set of pods, and the
      checkpoint or pass to resume from. Only the launcher of trainer 0 writes output/job.json.
-  5. It starts `paddle pserver` (output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
-     assign a pserver to this pod, and copies the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
-  6. It waits until every pserver of the job answers, then runs `paddle train` (output/node_<id>/train.log, and stdout).
-  7. When a pod is lost or a program fails, it stops its programs and returns to step 2 in the same pod. An error that a
-     retry cannot repair (64, 65, 66, 77, 78) ends the pod, and more than RESTARTS attempts without progress end it,
-     too. If CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced in REJOIN_TIMEOUT.
-  8. It ends with the trainer's exit status, after the pserver has seen all trainers leave.
+  5. Start `paddle pserver` (log: output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
+     assign a pserver to this pod. Copy the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
+  6. Wait until every pserver of the job answers. Run `paddle train` (log: output/node_<id>/train.log, and stdout).
+  7. If a pod is lost or a program fails, stop the programs of this pod and return to step 2. The pod ends after an
+     error that a retry cannot repair (64, 65, 66, 77, 78), and after more than RESTARTS attempts without progress. If
+     CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
+  8. End with the trainer's exit status after all trainers have left this pod's pserver.
 If CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
 stuck, and /readyz succeeds while the programs train.
 
-Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. Every other flag is passed on to
-`paddle train` (--flag, --k=v, --k v). It overrides the value that the launcher would set, for the pserver as well.
+Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. The launcher passes every other flag to
+`paddle train` (--flag, --k=v, --k v). Such a flag overrides the value that the launcher sets, also for the pserver.
 
 status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
-pod (kubectl exec POD -- /root/start_paddle.py status) it asks the API, elsewhere it runs kubectl. It reads attempt,
-pass and cost from DIRECTORY/JOB/output (default: JOB_PATH), even without a cluster. It exits with 0, 64, 66, 69 or 77.
+pod (kubectl exec POD -- /root/start_paddle.py status), status asks the API; elsewhere, status runs kubectl. The files
+in DIRECTORY/JOB/output contain attempt, pass and cost, and status reads them even without a cluster. The default of
+DIRECTORY is JOB_PATH. The exit status is 0, 64, 66, 69 or 77.
 
 Environment:
 {environment}
 
-Exit status: 0: done. A retry cannot repair these: 64: wrong flag; 65: bad data, provider or config; 66: missing input;
-77: forbidden by the API; 78: bad environment or config, or a Job without progress. These are retried in the same pod:
-69: another pod or the API is unreachable; 70: a bug of this program; 74: the volume is full or not writable; 75: lost
-pod, port in use, or a program killed by a signal. 143: stopped by SIGTERM. 130: stopped by Ctrl-C.
+Exit status: 0: done. A retry cannot repair 64 (wrong flag), 65 (bad data, provider or config), 66 (missing input),
+77 (forbidden by the API) and 78 (bad environment or config, or a Job without progress). The launcher retries in the
+same pod after 69 (another pod or the API is unreachable), 70 (a bug of this program), 74 (the volume is full or not
+writable) and 75 (lost pod, port in use, or a program killed by a signal). SIGTERM leads to 143, and Ctrl-C to 130.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Launcher:
     api: PodApi
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
-    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle agrees on one
+    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds it
 
     def __post_init__(self) -> None:
         self.control: LauncherControl = ControlChannel(self.config, self.api.secrets.redact)
@@ -97,7 +98,7 @@ def getPodList(wait: Wait | None = None) -> JsonObject:
     """Return the PodList of the job, as soon as the API server gives it.
 
     Args: wait: the deadline and the pauses; None: the environment names the job, and START_TIMEOUT is the deadline.
-    Raises: PaddleError: no list came before the deadline; the last error of the API determines the class.
+    Raises: PaddleError: the API server gave no list before the deadline; its last error determines the class.
     """
     if wait is None:
         config = LauncherConfig.from_env(os.environ)
@@ -114,15 +115,15 @@ def isPodAllRunning(podlist: JsonObject, expected: int | None = None) -> bool:
 
     Args: expected: number of pods; None: read it from the environment.
     Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing or not a number.
-    Source: the tutorial compared the list with itself: zero of zero pods were "all running" (docs/faults.md S1-S4).
+    Source: the tutorial compared the list with itself, so zero of zero pods were "all running" (docs/faults.md S1-S4).
     """
     return not why_not_ready(parse_pods(podlist), read_layout(os.environ).pods if expected is None else expected)
 
 
 def getIdMap(podlist: JsonObject) -> IdMap:
-    """Return {ip: trainer id} of the live pods; the id is the completion index or, without one, the rank of the IP.
+    """Return {ip: trainer id} of the live pods: the completion index or, without indexes, the rank of the IP.
 
-    Source: the tutorial sorted the IPs of all pods; a replaced pod shifted the ids of all others (docs/faults.md S6).
+    Source: the tutorial sorted the IPs of all pods; a new pod then changed the ids of other pods (docs/faults.md S6).
     """
     return IdMap.of_pods([pod for pod in parse_pods(podlist) if pod.is_live])
 
@@ -131,9 +132,9 @@ def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
     """Split command line arguments into name, value, name, value, ...
 
     `--k=v` and `--k v` give k, v (blanks in v stay); `--flag` gives flag, "true"; `--noflag` gives flag, "false".
-    A later flag of the same name wins.
-    Raises: UsageError: an argument is neither a flag nor the value of one.
-    Source: the tutorial's function let `--flag` shift all later pairs, and cut values at blanks (docs/faults.md S22).
+    If a flag is repeated, its last value counts.
+    Raises: UsageError: an argument is neither a flag nor the value of a flag.
+    Source: in the tutorial, `--flag` disturbed all later pairs, and values ended at blanks (docs/faults.md S22).
     """
     return [word for name, value in gflags.read_pairs(cmd_args) for word in (name, value)]
 
@@ -180,7 +181,7 @@ def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendez
 def meet(launcher: Launcher) -> Rendezvous:
     """Wait until all pods are Running, their launchers are connected, and trainer 0's launcher has begun an attempt.
 
-    In a large job only trainer 0's launcher lists all pods; the others follow the attempt that includes their pod.
+    In a large job only trainer 0's launcher lists all pods. The other launchers wait for an attempt with their pod.
     Raises: PaddleError.
     """
     launcher.api.narrow()
@@ -200,7 +201,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
     """Run one attempt of this pod's pserver and trainer to its end, and return the pod's exit status.
 
     Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
-        launcher: None: this function itself agrees on an attempt with the other launchers.
+        launcher: None: this function creates a launcher, which agrees on an attempt with the other launchers.
     Raises: PaddleError.
     Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (docs/faults.md S12, S13).
     """
@@ -239,7 +240,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
                 result = AttemptResult(error.exit_code, "launcher", str(error))
             history.note(result)
             result = others.report(record, trainer_id, result)
-        # when one pod fails, the Job may stop the others; the signal must not interrupt the report of their end
+        # when a pod fails, the Job may stop the other pods by a signal, which must not interrupt their last reports
         history.record = ending.conclude(config, train_args_dict, met, result, others, environ, stop)
     return result.status
 
@@ -274,7 +275,7 @@ def run_programs(
 def run_attempts(launcher: Launcher) -> int:
     """Repeat attempts until the job is done or has an error that a retry cannot repair; return the exit status.
 
-    A trainer with --local waits for no other pod; the Job replaces its pod when it fails.
+    A trainer with --local waits for no other pod. If this trainer fails, its pod ends, and the Job replaces the pod.
     Raises: PaddleError.
     """
     config, passed, history = launcher.config, launcher.passed, launcher.history
@@ -319,7 +320,7 @@ def launch(cmd_args: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     try:
         return run_attempts(launcher)
     except PaddleError:
-        if launcher.history.record:  # the cause of the last attempt's end explains more than the error of the wait
+        if launcher.history.record:  # the first failure of the last attempt explains more than the error of the wait
             say_first_failure(config.output, launcher.history.record)
         raise
     finally:
@@ -342,7 +343,7 @@ def main(cmd_args: Sequence[str]) -> int:
 
 def run() -> NoReturn:
     """Run the script; the exit status does not depend on the state of stdout."""
-    if sys.stdout is None:  # `>&-` has closed it, and the next file that is opened would get file descriptor 1
+    if sys.stdout is None:  # `>&-` has closed stdout, and the next file that is opened would get file descriptor 1
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     end_process(main(sys.argv[1:]))
 

@@ -2,11 +2,11 @@
 
     python bench/allreduce.py [--torch PYTHON] [--rounds N] [--many]
 
-The collectives of this project exchange data in three ways: "memory" is memory that all processes share; "connections"
-are TCP connections; in "two hosts" each half of the processes shares memory, and connections join the two halves. Every
-rank has an array of float32, and receives the sum of all arrays. The ways run in alternation, so that their ratios hold
-when the machine's speed drifts. Without torch, gloo is not measured; `--torch` names the Python of an environment with
-torch.
+Every rank has an array of float32, and receives the sum of all arrays. The collectives of this project exchange data in
+three ways. In the way "memory", all processes share memory. In the way "connections", they use TCP connections. In the
+way "two hosts", each half of the processes shares memory, and TCP connections join the halves. The ways run in
+alternation, so that a drift of the machine's speed does not change their ratios. Without torch, gloo is not measured;
+`--torch` names the Python of an environment with torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which also run this script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the ranks, which also run this script, import the project
 
 from interleave import Contestant, run_interleaved, serve_rounds
 from machine import describe_machine, spread

@@ -4,7 +4,7 @@ usage of each: PYTHONPATH=bench python -m NAME WORKLOAD DIRECTORY MODEL [--passe
 
 NAME is numpy_baseline, torch_baseline or tensorflow_baseline. The program reads the data of DIRECTORY and the
 parameters of MODEL (a pass directory of `paddle train`), trains N passes, and prints the seconds and the mean cost of
-each. `--keep` is the fraction of the values that dropout keeps. Environment variables set the number of threads.
+each pass. `--keep` is the fraction of the values that dropout keeps. Environment variables set the number of threads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRAININGS: Mapping[str, Training] = {
     "cnn": Training(Texts, 128, 2e-3),
     "lstm": Training(Texts, 128, 2e-3),
 }
-Step = Callable[[np.ndarray], float]  # trains on the samples of these numbers, and returns their mean cost
+Step = Callable[[np.ndarray], float]  # trains on the samples with these numbers, and returns their mean cost
 # make_step(options of the command line, data, parameters, learning rate)
 MakeStep = Callable[[argparse.Namespace, Any, Parameters, float], Step]
 

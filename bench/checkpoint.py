@@ -3,8 +3,9 @@
     .venv/bin/python bench/checkpoint.py [--mib=64 --repeats=15 --directory=/where/the/volume/is]
 
 The ways to write run in alternation. The program prints the machine, the ratio of each time to the time without
-checksums, and the spread over the repeats. The state is that of Adam: values, and two arrays of the same size. With
-OPENSSL_ia32cap=:~0x20000000 in the environment, OpenSSL computes SHA-256 as on a processor without SHA instructions.
+checksums, and the spread over the repeats. The state is the state of Adam: values, and two arrays of the same size.
+With OPENSSL_ia32cap=:~0x20000000 in the environment, OpenSSL computes SHA-256 as on a processor without SHA
+instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
+sys.path.insert(0, str(Path(__file__).parents[1]))  # comes before bench/, which also has a module `pserver`
 
 import argparse
 import contextlib

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
+sys.path.insert(0, str(Path(__file__).parents[1]))  # comes before bench/, which also has a module `pserver`
 
 import itertools
 
@@ -32,7 +32,7 @@ def list_services(servers: int, port: int) -> list[tuple[str, int]]:
 
 
 def train_dense(number: int, trainers: int, servers: int, port: int, parameters: int, *, is_shared: bool) -> None:
-    """Push a gradient and receive the values in every round; `is_shared`: share memory with one of the servers."""
+    """Push a gradient and receive the values in every round; if `is_shared`, share memory with one of the servers."""
     services = list_services(servers, port)
     own = {services[number][0]} if is_shared and number < servers else set()
     client = Client(services, trainer_id=number, num_trainers=trainers, own_addresses=own)
@@ -78,7 +78,7 @@ def draw(rng: np.random.Generator, rows: int, count: int) -> npt.NDArray[np.uint
 
 
 def main() -> None:
-    """Train dense parameters or rows, as the arguments say."""
+    """Train dense parameters or rows, as the arguments select."""
     kind, *numbers = sys.argv[1:]
     what, _, shared = kind.partition("-")
     train = {"dense": train_dense, "rows": train_rows}[what]

@@ -27,7 +27,7 @@ from localcluster.deployment import Deployment, PodTemplate
 
 ROOT = Path(__file__).parents[1]
 BATCH, PERIOD = 64, 10  # samples of a batch; batches between two lines of the log
-FILE_BATCHES, FILES = 40, 30  # batches of a file, each of which is a task; number of files
+FILE_BATCHES, FILES = 40, 30  # batches of a file; number of files; each file is a task
 TRAINERS, SERVERS = 3, 2
 BEFORE_S, AFTER_S = 10.0, 10.0
 DEADLINE_S = 180.0
@@ -159,7 +159,7 @@ def run_speed(directory: Path, seconds: float, turns: int) -> None:
     ratios = [one / other for one, other in zip(rates["elastic"], rates["static"], strict=True)]
     task = FILE_BATCHES * BATCH
     print(f"speed: static {spread(rates['static'])}, elastic {spread(rates['elastic'])} samples/s, tasks of {task}")
-    print(f"speed: elastic of static {spread(ratios)} (goal 0.95)")
+    print(f"speed: elastic / static: {spread(ratios)} (goal 0.95)")
 
 
 def run_loss(directory: Path, turns: int, *, is_async: bool) -> None:
@@ -182,7 +182,7 @@ def run_loss(directory: Path, turns: int, *, is_async: bool) -> None:
             before = count_samples(logs, killed - BEFORE_S, killed)
             ratios.append(count_samples(logs, killed, killed + AFTER_S) / before)
         shutil.rmtree(place)
-    print(f"loss, {kind}: the others' samples/s after of before {spread(ratios)} (goal 0.9)")
+    print(f"loss, {kind}: samples/s of the other trainers after / before the kill: {spread(ratios)} (goal 0.9)")
 
 
 def main() -> None:

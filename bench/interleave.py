@@ -1,6 +1,6 @@
 """Interleaving: the contestants of a benchmark run in alternation, each for some rounds while the others wait.
 
-The load and speed of the machine then affect all contestants equally, so that their ratios hold when its speed drifts.
+The load and the speed of the machine then affect all contestants equally, so that a drift does not change their ratios.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-DEADLINE_S = 120.0  # seconds for a process to end by itself
+DEADLINE_S = 120.0  # maximum seconds until a process ends by itself
 
 
 def serve_rounds(one_round: Callable[[], object], begin: Callable[[], object] = lambda: None) -> None:
-    """In a trainer process, run as many rounds as each line of stdin says; write the seconds they took to stdout."""
+    """For each line of stdin, run the number of rounds in this line, and write the seconds of these rounds to stdout.
+
+    A trainer process calls this function.
+    """
     for line in sys.stdin:
         begin()
         began = time.perf_counter()
@@ -77,7 +80,7 @@ def peak_mb(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> float:
 def run_interleaved(contestants: Sequence[Contestant], rounds: int, repeats: int) -> None:
     """Let the contestants run in alternation, `rounds` rounds each time, and store their rates.
 
-    Each contestant runs `repeats` times. Before that it runs once to warm up, and this run does not count.
+    Each contestant runs `repeats` times, after a first run that only warms up and does not count.
     """
     for number in range(repeats + 1):
         for contestant in contestants:

@@ -5,9 +5,9 @@ usage: bench/launch.py [--runs N] [--launchers N ...] [--seconds S] [--kubernete
 1. The digits job runs with three pods in localcluster. The program prints the seconds from the time when the last pod
    is Running to the first batch (goal: 1.5 s), and their ratio to the seconds of nine starts of
    `python -c 'import numpy'` on the same machine, because the job has nine processes.
-2. N launchers wait for a pod that never starts. They are threads that run start_paddle.meet against the API server of
-   localcluster. The program prints their list calls per second, the highest and the mean number (goal: at most 200),
-   and the number of refused calls.
+2. N launchers wait for a pod that never starts. The launchers are threads that run start_paddle.meet against the API
+   server of localcluster. The program prints the highest and the mean number of their list calls per second (goal: at
+   most 200), and the number of refused calls.
 3. With --kubernetes, only this is measured: N launchers wait as in 2, but against the real API server that KUBECONFIG
    names, with the Pod objects of a Job of N pods. The program also prints the seconds from the time when the last pod
    is Running to the start of the last launcher (goal: 5 s for 100 launchers; for 1000 launchers at most 3 times the
@@ -73,7 +73,7 @@ def time_bare_starts(processes: int) -> float:
 
 
 def bench_start(runs: int) -> None:
-    """Prints the first figure."""
+    """Prints the figures of measurement 1."""
     with tempfile.TemporaryDirectory() as directory:
         job = load_job(str(ROOT / "k8s" / "data-job.yaml"))
         with Cluster(job, volumes={"mfs": directory}, entrypoint=ROOT / "start.sh") as cluster:
@@ -129,7 +129,10 @@ def run_launchers(environ: dict[str, str], seconds: float, numbers: Sequence[int
 
 
 def bench_waiting(launchers: int, seconds: float) -> None:
-    """Prints the second figure for N launchers, which run in other processes so that they do not slow the server."""
+    """Prints the figures of measurement 2 for N launchers.
+
+    The launchers run in other processes, so that they do not slow the API server.
+    """
     store = PodStore()
     for number in range(launchers):
         store.put(make_pod(number, running=number < launchers - 1))
@@ -170,7 +173,7 @@ def main() -> None:
     parser.add_argument("--launchers", type=int, nargs="*", default=[1, 100, 1000])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--kubernetes", action="store_true")
-    parser.add_argument("--lists", type=int, default=50, help="fetched and parsed back to back, with --kubernetes")
+    parser.add_argument("--lists", type=int, default=50, help="with --kubernetes: number of lists to fetch and parse")
     options = parser.parse_args()
     print(describe_machine(), flush=True)
     if options.kubernetes:

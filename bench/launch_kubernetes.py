@@ -48,7 +48,7 @@ DEADLINE_S = 600.0
 PROCESSES = 4
 
 
-# ----- The cluster, as its owner
+# ----- The cluster, with the rights of its owner
 
 
 class Owner:
@@ -84,7 +84,7 @@ class Owner:
         return response.json() if response.headers["Content-Type"].startswith("application/json") else response.text
 
     def counters(self) -> tuple[float, float]:
-        """Returns the API server's processor seconds and refusals (429) since it began."""
+        """Returns the API server's processor seconds and refusals (429) since its start."""
         text = self.call("GET", "/metrics")
         refused = re.findall(r'^apiserver_request_total\{.*code="429".*\} (\S+)$', text, re.MULTILINE)
         processor = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
@@ -178,7 +178,7 @@ class Pods:
             list(pool.map(patch, numbers))
 
     def write_accounts(self, directory: Path) -> None:
-        """Writes each pod's service account: a token bound to it, the certificate, the namespace."""
+        """Writes each pod's service account: a token that is bound to the pod, the certificate, and the namespace."""
 
         def write(number: int) -> None:
             pod = self.items[number]["metadata"]
@@ -239,7 +239,7 @@ class CountingSession(requests.Session):
 
 @dataclasses.dataclass
 class LaunchResult:
-    """The calls of a launcher, and the time at which it knew the ids (time.monotonic, equal in all processes)."""
+    """The calls of a launcher, and the time at which it had all ids (time.monotonic is equal in all processes)."""
 
     began: float
     calls: list[Call] = dataclasses.field(default_factory=list)
@@ -248,7 +248,7 @@ class LaunchResult:
 
 
 def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
-    """Waits like a launcher, from its start until it knows the ids of all pods."""
+    """Waits like a launcher, from its start until it has the ids of all pods."""
     config = LauncherConfig.from_env(environ)
     api = PodApi.for_role(config)
     api.session = CountingSession(result.calls)
@@ -258,7 +258,7 @@ def launch_one(environ: dict[str, str], result: LaunchResult) -> None:
         launcher.control = VolumeControl(config)
         meeting = start_paddle.meet(launcher)
         assert len(meeting.ids) == config.gradient_num
-    except Exception as error:  # counted and shown by the parent
+    except Exception as error:  # the parent process counts and shows the error
         result.error = f"{type(error).__name__}: {error}"
     result.done = time.monotonic()
 

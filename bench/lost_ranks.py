@@ -2,8 +2,8 @@
 
     python bench/lost_ranks.py [--turns N]
 
-Three processes of this machine add an array again and again. One process is sent SIGKILL, SIGSTOP or SIGTERM, and the
-others print the time at which they raise an error. The limit is 5 s.
+Three processes of this machine repeatedly add an array by all-reduce. One process is sent SIGKILL, SIGSTOP or SIGTERM,
+and the others print the time at which they raise an error. The limit is 5 s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # for the ranks, which also run this script
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the ranks, which also run this script, import the project
 
 from machine import describe_machine, spread
 
@@ -54,7 +54,7 @@ def serve(rank: int, ports: list[int], with_memory: bool) -> None:
 
 
 def measure(harm: int, *, with_memory: bool) -> float:
-    """Return the seconds until the last survivor raises."""
+    """Return the seconds until the last surviving rank raises an error."""
     holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     ports = [one.getsockname()[1] for one in holders]
     for one in holders:

@@ -118,7 +118,7 @@ def run_load(place: Place, tasks: int) -> None:
     store = place.open()
     leadership = store.campaign(lambda: False, lambda _: None)
     assert leadership is not None
-    gc.disable()  # as in the master
+    gc.disable()  # the master also reads the store without garbage collection
     began, used = time.perf_counter(), time.process_time()
     state = decode_state(TaskSettings(), leadership.load(), time.time())
     took, used = time.perf_counter() - began, time.process_time() - used
@@ -247,7 +247,7 @@ def run_pairs(place: Place, tasks: int, seconds: float, *, is_one: bool) -> None
         share = (cpu_seconds(process.process.pid) - used) / (time.perf_counter() - began)
         for one in clients:
             one.join()
-        kind = "a question a pair" if is_one else "two questions a pair"
+        kind = "one message a pair" if is_one else "two messages a pair"
         print(f"pairs ({place.name}, {kind}): {sum(rates):.0f} pairs/s, the master uses {share:.2f} of a core")
         process.signal(signal.SIGKILL)
         process.end()

@@ -11,12 +11,12 @@ usage: bench/nodes.py [--torch PYTHON] [--nodes N] [--passes N] [--rounds N] [--
 Every node reads all samples in a separate order, in batches of 1600, and computes with one thread. All nodes begin with
 the same parameters. The figure is the number of samples per second of all nodes together. The first pass, in which the
 provider reads the data, does not count. All nodes are on one machine; `paddle` therefore uses shared memory, while gloo
-uses TCP. The ratios compare with torch. The goals are at least 3 for servers and at least 1.5 for collective. `--torch`
-names the Python of an environment with torch; without torch only `paddle` is measured.
+uses TCP. The ratios to torch have the goals of at least 3 for servers and at least 1.5 for collective. `--torch` names
+the Python of an environment with torch; without torch only `paddle` is measured.
 
-Before the table, the program prints the costs of the first pass, which must be similar. They are not equal, because the
-orders of the samples and the roundings differ, and torch's RMSprop begins with longer steps. If `--only` is given, it
-must contain torch, or there are no ratios.
+Before the table, the program prints the costs of the first pass, which must be similar. The costs are not equal,
+because the orders of the samples and the roundings differ, and torch's RMSprop begins with longer steps. If `--only`
+does not contain torch, no ratios are printed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def require_alike(runs: Mapping[str, JobRun]) -> None:
     shown = ", ".join(f"{way} {cost:.5g}" for way, cost in costs.items())
     print(f"costs of the first pass: {shown}", flush=True)
     if not max(costs.values()) <= ALIKE * min(costs.values()):
-        raise SystemExit("bench/nodes.py: the costs are not alike, so it is not the same work")
+        raise SystemExit("bench/nodes.py: the costs differ too much, so the ways do not do the same work")
 
 
 def show_row(way: str, nodes: int, runs: list[JobRun], torch_runs: list[JobRun]) -> str:

@@ -2,10 +2,10 @@
 
 usage: bench/peers.py zmq|sockets server|trainer NUMBER COUNT PORT BYTES
 
-bench/pserver.py compares parameter servers with them. COUNT servers and COUNT trainers run on the loopback interface.
-In a round every trainer sends BYTES bytes to each server. When a server has the bytes of all trainers, it sends BYTES
-bytes to each trainer; it takes no optimiser step. Both sides use the fastest way: they send whole messages without a
-copy, and receive them into reused memory if the library allows it.
+bench/pserver.py compares parameter servers with these programs. COUNT servers and COUNT trainers run on the loopback
+interface. In a round every trainer sends BYTES bytes to each server. When a server has the bytes of all trainers, it
+sends BYTES bytes to each trainer; it takes no optimiser step. Both sides use the fastest way: they send whole messages
+without a copy, and receive them into reused memory if the library allows it.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def find_peer(python: str, module: str, name: str) -> str | None:
     """Returns the path of a Python if it has the module; otherwise prints a message and returns None."""
     if has_module(python, module):
         return python
-    print(f"{name} is not there, so nothing is compared with it; --{name.lower()} names a Python that has it")
+    print(f"{name} is not installed, so nothing is compared with it; --{name.lower()} names a Python that has it")
     return None
 
 

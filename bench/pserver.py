@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # in front of this directory, which also has a module `pserver`
+sys.path.insert(0, str(Path(__file__).parents[1]))  # comes before bench/, which also has a module `pserver`
 
 import argparse
 import ctypes
@@ -136,7 +136,7 @@ def bench_exchange(parameters: int, repeats: int, python: str | None) -> None:
 
 
 def divide(rates: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return the ratios of two lists of rates, repeat by repeat."""
+    """Return the ratio of the two rates of each repeat."""
     return [one / other for one, other in zip(rates, others, strict=True)]
 
 
@@ -193,7 +193,7 @@ def bench_step(repeats: int) -> None:
             ours.append(times[1] - times[0])
             peer.append(times[2] - times[1])
     if not np.array_equal(shard.values, values):
-        raise SystemExit("bench/pserver.py: the fused loop comes to other bits")
+        raise SystemExit("bench/pserver.py: the results of the shard and of the fused loop differ")
     print(f"\nmomentum in place on {STEP_ELEMENTS:,} float32, two threads, milliseconds")
     print(
         f"pserver.store.shard {spread([1e3 * one for one in ours])}, fused loop {spread([1e3 * one for one in peer])}"
@@ -224,7 +224,7 @@ def main() -> None:
     benches = ("large", "small", "rows", "step", "growth")
     parser.add_argument("--torch", default=sys.executable, help="path of a Python that has torch")
     parser.add_argument("--only", nargs="+", choices=benches, default=benches)
-    parser.add_argument("--repeats", type=int, default=7, help="runs of each program, after one that does not count")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of each program after its first run")
     options = parser.parse_args()
     print(describe_machine())
     exchanges = [size for name, size in (("large", LARGE), ("small", SMALL)) if name in options.only]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# in front of this directory, because this file has the name of the package that it measures
+# comes before bench/, because this file has the name of the package that it measures
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import argparse
@@ -32,7 +32,7 @@ from recordio.reading import RecordIOReader
 from recordio.writing import RecordIOWriter
 
 BLOCK = 1 << 20
-SIZES = (100, 10_000)  # bytes of a record: a text, an image
+SIZES = (100, 10_000)  # bytes of a small record, such as a text, and of a large record, such as an image
 WORDS = 5000  # number of different words
 LEAST_TURNS = 3
 Way = Callable[[], int]
@@ -62,9 +62,7 @@ def main() -> None:
                 f"{spread(ratios)}; "
                 f"{statistics.median(one for _, one in found):7.0f} MB in a second of the processor"
             )
-        print(
-            "bytes in the file for one of a record: " + ", ".join(f"{name} {one:.2f}" for name, one in packed.items())
-        )
+        print("file bytes for each byte of a record: " + ", ".join(f"{name} {one:.2f}" for name, one in packed.items()))
         print(f"index of a file with a chunk for each of {len(records)} records: {seconds:.2f} s of the processor")
 
 

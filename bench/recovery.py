@@ -6,10 +6,10 @@ localcluster runs the digits example with k8s/job.yaml. Two times are measured:
 1. from the time when the last pod is Running to trainer 0's first batch, and the ratio of this time to nine starts of
    `python -c 'import numpy'`
 2. from the SIGKILL of trainer 1 to the first batch of the next attempt (goal: 1.2 s)
-Both are measured with a usual volume, and with a volume on which a launcher that has read a file sees the old content
-for SECONDS seconds, as with an NFS client that caches attributes. If SECONDS is 0, only the usual volume is measured.
-DIRECTORY is a checkout of an earlier commit; its launcher is measured in alternation with the launcher of this
-checkout. All other programs are those of this checkout.
+Both times are measured with a usual volume, and with a volume that shows old files: a launcher that has read a file
+sees the old content for SECONDS seconds, as with an NFS client that caches attributes. If SECONDS is 0, only the usual
+volume is measured. DIRECTORY is a checkout of an earlier commit; its launcher is measured in alternation with the
+launcher of this checkout. All other programs come from this checkout.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def start(volume: Path, entrypoint: Path, **env: str) -> Cluster:
 
 
 def wait_for_batch(log: Path, after: re.Pattern[str] | None = None) -> float:
-    """Waits for a log line about a batch, behind a line that matches `after` if given; returns the present time."""
+    """Waits for a log line about a batch; returns the current time.
+
+    If `after` is given, the line must follow a line that matches `after`.
+    """
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         text = log.read_text(errors="replace") if log.exists() else ""
@@ -114,7 +117,7 @@ def log_of(volume: Path) -> Path:
 
 
 def time_job(volume: Path, entrypoint: Path) -> tuple[float, float]:
-    """Runs a job, kills trainer 1 in it, and returns both figures."""
+    """Runs a job, kills trainer 1 of the job, and returns both times."""
     shutil.rmtree(volume / "pods", ignore_errors=True)
     with start(volume, entrypoint, NUM_PASSES="200") as cluster:
         for index in range(3):

@@ -5,14 +5,13 @@ usage: bench/threads.py [--only split|products] [--rounds N]
 split: the networks have 1 to 8 fc layers of several widths, and a batch has 128 samples. The program prints the
 processor milliseconds of a step (forward and backward, without the optimiser) of the whole batch (`whole`), and of the
 two halves of the batch one after the other (`shares`). Other programs on the machine do not change processor time. The
-difference `more` = `shares` - `whole` is time of the Python interpreter, which a second thread cannot save. Of the
-other work, a second thread takes half. A second thread therefore saves at most (whole - more) / 2 - more. The program
-also prints the number of operations of each layer, as trainer/network/batch_work.py estimates them; LEAST_OF_LAYER of
-that module is the number at which nothing is saved. The last row is the network lr of quick_start, whose input is
-sparse.
+difference `more` = `shares` - `whole` is time of the Python interpreter, which a second thread cannot save. A second
+thread takes half of the other work. A second thread therefore saves at most (whole - more) / 2 - more. The program also
+prints the number of operations of each layer, as trainer/network/batch_work.py estimates them; LEAST_OF_LAYER of that
+module is the number at which nothing is saved. The last row is the network lr of quick_start, whose input is sparse.
 
 products: `paddle train --job=time` runs four convolution layers with --trainer_count=2 and OPENBLAS_NUM_THREADS=2, in
-alternation with the usual limit (processors / 2 threads for products) and without it (PADDLE_BLAS_THREADS=2).
+alternation with the usual limit (processors / 2 threads for products) and without a limit (PADDLE_BLAS_THREADS=2).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from processes import bare_environment, run_processes
 HERE = Path(__file__).parent
 PADDLE = (sys.executable, "-m", "paddle")
 PASS_LINE = re.compile(r"I(\d{4} [\d:.]+) .*\]  Pass=\d+ .*samples=(\d+) AvgCost=(\S+)")
-BASELINE_LINE = re.compile(r"^(\d+\.\d+) (\S+)$", re.MULTILINE)  # bench/baseline.py writes it
+BASELINE_LINE = re.compile(r"^(\d+\.\d+) (\S+)$", re.MULTILINE)  # bench/baseline.py writes such lines
 FLAGS = ("--start_pass=1", "--saving_period=1000000")  # nothing is saved, because only pass 0 would be saved
 
 

@@ -7,17 +7,18 @@ There are four trainings on synthetic data: recommendation (batch 1600), and lr,
 vocabulary 30,000, about 80 words per text). `paddle train` runs in a separate process with the default logging, as
 users run it. The time of a pass is the time between two lines of its log. The first pass, in which the provider reads
 the data, does not count. The baselines bench/numpy_baseline/, bench/torch_baseline/ and bench/tensorflow_baseline/ have
-layers of the same sizes, the same batches and the same optimiser. They run in alternation with `paddle train`, so that
-other load affects all programs. `--torch` and `--tensorflow` name the Pythons of environments with these libraries; a
-missing library is not measured.
+layers of the same sizes, the same batches and the same optimiser. The baselines run in alternation with `paddle train`,
+so that other load affects all programs. `--torch` and `--tensorflow` name the Pythons of environments with these
+libraries; a missing library is not measured.
 
 Before the measurement, all programs train three times on one batch from the same parameters, without dropout. All three
-costs of the numpy baseline must agree with those of `paddle train`. With torch and TensorFlow the first cost must
-agree, and the others must be similar, because their LSTMs have no peepholes and their RMSProp begins with longer steps.
+costs of the numpy baseline must agree with the costs of `paddle train`. With torch and TensorFlow, only the first cost
+must agree. The other costs must be similar, because the LSTMs of torch and TensorFlow have no peepholes and their
+RMSProp begins with longer steps.
 
 With --processor, a rate is the number of samples per second of processor time of all threads, over the passes after the
-first. Other programs on the machine change these rates less. They are precise only if --passes is so large that the
-passes take some seconds.
+first. Other programs on the machine change these rates less. The rates are precise only if --passes is so large that
+the passes take some seconds.
 
 bench/nodes.py measures training on several nodes.
 """

@@ -1,4 +1,4 @@
-"""The control channel for launchers of a benchmark, many of which run in one process: they read only job.json."""
+"""The control channel of a benchmark's launchers, many of which run in one process: they read only job.json."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 RESET_LIMIT_EXCEEDED_MESSAGE = (
     "the job was stopped because its workers have been reset as often as --reset-limit={} allows"
 )
-# the words of Horovod about a failed job, which its users and their scripts search for
+# Horovod's message about a failed job; users of Horovod and their scripts search for this text
 HOROVOD_FAILURE_WORDS = "Horovod detected that one or more processes exited with non-zero status"
 
 HOROVOD_HOSTNAME = "HOROVOD_HOSTNAME"
@@ -22,7 +22,7 @@ HOROVOD_GLOO_RENDEZVOUS_ADDR = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 HOROVOD_GLOO_RENDEZVOUS_PORT = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 HOROVOD_GLOO_TIMEOUT_SECONDS = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 HOROVOD_START_TIMEOUT = "HOROVOD_START_TIMEOUT"
-NIC_VARIABLES = (HOROVOD_GLOO_IFACE, "NCCL_SOCKET_IFNAME")  # the second is for a script that itself uses NCCL
+NIC_VARIABLES = (HOROVOD_GLOO_IFACE, "NCCL_SOCKET_IFNAME")  # NCCL_SOCKET_IFNAME is for scripts that use NCCL
 PADDLE_ELASTIC_INCARNATION = "PADDLE_ELASTIC_INCARNATION"
 PADDLE_ELASTIC_GENERATION = "PADDLE_ELASTIC_GENERATION"
 PADDLE_ELASTIC_ADDRESS = "PADDLE_ELASTIC_ADDRESS"

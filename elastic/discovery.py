@@ -199,7 +199,7 @@ class HostManager:
             before = self._current
             replaced = {host for host, uid in uids.items() if self._uids.get(host, uid) != uid}
             self._uids.update(uids)
-            for host in replaced:  # a new host has this name: earlier failures are of the old host
+            for host in replaced:  # a new host has this name; the earlier failures belong to the old host
                 self._find_state(host).set_event()
                 del self._states[host]
             replaced &= before.host_slots.keys()
@@ -257,7 +257,7 @@ class HostManager:
     def order_available_hosts(available_hosts: Collection[str], prev_host_assignment_order: Sequence[str]) -> list[str]:
         """Return the hosts in order: first the previous hosts in their previous order, then the new hosts.
 
-        New hosts keep the order of `available_hosts`. If `available_hosts` is a set, they are sorted by name.
+        New hosts keep the order of `available_hosts`. If `available_hosts` is a set, the new hosts are sorted by name.
         """
         new = sorted(available_hosts) if isinstance(available_hosts, set | frozenset) else available_hosts
         old = [host for host in prev_host_assignment_order if host in available_hosts]
@@ -280,7 +280,7 @@ class HostDiscovery:
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Return the number of slots of each host.
 
-        Raises: RuntimeError: the discovery fails now.
+        Raises: RuntimeError: the discovery has failed this time.
         """
         raise NotImplementedError
 
@@ -297,7 +297,7 @@ class HostDiscoveryScript(HostDiscovery):
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """Run the script and parse its output.
 
-        Raises: RuntimeError: the script fails, takes too long, or prints anything but hosts.
+        Raises: RuntimeError: the script fails, takes too long, or prints a line that is no host.
         """
         return self._read(self._execute_discovery_script())
 

@@ -8,8 +8,8 @@
 A slot is a place for a worker on a host. A generation is a set of workers with fixed ranks; it lasts until workers come
 or go. The process of a worker is called an incarnation, and has a unique name.
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. There are three differences. A slot
-gets a new process exactly when its old process has ended, regardless of other changes of its host. A
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.driver`. The driver differs from Horovod's in
+three ways. A slot gets a new process exactly when its old process has ended, regardless of other changes of its host. A
 report counts only for the process that made the report, and not for a later process of the slot. A worker process that
 exits with 0 succeeds only if the process has reported that its work is done.
 """
@@ -63,9 +63,9 @@ class _Bounds(NamedTuple):
 class ElasticDriver(WorkerReports):
     """The driver of a job; host discovery starts with the construction of the driver.
 
-    Args: min_num_proc: least number of workers with which the job may resume.  max_num_proc: greatest number
-        of workers; None: any number.  timeout: seconds to wait for slots.  reset_limit: how often the workers may
-        resume; None: any number of times.
+    Args: min_num_proc: minimum number of workers with which the job may resume.  max_num_proc: maximum number of
+        workers; None: any number.  timeout: seconds to wait for slots.  reset_limit: how often the workers may resume;
+        None: any number of times.
 
     Thread safety: every method may be called from any thread.
     """
@@ -129,14 +129,14 @@ class ElasticDriver(WorkerReports):
             members = [self._members.add(one.revive(self._list_ends(one.host))) for one in found]
             self.history.begin(record.generation, slots, self._members)
         self.is_open = True
-        glog.info(f"generation {record.generation} goes on with {len(slots)} workers of a driver that has ended")
+        glog.info(f"generation {record.generation} continues with {len(slots)} workers of a driver that has ended")
         for slot, member in zip(slots, members, strict=True):
             self._start_worker_process(slot, member)
         if self._host_manager.current_hosts.host_slots:  # hosts may have changed while no driver ran
             self._note_change(HostUpdateResult.mixed)
 
     def resume(self) -> None:
-        """Begin the next generation with the live workers, and start a worker in each other slot.
+        """Begin the next generation with the live workers, and start a worker in each free slot.
 
         Raises: TimeoutException: see `wait_for_available_slots`.  RuntimeError: no worker is left that has the state;
             see also `wait_for_available_slots`.
@@ -276,7 +276,7 @@ class ElasticDriver(WorkerReports):
     # ---- processes
 
     def _is_blamed(self, slot: Slot) -> bool:
-        """Return whether a failed worker ran on the host that has the name now, and not on an older host."""
+        """Return whether a failed worker ran on the host that has the name now; an older host may have had the name."""
         member = self._members.find(slot)
         return member is None or self._host_manager.is_same(member.host, member.host_uid)
 

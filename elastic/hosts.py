@@ -1,4 +1,4 @@
-"""Hosts with slots, and the rank of each slot (pure).
+"""Hosts with slots, and the rank of each slot.
 
 Names, signatures and order are those of Horovod 0.28's `horovod.runner.common.util.hosts`.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MOST_HOST_FILE_BYTES = 1 << 20
-MOST_HOST_SLOTS = 999_999  # slots of a host, from every source but pods; the driver makes an object for each slot
+MOST_HOST_SLOTS = 999_999  # maximum slots of a host that is no pod; the driver makes an object for each slot
 
 
 class HostInfo:
@@ -43,9 +43,10 @@ class HostInfo:
 class SlotInfo:
     """A slot of a host with its ranks.
 
-    Attributes: rank, size: number of the worker among all workers, and number of all workers.  local_rank, local_size:
-        the same two numbers among the workers of the host.  cross_rank, cross_size: the same two numbers among the
-        workers of all hosts that have this local rank.
+    Attributes:
+    - rank, size: number of the worker among all workers, and number of all workers.
+    - local_rank, local_size: the same two numbers for the workers of the host.
+    - cross_rank, cross_size: the same two numbers for the workers that have this local rank, on all hosts.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""The HTTP servers of the driver: a key-value store that every program of the job reads and writes.
+"""The HTTP servers of the driver, with a key-value store that every program of the job reads and writes.
 
     server = RendezvousServer(secret=...)
     port = server.start(create_rendezvous_handler(driver))
 
-A path is `/<scope>/<key>`. GET answers 200 with the value, or 404. GET with `?wait=seconds` waits for the value. PUT
-and DELETE answer 200. Another path is answered with 400, a request without the signature of the job's secret with 403,
-and a missing body with 408. Answers are signed, too. A caller may be hostile, so the size of head and body, the time
-and the number of callers are bounded.
+A path is `/<scope>/<key>`. A GET is answered with 200 and the value, or with 404. GET with `?wait=seconds` waits for
+the value. PUT and DELETE are answered with 200. Another path is answered with 400, a request without the signature of
+the job's secret with 403, and a missing body with 408. Answers are signed, too. A caller may be hostile, so the server
+limits the size of head and body, the time of a request, and the number of callers.
 
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
@@ -32,7 +32,7 @@ MOST_CALLERS = 4096  # simultaneous requests; a worker may have three: for its r
 MOST_PATH = 1024  # characters
 BODY_S = 3.0  # seconds that a caller may send nothing while its body is incomplete
 HEAD_S = 10.0  # seconds for the head of a request
-MOST_WAIT_S = 30.0  # seconds that a GET waits at most; the caller then repeats the request
+MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the caller then repeats the request
 _PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 
@@ -48,7 +48,7 @@ class HttpRequest(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """Seconds to wait at most, as the caller requests, and never more than `MOST_WAIT_S`."""
+        """The seconds that the caller is ready to wait, but at most `MOST_WAIT_S`."""
         text = self.query.get("wait", "0")
         return min(float(text), MOST_WAIT_S) if _SECONDS.fullmatch(text) else 0.0
 
@@ -141,7 +141,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         except TimeoutError:
             body = b""
         if len(body) < int(length):
-            raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body has not come")
+            raise _BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the body of the request has not arrived")
         return body
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -190,7 +190,7 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and let a further caller in."""
+        """Answer a request, and then admit another caller."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -233,7 +233,7 @@ class _HttpServerThread(Generic[_S]):
         return self._httpd.server_port
 
     def stop(self) -> None:
-        """End the thread and close the port; further calls are allowed."""
+        """End the thread and close the port; further calls do nothing."""
         with self._stopping:
             httpd, self._httpd = self._httpd, None
             if httpd is not None and self._thread is not None:

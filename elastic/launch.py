@@ -59,12 +59,12 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
     Raises: ParameterError: a value is wrong, or two values contradict each other.
     """
     if args.num_proc is None:
-        raise ParameterError("-np is missing: how many workers does the job begin with?")
+        raise ParameterError("-np is missing; give the number of workers with which the job begins")
     least = args.num_proc if args.min_num_proc is None else args.min_num_proc
     _check_sizes(least, args.num_proc, args.max_num_proc)
     _check_ranges(args)
     if args.hand_over and not args.store_dir:
-        raise ParameterError("--hand-over needs --store-dir, by which the next driver finds the workers")
+        raise ParameterError("--hand-over needs --store-dir, in which the next driver finds the workers")
     try:
         cooldown_range = check_cooldown_range(args.cooldown_range)
         discovery = make_discovery(args)
@@ -99,7 +99,7 @@ def make_settings(args: argparse.Namespace) -> ElasticSettings:
 
 
 def _check_sizes(least: int, begin: int, most: int | None) -> None:
-    """Check the numbers of workers against each other. Raises: ParameterError: two numbers contradict each other."""
+    """Check that the numbers of workers agree. Raises: ParameterError: two numbers contradict each other."""
     for name, number in (("-np", begin), ("--min-np", least)):
         if number < 1:
             raise ParameterError(f"{name} is {number}; it has to be at least 1")
@@ -140,13 +140,13 @@ def _is_elastic(args: argparse.Namespace) -> bool:
 def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     """Return the discovery of the hosts that a command line names.
 
-    Raises: ParameterError: the command line names hosts twice.  ValueError: the hosts are wrong.  OSError: the file of
-        the hosts cannot be read.
+    Raises: ParameterError: the command line names hosts in two ways.  ValueError: the hosts are wrong.  OSError: the
+        file of the hosts cannot be read.
     """
     if sum(one is not None for one in (args.host_discovery_script, args.hosts, args.hostfile, args.discovery)) > 1:
         raise ParameterError("--host-discovery-script, --hosts, --hostfile and --discovery exclude each other")
     if args.discovery is not None:
-        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # only this discovery needs requests
+        kubernetes = importlib.import_module("elastic.membership.kubernetes")  # no other discovery needs `requests`
         found: HostDiscovery = kubernetes.PodDiscovery(os.environ, args.namespace, args.pod_selector, args.slots or 1)
         return found
     if args.host_discovery_script is not None:
@@ -199,7 +199,7 @@ def run_controller(
 def _run(args: argparse.Namespace) -> list[Any] | None:
     """Run the job of a command line; return the results of the function in `args.run_func`, if there is one.
 
-    Args: args: a missing attribute gets the default of its flag, so that a caller may set only Horovod's attributes.
+    Args: args: a missing attribute gets the default of its flag; a caller may set only Horovod's attributes.
     Raises: see `run`.
     """
     args = _complete(args)
@@ -233,7 +233,7 @@ def _run_checked(args: argparse.Namespace) -> list[Any] | None:
     check_possible(vars(args))
     unused = [one.flag for one in PARAMETERS if one.name in list_given(args) - USED]
     if unused:
-        glog.warning(f"flags without effect, as workers have connections of their own: {', '.join(unused)}")
+        glog.warning(f"flags without effect, because workers use their own connections: {', '.join(unused)}")
     settings = make_settings(args)
     function = args.run_func
     if function is None:
@@ -277,10 +277,13 @@ def run(
 ) -> list[Any]:
     """Run a function on the workers of a job, and return the results of the function by rank, as `horovod.run` does.
 
-    Args: func: any function; on another machine, or with `executable`, a function that its module exports by name.
-        args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
-        executable: another Python for the workers.  disable_cache, use_gloo: have no effect.  np, min_np, max_np,
-        network_interface: older names of num_proc, min_num_proc, max_num_proc and network_interfaces.
+    Args:
+    - func: any function; on another machine, or with `executable`, a function that its module exports by name.
+    - args, kwargs: arguments of the function; on another machine, or with `executable`, only plain data and arrays.
+    - executable: another Python for the workers.
+    - disable_cache, use_gloo: have no effect.
+    - np, min_np, max_np, network_interface: older names of num_proc, min_num_proc, max_num_proc, network_interfaces.
+
     Raises: UsageError: an argument is wrong.  JobFailedError: a worker has failed.  TimeoutException, RuntimeError: the
         job could not begin.
     """
@@ -318,9 +321,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_commandline() -> None:
-    """Run the job of the command line of this process to its end; return if the job has succeeded.
+    """Run the job of the command line of this process to its end; raise an error if the job fails.
 
-    Raises: see `run`.  UsageError: the command line is wrong.  MissingInputError: a file of it cannot be read.
+    Raises: see `run`.  UsageError: the command line is wrong.  MissingInputError: a file that it names cannot be read.
     """
     _run_words(sys.argv[1:])
 

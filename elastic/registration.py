@@ -1,7 +1,8 @@
 """The reports of the workers of a generation, and the decision about the job after the last report.
 
-Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. There are two differences. The
-registry counts a worker once, even if the worker reports several times. A separate thread makes the decision.
+Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. The registry differs from
+Horovod's in two ways. It counts a worker once, even if the worker reports several times. A separate thread makes the
+decision.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class WorkerStateRegistry:
     def record(self, host: str, slot: int, state: str, counts: Callable[[], bool] = lambda: True) -> int:
         """Record the report of a worker, wait for the decision, and return the generation of the report.
 
-        Blocking: until all workers have reported, or the job is over.
+        The call waits until all workers have reported, or until the job is over.
 
         Args: counts: called while no decision is being made; returns whether the reporting worker is still a member.
         Raises: RuntimeError: the worker was ready and has failed since then.
@@ -151,7 +152,7 @@ class WorkerStateRegistry:
         if self._is_deciding or self._driver.finished() or not counts():
             return None
         if self._hosts.is_blacklisted(host):
-            glog.warning(f"{host}[{slot}] reports {state}, and its host is blacklisted: ignored")
+            glog.warning(f"{host}[{slot}] reports {state}, and its host is blacklisted: the report is ignored")
             return None
         known = self._states.get((host, slot))
         if known is None or (state == FAILURE and known != SUCCESS) or (known == READY and state == SUCCESS):
@@ -160,7 +161,7 @@ class WorkerStateRegistry:
             self.history.report((host, slot), state)
             self._changed.notify_all()
         elif known != state:
-            glog.error(f"{host}[{slot}] reports {state} after {known}: ignored")
+            glog.error(f"{host}[{slot}] reports {state} after {known}: the report is ignored")
         if len(self._states) >= self._size and not self._is_deciding:
             self._is_deciding = True
             threading.Thread(target=self._decide, name="decision", daemon=True).start()
@@ -180,7 +181,7 @@ class WorkerStateRegistry:
                 self._changed.notify_all()
 
     def _charge_once(self, states: dict[Slot, str]) -> Callable[[str], bool]:
-        """Count the failures of this generation; return a function that tells whether a host has too many failures."""
+        """Count the failures of this generation; return a function that returns whether a host has too many."""
         counts: dict[str, int] = {}
         for slot, state in states.items():
             if state == FAILURE and self.is_blamed(slot):

@@ -1,6 +1,6 @@
-"""The samples of an epoch that are not processed yet, and the part of them that each rank gets.
+"""Divide the unprocessed samples of an epoch among the ranks.
 
-Names and behaviour are those of Horovod 0.28's `ElasticSampler`. The shuffle uses Python's `random` and no torch.
+Names and behaviour are those of Horovod 0.28's `ElasticSampler`. The shuffle uses Python's `random` in place of torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class ElasticSampler:
             state.commit()
         sampler.set_epoch(epoch + 1)      # at the end of an epoch
 
-    All ranks use the same order. Samples are repeated at the end of an epoch, so that every rank gets the same number.
+    All ranks use the same order. Some samples are repeated at the end of an epoch, so every rank gets the same number
+    of samples.
 
     Args: dataset: only its length is used.  shuffle: use another order in each epoch.  seed: seed of the shuffle.
     """
@@ -75,7 +76,7 @@ class ElasticSampler:
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        """Yield this rank's samples; every rank yields the same number."""
+        """Yield this rank's samples; every rank yields the same number of samples."""
         left = self.remaining_indices
         padded = (left[place % len(left)] for place in range(self.rank, self.total_size, self.num_replicas))
         return iter(list(padded))

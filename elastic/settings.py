@@ -17,11 +17,15 @@ from elastic.discovery import HostDiscovery
 class BaseSettings:
     """The settings of any job.
 
-    Attributes: num_proc: least number of workers of the first generation.  nics: names of network interfaces, as a
-        collection or as a text with commas.  output_filename: directory for the workers' output; "": none.  elastic:
-        False: the job ends when a worker fails.  key: secret of the job; None: the secret of the environment, or a new
-        one.  run_func_mode: whether the workers run a function.  ssh_port, ssh_identity_file, extra_mpi_args, tcp_flag,
-        binding_args, start_timeout: have no effect, because neither ssh nor MPI is used, and no interfaces are probed.
+    Attributes:
+    - num_proc: minimum number of workers of the first generation.
+    - nics: names of network interfaces, as a collection or as a text with commas.
+    - output_filename: directory for the workers' output; "": none.
+    - elastic: False: the job ends when a worker fails.
+    - key: secret of the job; None: the secret of the environment, or else a new secret.
+    - run_func_mode: whether the workers run a function.
+    - ssh_port, ssh_identity_file, extra_mpi_args, tcp_flag, binding_args, start_timeout: have no effect, because
+      neither ssh nor MPI is used, and no interfaces are probed.
     """
 
     num_proc: int = 1
@@ -58,15 +62,23 @@ Settings = StaticSettings  # Horovod's name
 class ElasticSettings(BaseSettings):
     """The settings of a job; settings without a default come first, in Horovod's order.
 
-    Attributes: min_num_proc: least number of workers of every later generation.  max_num_proc: greatest number of
-        workers; None: no bound.  elastic_timeout: seconds to wait for slots.  reset_limit: how often workers may
-        resume; None: any number of times.  heartbeat_timeout: seconds of silence after which a worker is ended.
-        store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end with
-        the driver.  driver_grace: seconds for which workers wait for the next driver.  hands_over: whether SIGTERM
-        leaves the workers to the next driver.  agent_port: port of the agents.  agent_timeout: seconds of silence after
-        which an agent counts as lost.  has_agents: whether an agent also runs the workers of this machine.  address:
-        address at which the workers of agents reach the driver; "": the local address of the connection to the agent.
-        port: port of the driver; 0: any free port.  variables: further variables of every worker.
+    Attributes:
+    - min_num_proc: minimum number of workers of every later generation.
+    - max_num_proc: maximum number of workers; None: no maximum.
+    - elastic_timeout: seconds to wait for slots.
+    - reset_limit: how often workers may resume; None: any number of times.
+    - heartbeat_timeout: seconds of silence after which a worker is ended.
+    - store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end with
+      the driver.
+    - driver_grace: seconds for which workers wait for the next driver.
+    - hands_over: whether the workers continue after a SIGTERM to the driver, and wait for the next driver.
+    - agent_port: port of the agents.
+    - agent_timeout: seconds of silence after which an agent counts as lost.
+    - has_agents: whether an agent also runs the workers of this machine.
+    - address: address at which the workers of agents reach the driver; "": the local address of the connection to the
+      agent.
+    - port: port of the driver; 0: any free port.
+    - variables: further variables of every worker.
     """
 
     discovery: HostDiscovery

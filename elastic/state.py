@@ -1,8 +1,8 @@
 """The state of a worker: committed by the program, restored after a failure, and sent to workers that join.
 
-Names and order are those of Horovod 0.28's `horovod.common.elastic`. There are two differences. An `ObjectState` keeps
-deep copies, so that a list that is changed in place returns to its committed content. Every rank syncs after every
-change of hosts.
+Names and order are those of Horovod 0.28's `horovod.common.elastic`. The states differ from Horovod's in two ways. An
+`ObjectState` keeps deep copies, so `restore` also undoes changes inside a list. Every rank syncs after every change of
+hosts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class State:
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
         """Register callbacks that run in this order after a change of ranks and before the next sync.
 
-        A callback adapts what depends on the number of workers, e.g. the learning rate or the data of this rank.
+        A callback adapts values that depend on the number of workers, such as the learning rate or the data of this
+        rank.
         """
         self._reset_callbacks.extend(callbacks)
 
@@ -166,7 +167,7 @@ class ObjectState(State):
         call = f"{type(self).__name__}({name}=...)"
         if isinstance(value, ElasticSampler):
             raise TypeError(
-                f"{call}: an ElasticSampler has a share of the samples for each rank and cannot be sent to a rank; "
+                f"{call}: an ElasticSampler has other samples on each rank and cannot be sent to a rank; "
                 f"use ArrayState({name}=...), which sends the number of processed samples"
             )
         if not is_sent_as_data:
@@ -192,9 +193,9 @@ class ObjectState(State):
 class ArrayState(ObjectState):
     """A state with numpy arrays: `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
 
-    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. If an attribute has
-    another array since the last commit, of another shape or type, `restore` replaces this array. `sync` sends the raw
-    bytes of an array. A sampler saves its number of processed samples. Any other attribute behaves as in
+    `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. If the program has
+    assigned an array of another shape or type since the last commit, `restore` replaces this array. `sync` sends the
+    raw bytes of an array. A sampler saves its number of processed samples. Any other attribute behaves as in
     `ObjectState`.
     """
 
@@ -287,7 +288,7 @@ def _check_array(name: str, array: np.ndarray[Any, Any]) -> None:
         raise TypeError(f"ArrayState: {name} is an array of {array.dtype}; the types that can be sent are {types}")
     if not array.flags.writeable:
         raise TypeError(
-            f"ArrayState: {name} is a read-only array; give a copy of it, because `sync` changes its values"
+            f"ArrayState: {name} is a read-only array; give a copy of this array, because `sync` changes the values"
         )
 
 

@@ -1,7 +1,7 @@
 """Notices of changed hosts: a small HTTP server in each worker, and the client by which the driver sends notices.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.worker`. A notice is a signed PUT of JSON. The
-driver also stores the notice, so that a worker whose server starts late still gets the notice.
+driver also stores the notice for workers whose servers start later.
 """
 
 from __future__ import annotations

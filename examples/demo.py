@@ -1,6 +1,6 @@
-"""`make demo`: run the digits job with three pods on this machine, from the data job to the test error.
+"""`make demo` runs the digits job with three pods on this machine, from the data job to the test error.
 
-It runs the manifests of a user with a cluster, k8s/data-job.yaml and k8s/job.yaml, unchanged, by localcluster.
+localcluster runs the unchanged manifests for a cluster, k8s/data-job.yaml and k8s/job.yaml.
 """
 
 import os
@@ -42,7 +42,7 @@ def run_job(manifest: str, *options: str) -> int:
 
 
 def read_test_errors(log: Path) -> list[float]:
-    """Return the test error after every pass, from a train.log."""
+    """Return the test error after each pass, which a train.log contains."""
     pattern = r"Test samples=.* classification_error_evaluator=(\S+)"
     return [float(error) for error in re.findall(pattern, log.read_text(encoding="utf-8"))]
 

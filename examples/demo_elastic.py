@@ -1,7 +1,7 @@
-"""`make demo-elastic`: train digits with 1 to 5 trainers on this machine, and kill, freeze and add trainers meanwhile.
+"""`make demo-elastic` trains digits on this machine with 1 to 5 trainers, and kills, freezes and adds trainers.
 
-It runs the commands of docs/elastic.md: a master and a standby, two parameter servers, and trainers. A program that
-ends is started again, as Kubernetes does it.
+The demo runs the commands of docs/elastic.md: a master and a standby, two parameter servers, and trainers. Like
+Kubernetes, the demo starts a program again when the program ends.
 
 usage: demo_elastic.py [DIRECTORY]
 """
@@ -43,7 +43,7 @@ TRAINER += " --save_dir=../output --log_period=1000 --saving_period=1000"
 
 
 class Story:
-    """The programs of the job, and the steps of the demo: (share of the tasks that are done, description, action)."""
+    """The programs of the job, and the steps of the demo: (fraction of finished tasks, description, action)."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -67,10 +67,10 @@ class Story:
             (0.88, "2 trainers: the others finish their batch and leave", lambda: trainers.scale(2)),
         ]
 
-    # ----- what is done
+    # ----- the actions of the steps
 
     def running(self) -> list[int]:
-        """Return the numbers of the trainers that run."""
+        """Return the numbers of the running trainers."""
         return [pod.number for pod in self.kept["trainer"].pods() if pod.is_running and not pod.is_leaving]
 
     def freeze(self) -> None:
@@ -84,10 +84,10 @@ class Story:
             if pod.is_running and " serving on " in pod.log.read_text():
                 self.kept["master"].kill(pod.number)
 
-    # ----- what is seen
+    # ----- the output
 
     def run(self) -> None:
-        """Do one step after the other until all programs have ended."""
+        """Do the steps one by one until all programs have ended."""
         while not all(kept.wait(0) for kept in self.kept.values()):
             record = read_record()
             share = self.tell(record)
@@ -101,7 +101,7 @@ class Story:
         self.tell(read_record())
 
     def tell(self, record: dict[str, Any]) -> float:
-        """Print which trainers joined and left since the last call, and return the share of the tasks that are done."""
+        """Print which trainers joined and left since the last call, and return the fraction of finished tasks."""
         for event in record.get("history", []):
             key = (event["time"], event["uid"], event["what"])
             if key not in self.told:
@@ -128,7 +128,7 @@ class Story:
 
 
 def read_record() -> dict[str, Any]:
-    """Return the master's record of the job; it is empty until the master has written it."""
+    """Return the master's record of the job, or an empty record before the master has written its first record."""
     try:
         return json.loads((OUTPUT / "tasks.json").read_text())
     except (OSError, ValueError):
@@ -136,11 +136,11 @@ def read_record() -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Make the data files, each of which becomes a task, and the working directory of the trainers."""
+    """Make the data files and the working directory of the trainers. Each data file becomes a task."""
     shutil.rmtree(PLACE, ignore_errors=True)
     command = ["prepare", "--split_count=1", f"--shard_files={FILES}", f"--out_dir={JOB}"]
     print("$", *command, flush=True)
-    program = Path(sys.executable).with_name("prepare")  # it prints no traceback if a Ctrl-C comes while it starts
+    program = Path(sys.executable).with_name("prepare")  # it prints no traceback after a Ctrl-C at its start
     subprocess.run([program, *command[1:], f"--examples_dir={ROOT / 'examples'}"], cwd=ROOT, check=True)
     shutil.copytree(JOB / "digits", WORK)
     shutil.copytree(JOB / "0" / "data", WORK / "data")
@@ -157,7 +157,7 @@ def test_model() -> float:
 
 
 def print_tasks(record: dict[str, Any]) -> None:
-    """Print the account of every pass: its tasks and samples, and how many of them were repeated."""
+    """Print the account of each pass: the tasks and samples, and the numbers of repeated tasks and samples."""
     heads = ("pass", "tasks", "dispatches", "repeated", "samples", "samples repeated")
     print("".join(head.rjust(len(head) + 4) for head in heads))
     for one in record["passes"]:
@@ -189,7 +189,7 @@ def main() -> int:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """End this process at once; the first process of each pod then ends its programs."""
+    """End this process at once. The first process of each pod then ends the programs of the pod."""
     os.write(sys.stdout.fileno(), b"demo: interrupted\n")
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

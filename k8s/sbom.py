@@ -2,7 +2,8 @@
 
 docker run --rm -i --network none --entrypoint python3 REPO/paddle:mypaddle - <k8s/sbom.py >paddle.cdx.json
 
-It lists the Debian packages of the base image and the Python packages. Two runs on the same image print the same bytes.
+The bill lists the Debian packages of the base image and the Python packages. Two runs on the same image print the
+same bytes.
 """
 
 from __future__ import annotations

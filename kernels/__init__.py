@@ -1,9 +1,8 @@
-"""Hot loops over arrays: compiled if a C compiler existed when the project was installed, otherwise in numpy.
+"""Hot loops over arrays, compiled if the machine had a C compiler at installation, otherwise in numpy.
 
-Both forms give the same results: update rules and random draws bit for bit, sums and exponentials within float32
-rounding.
-The compiled module accepts only contiguous float32; numpy handles everything else, such as the float64 of gradient
-checks.
+The compiled loops and the numpy loops give equal results. Update rules and random draws are equal bit for bit; sums and
+exponentials are equal within float32 rounding. The compiled module accepts only contiguous float32; numpy handles
+everything else, such as the float64 of gradient checks.
 
 PADDLE_KERNELS=plain in the environment disables the compiled module.
 """
@@ -35,7 +34,7 @@ compiled = _load()
 
 def fits(*arrays: npt.NDArray[Any] | None) -> bool:
     """Return whether all arrays are contiguous float32, which the compiled functions need; None is ignored."""
-    for one in arrays:  # a loop, because `all` with a generator would take longer than some of the compiled functions
+    for one in arrays:  # `all` with a generator would take longer than some of the compiled functions
         if one is None:
             continue
         flags = one.flags
@@ -56,8 +55,9 @@ def flush_denormals() -> None:
 def keep_memory() -> None:
     """Let this process keep the memory of freed arrays for the next arrays.
 
-    Otherwise the system takes back the memory of every large array, and gives it again page by page, with zeros, for
-    the next batch. Without the compiled module this function does nothing.
+    Without this call, the process returns the memory of every large array to the operating system. The next batch would
+    then need new pages, and the system fills each new page with zeros. Without the compiled module this function does
+    nothing.
     """
     if compiled is not None:
         compiled.keep_memory()

@@ -11,7 +11,7 @@ int kind_of(PyObject *object);
 
 /* e^x for float32 within 2 units in the last place, computed as 2^n times a polynomial (Cephes' coefficients). */
 static inline __attribute__((always_inline)) float exp_of(float x) {
-    const float ROUNDER = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    const float ROUNDER = 12582912.0f; /* 1.5 * 2^23: adding ROUNDER rounds to an integer */
     x = x < -87.3f ? -87.3f : x > 88.0f ? 88.0f : x;
     float n = (x * 1.44269504f + ROUNDER) - ROUNDER;
     float r = x - n * 0.693359375f - n * -2.12194440e-4f;
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) float tanh_of(float x) { return 2.0
 
 /* e^x for x <= 40, computed in double as 2^n times Taylor's polynomial and rounded to float32. */
 static inline __attribute__((always_inline)) float nearest_exp_of(float x) {
-    const double ROUNDER = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer, which is then in the last bits */
+    const double ROUNDER = 6755399441055744.0; /* 1.5 * 2^52: adding ROUNDER rounds to an integer in the last bits */
     double y = x < -100.0f ? -100.0 : x > 40.0f ? 40.0 : x;
     union {
         double number;

@@ -86,7 +86,7 @@ int numbers(PyObject *const *args, int count, float *values) {
     return 0;
 }
 
-/* no early exit, so that the compiler can vectorise the loop */
+/* the loop has no early exit, because then the compiler can vectorise it */
 FAST static int in_range_loop(const int64_t *ids, Py_ssize_t count, int64_t upper) {
     int good = 1;
     for (Py_ssize_t i = 0; i < count; i++) good &= ids[i] >= 0 && ids[i] < upper;

@@ -1,8 +1,8 @@
-/* Attention: the parts that would otherwise copy a state, a weight or a gradient for each frame of a sequence. Sequence s has the
- * frames starts[s] to starts[s + 1]. */
+/* Attention: the steps for which numpy would copy a state, a weight or a gradient for each frame of a sequence. Sequence
+ * s has the frames starts[s] to starts[s + 1]. */
 #include "activations.h"
 
-/* Get the sequences' starts and the widths from the arguments `starts, size`; check them against frames and sequences. */
+/* Get the starts of the sequences and the width from the arguments `starts, size`, and check that the arrays fit. */
 static const int64_t *starts_of(Arrays *arrays, PyObject *const *args, Py_ssize_t elements, Py_ssize_t rows, Py_ssize_t *size,
                                 Py_ssize_t *count) {
     Py_ssize_t bounds;

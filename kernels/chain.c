@@ -1,6 +1,6 @@
 /* A conditional random field over the labels of sequences, in double precision. The scores are rows of `classes`
- * numbers: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows label k. Sequence
- * s has the frames starts[s] to starts[s + 1]. */
+ * numbers. Row 0 scores the first label, row 1 scores the last label, and row 2 + k scores each label that follows label
+ * k. Sequence s has the frames starts[s] to starts[s + 1]. */
 #include "kernels.h"
 
 typedef struct {
@@ -126,7 +126,7 @@ static void descend_sequence(const Chain *chain, const Powers *powers, int64_t b
     }
 }
 
-/* chain_costs(x, labels, starts, scores, alpha, emit, costs): write alpha, emit and the costs of the sequences, 0 for empty ones */
+/* chain_costs(x, labels, starts, scores, alpha, emit, costs): write alpha, emit and the costs; an empty sequence costs 0 */
 static PyObject *chain_costs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(7);
     Chain chain;
@@ -151,7 +151,7 @@ static PyObject *chain_costs(PyObject *self, PyObject *const *args, Py_ssize_t c
 }
 
 /* chain_gradients(x, labels, starts, scores, alpha, emit, weights, d_x, d_scores): the gradients of the sum of
- * weights[s] * costs[s]; alpha and emit are those of chain_costs */
+ * weights[s] * costs[s]; chain_costs wrote alpha and emit */
 static PyObject *chain_gradients(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(9);
     Chain chain;

@@ -20,8 +20,8 @@ class LabelChain:
 
     Shapes: x: (frames, classes), the score of each class in each frame; labels: (frames,) in [0, classes); starts:
         (sequences + 1,) from 0, where sequence s has the frames [starts[s], starts[s + 1]); scores: (classes + 2,
-        classes) float64: row 0 scores the first label, row 1 the last label, and row 2 + k each label that follows
-        label k.
+        classes) float64. Row 0 of `scores` scores the first label, row 1 scores the last label, and row 2 + k scores
+        each label that follows label k.
     """
 
     x: Array
@@ -35,7 +35,10 @@ class LabelChain:
         return compiled is not None and fits(self.x) and bool(self.x.shape[1])
 
     def costs(self) -> Array:
-        """Return -ln of the probability of each sequence's labels, (sequences,) float64; 0 for empty sequences."""
+        """Return -ln(probability of the labels) for each sequence, 0 for an empty sequence.
+
+        Shape: (sequences,) float64.
+        """
         assert compiled is not None  # fits
         costs = np.empty(len(self.starts) - 1)
         compiled.chain_costs(*self._arguments(), costs)

@@ -1,4 +1,4 @@
-/* The function rand_r of the C library, several draws at once: each draw sets x = x * A + C three times. */
+/* The function rand_r of the C library, for several draws at once. Each draw sets x = x * A + C three times. */
 #include "kernels.h"
 
 enum { LANES = 16, STEPS = 3 };
@@ -28,7 +28,7 @@ FAST static void draw_loop(uint32_t *out, Py_ssize_t blocks, uint32_t *lanes, Ju
         }
 }
 
-/* draws(out, state): fills the uint32 array and returns the state afterwards */
+/* draws(out, state): fill the uint32 array, and return the state after the draws */
 static PyObject *draws(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(2);
     Py_ssize_t n;

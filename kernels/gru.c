@@ -35,7 +35,7 @@ static int run_of(Arrays *arrays, PyObject *const *args, Py_ssize_t width, Run *
     return good ? 0 : -1;
 }
 
-/* The rows of the previous step; zeros before the first step. */
+/* Return the rows of h of the previous step; zeros for the first step. */
 static const float *before_of(const Run *run, Py_ssize_t step, const float *zeros) {
     return step ? run->h + run->begins[step - 1] * run->size : zeros;
 }
@@ -86,7 +86,7 @@ FAST static void output_backward(float *gates, const float *before, float *d_h, 
     }
 }
 
-/* replace r by the gradient of its input, and add to d_h the part of the gradient of h' that comes through r h' */
+/* replace r by the gradient of the input of r, and add to d_h the part of the gradient of h' that comes through r h' */
 FAST static void reset_backward(float *gates, const float *before, const float *d_reset, float *d_h, Py_ssize_t n, Py_ssize_t size,
                                 int gate, float *d_r) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 3 * size, before += size, d_reset += size, d_h += size) {

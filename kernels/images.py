@@ -17,8 +17,8 @@ Array = npt.NDArray[np.floating[Any]]
 Axis = tuple[int, int, int, int, int, int]
 
 
-# a channel of fewer than NARROW pixels is read in short pieces; this is fast only if the whole array fits into the
-# cache, which means at most SMALL numbers
+# The compiled functions read a channel of fewer than NARROW pixels in short pieces. Short reads are fast only if the
+# whole array fits into the cache: if it has at most SMALL numbers.
 NARROW, SMALL = 16, 1 << 18
 
 
@@ -27,7 +27,7 @@ def _suits_channels(x: Array) -> bool:
 
 
 def fold(out: Array, columns: Array, y: Axis, x: Axis) -> bool:
-    """Write to each pixel of `out` the sum of the elements of `columns` that windows have at this pixel.
+    """Set each pixel of `out` to the sum of its elements in `columns`: one element for each window over the pixel.
 
     Shapes: out: (n, channels, y length, x length); columns: (channels, y size, x size, n, y windows, x windows).
     """
@@ -62,7 +62,7 @@ def spread_largest(out: Array, planes: Array, values: Array, gradient: Array, y:
 def normalise(
     out: Array, statistics: tuple[Array, Array, Array], x: Array, scale: Array, shift: Array | None, epsilon: float
 ) -> bool:
-    """Write to `out` the channels of x with mean 0 and variance 1, times the scale, plus the shift.
+    """Normalise each channel of x to mean 0 and variance 1, multiply it by its scale, add its shift, and write `out`.
 
     Args: statistics: filled with mean, biased variance and 1 / sqrt(variance + epsilon) of each channel.
     Shapes: out, x: (n, channels, pixels); statistics, scale, shift: (channels,).
@@ -78,8 +78,8 @@ def normalise_gradient(
 ) -> bool:
     """Write to `out` the gradient of x; g is the gradient of the result of `normalise`.
 
-    Args: sums: filled with the sums by channel of g (the gradient of the shift) and of g times the normalised x (the
-        gradient of the scale).
+    Args: sums: the function fills the first array with the sum of g over each channel, the gradient of the shift. The
+        second array gets the sum of g times the normalised x, the gradient of the scale.
     """
     if compiled is None or not _suits_channels(x) or not fits(out, *sums, g, x, mean, inverse, scale):
         return False

@@ -1,7 +1,8 @@
 /* The parts that all hot loops use: the checks of their arguments, and the choice of machine code.
  *
- * A function takes contiguous arrays by the buffer protocol: `Arrays` holds them until `release`, and its getters check
- * type, contiguity and, where they say so, length. NULL (or -1) means that an exception is set.
+ * A function takes contiguous arrays by the buffer protocol. `Arrays` holds the arrays until `release`. Its getters check
+ * the type and the contiguity of an array; `same_length` also checks the length. If a getter returns NULL or -1, an
+ * exception is set.
  */
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -12,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* the function is compiled for several generations of processors; the loader of the module chooses one version */
+/* the compiler makes a version of the function for each generation of processors; the loader chooses one version */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define GENERATIONS
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -51,7 +52,7 @@ int numbers(PyObject *const *args, int count, float *values);
 /* Return whether all ids are in [0, upper). */
 int in_range(const int64_t *ids, Py_ssize_t count, int64_t upper);
 
-/* Return whether the numbers start at 0, never fall, and end at `last`. */
+/* Return whether the numbers begin with 0, never decrease, and end with `last`. */
 int rising(const int64_t *starts, Py_ssize_t count, int64_t last);
 
 /* Release the arrays and return NULL; set an exception with this message if none is set. */

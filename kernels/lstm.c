@@ -16,7 +16,7 @@ static int kinds_of(PyObject *const *args, Kinds *kinds) {
 
 /* ----- One step ----- */
 
-/* y: state(c), for the backward pass; y may be the array h, and then h overwrites it */
+/* y: state(c), for the backward pass. If y is the array h, h overwrites y. */
 FAST static void step_forward(float *gates, const float *peepholes, const float *before, float *c, float *h, float *y, Py_ssize_t n,
                               Py_ssize_t size, Kinds kinds) {
     for (Py_ssize_t row = 0; row < n; row++, gates += 4 * size, before += size, c += size, h += size, y += size) {
@@ -211,8 +211,8 @@ static PyObject *lstm_run_forward(PyObject *self, PyObject *const *args, Py_ssiz
     DONE;
 }
 
-/* lstm_run_backward(run..., c, y, d_c, d_peepholes): from the last step to the first; x is the gradient of h, w is
- * transposed */
+/* lstm_run_backward(run..., c, y, d_c, d_peepholes): run the steps from the last to the first. x is the gradient of h, and
+ * w is transposed. */
 static PyObject *lstm_run_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(14);
     Run run;

@@ -1,8 +1,8 @@
 /* The module kernels._compiled: the hot loops over float32 arrays.
  *
  * A function of plain.py with the same name has the same result. Most functions let other threads run while they work,
- * and change their arguments in place. Products and sums are rounded one by one, as numpy does (-ffp-contract=off), so
- * that element-wise results are those of plain.py bit for bit. */
+ * and change their arguments in place. Products and sums are rounded one by one, as in numpy (-ffp-contract=off).
+ * Element-wise results therefore equal those of plain.py bit for bit. */
 #include "kernels.h"
 
 #if defined(__x86_64__)
@@ -12,7 +12,7 @@
 #include <malloc.h>
 #endif
 
-/* Set the processor, for the calling thread, to treat denormal numbers as zero. */
+/* Make the processor treat denormal numbers as zero in the calling thread. */
 static PyObject *flush_denormals(PyObject *self, PyObject *unused) {
 #if defined(__x86_64__)
     enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };

@@ -1,4 +1,4 @@
-"""The hot loops in numpy: for every numeric type, and if the compiled module is missing."""
+"""The hot loops in numpy, which take every numeric type and do not need the compiled module."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 
-# ragged rows are reduced step by step if their number is more than FEW times the length of the longest ragged row;
-# otherwise they are reduced one by one
+# If the number of ragged rows is more than FEW times the length of the longest one, all ragged rows are reduced
+# together, step by step. Otherwise the ragged rows are reduced one after the other.
 FEW = 4
 NARROW = 8  # maximum columns for which numpy's one-dimensional add.at is faster than sorting the rows
 
@@ -31,14 +31,14 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def _add_columns(target: Array, ids: Ids, rows: Array) -> None:
-    """Add column by column; two columns are viewed as one complex column, which is twice as fast."""
+    """Add the rows column by column. Two columns are viewed as one complex column, because this is twice as fast."""
     sources, targets = _pair_columns(rows), _pair_columns(target)
     for column in range(targets.shape[1]):
         np.add.at(targets[:, column], ids, sources[:, column])
 
 
 def _pair_columns(matrix: Array) -> npt.NDArray[np.inexact[Any]]:
-    """Return the matrix with every two columns viewed as one complex column, or unchanged if their number is odd."""
+    """View every two columns as one complex column; return a matrix with an odd number of columns unchanged."""
     if matrix.shape[1] % 2:
         return matrix
     return matrix.view(np.complex64 if matrix.dtype == np.float32 else np.complex128)
@@ -50,7 +50,7 @@ def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None) -> Array
     picked = table.take(ids, axis=0)
     if values is not None:
         picked *= values[:, None]
-    # for an empty ragged row reduceat returns an element instead of zero, so these rows are omitted
+    # reduceat returns an element instead of zero for an empty ragged row, so empty ragged rows are omitted
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):
         result[filled] = np.add.reduceat(picked, starts[:-1][filled], axis=0)
@@ -92,7 +92,7 @@ def _find_inside(starts: Ids, shift: int) -> Ids:
 
 
 def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
-    """For each k, exchange pool[head + k] with the sample draws[k] mod n places on; n samples remain from there."""
+    """For each k, exchange pool[head + k] with pool[head + k + draws[k] mod n], where n = len(pool) - head - k."""
     heads = np.arange(head, head + len(draws))
     picks = heads + draws % (len(pool) - heads)
     for place, picked in enumerate(picks.tolist(), head):
@@ -100,7 +100,7 @@ def pick_samples(pool: array[int], head: int, draws: Ids) -> None:
 
 
 def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """Return where the items of some rows start, and their offsets when they are stored one row after the other."""
+    """Return the start of each picked row's items, and the rows' offsets when their items are stored without gaps."""
     starts = bounds.take(rows)
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(bounds.take(rows + 1) - starts, out=offsets[1:])
@@ -108,7 +108,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return for every i the offsets[i + 1] - offsets[i] numbers from starts[i] on: starts[i], starts[i] + 1, ..."""
+    """For every i, list starts[i], starts[i] + 1, ...: offsets[i + 1] - offsets[i] numbers. Return the joined lists."""
     places: Ids = np.repeat(starts - offsets[:-1], np.diff(offsets))
     places += np.arange(offsets[-1])
     return places
@@ -120,13 +120,13 @@ def sum_stretches(rows: Array, starts: Ids) -> Array:
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each ragged row, and the first row with it; 0 and -1 for an empty ragged row."""
+    """Return each column's maximum in each ragged row, and the first row with it; for an empty one, return 0 and -1."""
     largest = _reduce(np.maximum, rows, starts)
     return largest, _find_first_maxima(rows, largest, starts)
 
 
 def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
-    """Reduce each ragged row without `reduceat` of numpy, which takes ten times as long along this axis."""
+    """Reduce each ragged row. `reduceat` of numpy would take ten times as long along this axis."""
     lengths = np.diff(starts)
     if len(lengths) > FEW * lengths.max(initial=0):
         return _reduce_by_steps(operation, rows, starts, lengths)
@@ -141,9 +141,9 @@ def _reduce(operation: np.ufunc, rows: Array, starts: Ids) -> Array:
 
 
 def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids) -> Array:
-    """Begin with the first row of each ragged row, then add the second row of each that has two rows, and so on.
+    """Reduce all ragged rows together: step k adds row k of each ragged row that has more than k rows.
 
-    All ragged rows take a step together; `operation` adds or takes the maximum.
+    If `operation` is the maximum, a step takes the maximum instead of adding.
     """
     result: Array = np.zeros((len(lengths), rows.shape[1]), rows.dtype)
     order = np.argsort(-lengths, kind="stable")
@@ -157,9 +157,9 @@ def _reduce_by_steps(operation: np.ufunc, rows: Array, starts: Ids, lengths: Ids
 
 
 def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
-    """Return, for each ragged row and column, the place in `rows` of the first maximum; -1 if there is no row.
+    """Return, for each ragged row and column, the place in `rows` of the first maximum; -1 for an empty ragged row.
 
-    Shapes: rows: (n, width), largest: (m, width), of `max_stretches` -> (m, width).
+    Shapes: rows: (n, width); largest: (m, width), the maxima that `max_stretches` returns; result: (m, width).
     """
     width = rows.shape[1]
     lengths = np.diff(starts)
@@ -167,13 +167,13 @@ def _find_first_maxima(rows: Array, largest: Array, starts: Ids) -> Ids:
     row = hits // max(width, 1)
     slots = np.repeat(np.arange(len(lengths)) * width, lengths)[row] + (hits - row * width)
     places: Ids = np.full(largest.shape, -1, np.int64)
-    # in reverse order, so that the first of several equal rows is written last
+    # the order is reversed: of several rows with the maximum, the first one is written last and remains
     places.reshape(-1)[slots[::-1]] = row[::-1]
     return places
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j; a place of -1 is ignored."""
+    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. A place of -1 is ignored."""
     width = gradient.shape[1]
     result: Array = np.zeros((rows, width), gradient.dtype)
     flat = places * width + np.arange(width)
@@ -186,7 +186,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None, more: Array | None) -> None:
-    """Set out[i] = table[ids[i]] + bias + more[i]; the rows after the last row of `more` have no third summand."""
+    """Set out[i] = table[ids[i]] + bias + more[i]. If `more` is shorter than `out`, the last rows get no more[i]."""
     np.take(table, ids, axis=0, out=out, mode="clip")  # the default mode would copy `out` twice
     if bias is not None:
         out += bias
@@ -201,7 +201,7 @@ def pick_columns(rows: Array, columns: Ids) -> Array:
 
 
 def put_columns(values: Array, columns: Ids, width: int) -> Array:
-    """Return a matrix with values[i] at column columns[i] of row i, zero elsewhere."""
+    """Return a matrix with values[i] in column columns[i] of row i, and zero elsewhere."""
     result: Array = np.zeros((len(values), width), values.dtype)
     result[np.arange(len(values)), columns] = values
     return result
@@ -220,7 +220,7 @@ def all_inside(ids: Ids, upper: int) -> bool:
 
 
 def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
-    """Return a mask: whether each draw, scaled to a float32 from 0 to 1, is above the rate."""
+    """Return a mask: True for each draw that is above the rate when it is scaled to a float32 from 0 to 1."""
     kept: npt.NDArray[np.bool_] = (draws * (1.0 / (1 << 31))).astype(np.float32) > np.float32(rate)
     return kept
 
@@ -231,7 +231,7 @@ def keep(draws: npt.NDArray[np.uint32], rate: float) -> npt.NDArray[np.bool_]:
 def merge_rows(
     ids: npt.NDArray[np.uint32], rows: Array, more_ids: npt.NDArray[np.uint32], more_rows: Array
 ) -> tuple[npt.NDArray[np.uint32], Array]:
-    """Return the union of the row numbers, ascending, and the rows; two rows with the same number are added."""
+    """Return the union of the row numbers in ascending order, and the rows. Rows with equal numbers are added."""
     merged = np.union1d(ids, more_ids)
     out = np.zeros((len(merged), rows.shape[1]), rows.dtype)
     out[np.searchsorted(merged, ids)] = rows

@@ -1,7 +1,7 @@
 /* A product in blocks of the result that stay in registers. */
 #include "products.h"
 
-enum { SPARE = 16 }; /* numbers before the first panel, so that it begins at a cache line and no vector spans two lines */
+enum { SPARE = 16 }; /* spare numbers: the first panel can begin at a cache line, so no vector spans two lines */
 
 /* The code for one kind of processor; a panel has `wide` columns of b. */
 struct Kind {
@@ -66,9 +66,9 @@ FUSING static void add_rest(float *out, Py_ssize_t out_stride, const float *a, P
     }
 }
 
-/* Every sum begins with zero and adds the products along a row of a in order, with fused multiply-add, as BLAS libraries
- * do. The results must be equal in the last bit, because it may decide which of two nearly equal numbers is the maximum
- * over time. */
+/* Every sum begins with zero and adds the products along a row of `a` in order, with fused multiply-add, as BLAS
+ * libraries do. The results must be equal to those of BLAS in the last bit. The last bit may decide which of two nearly
+ * equal numbers is the maximum over time. */
 void add_product(float *out, Py_ssize_t out_stride, const float *a, Py_ssize_t a_stride, const Factor *b, Py_ssize_t n) {
     b->kind->add_panels(out, out_stride, a, a_stride, b, n);
     add_rest(out, out_stride, a, a_stride, b, n);

@@ -1,4 +1,4 @@
-/* Products of few rows, for which BLAS libraries are slow: the right factor is packed once and used at every step. */
+/* Products of few rows, for which BLAS libraries are slow. The right factor is packed once and used at every step. */
 #ifndef PRODUCTS_H
 #define PRODUCTS_H
 
@@ -19,7 +19,7 @@ Py_ssize_t panels_room(Py_ssize_t depth, Py_ssize_t width);
 
 Factor pack(float *room, const float *b, Py_ssize_t depth, Py_ssize_t width);
 
-/* out += a b for n rows; a row of `out` and of `a` begins a stride after the previous one. */
+/* out += a b for n rows; a row of `out` or `a` begins one stride after the previous row. */
 void add_product(float *out, Py_ssize_t out_stride, const float *a, Py_ssize_t a_stride, const Factor *b, Py_ssize_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* The product for one kind of processor. products.c includes this file once for each kind, with these macros:
- *   KIND(name)   the name with the kind's ending
- *   TARGET       the attributes of its functions
- *   BYTES        the size of its vectors
+ *   KIND(name)   the name with the ending of the kind
+ *   TARGET       the attributes of the kind's functions
+ *   BYTES        the size of the kind's vectors
  *   ROWS, PARTS  a block of the result: ROWS rows of PARTS vectors, which stay in registers with PARTS vectors of b */
 typedef float KIND(Lanes) __attribute__((vector_size(BYTES), aligned(4), may_alias));
 enum { KIND(LANES) = BYTES / 4, KIND(WIDE) = PARTS * BYTES / 4 };

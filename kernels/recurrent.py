@@ -1,8 +1,8 @@
 """Compiled steps of recurrent layers: one step of an LSTM, all steps of an LSTM, and all steps of a GRU.
 
-A row of gates is (a, i, f, o) for an LSTM: candidate, input gate, forget gate and output gate. It is (u, r, c) for a
-GRU: update gate, reset gate and candidate. Each letter stands for `size` numbers. If a function returns False, the
-caller must use numpy.
+A row of gates is (a, i, f, o) for an LSTM: candidate, input gate, forget gate and output gate. A row of gates is (u, r,
+c) for a GRU: update gate, reset gate and candidate. Each letter stands for `size` numbers. If a function returns False,
+the caller must use numpy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ids = npt.NDArray[np.integer[Any]]
 def lstm_forward(
     gates: Array, peepholes: Array, before: Array, c: Array, h: Array, *, candidate: str, gate: str, state: str
 ) -> bool:
-    """Replace the inputs in `gates` by (a, i, f, o), and write the state c and the output h.
+    """Replace the inputs of the gates by the gates (a, i, f, o), in place, and write the state c and the output h.
 
     Shapes: gates: (n, 4 * size); peepholes: (3, size); before (the previous state), c, h: (n, size).
     """
@@ -50,7 +50,8 @@ def lstm_backward(
 ) -> bool:
     """Replace the gates by the gradients of their inputs, and d_c by the gradient of the previous state.
 
-    Shapes: see `lstm_forward`; d_h (overwritten), d_c: (n, size); d_peepholes (the gradient is added to it): (3, size).
+    Shapes: see `lstm_forward`; d_h, d_c: (n, size); d_peepholes: (3, size). The function overwrites d_h, and adds the
+        gradient of the peepholes to d_peepholes.
     """
     kinds = candidate, gate, state
     if compiled is None or not are_compiled(kinds) or not fits(gates, peepholes, before, c, d_h, d_c, d_peepholes):
@@ -64,7 +65,7 @@ def lstm_backward(
 class LstmRun:
     """All steps of an LSTM layer over packed sequences, with the arrays of the forward and the backward computation.
 
-    Step t has the rows begins[t]:begins[t + 1] of every packed array; no step has more rows than the previous one.
+    In every packed array step t has the rows begins[t]:begins[t + 1]. No step has more rows than the previous step.
 
     Shapes: gates: (frames, 4 * size); peepholes: (3, size); c, y: (frames, size), the state and its activation;
     begins: (steps + 1,) int64.
@@ -75,7 +76,7 @@ class LstmRun:
     c: Array
     y: Array
     begins: Ids
-    kinds: Mapping[str, str]  # activations of candidate, gate and state
+    kinds: Mapping[str, str]  # activation names of the candidate, the gates and the state
 
     def fits(self) -> bool:
         """Return whether `forward` and `backward` can be used; if not, the caller must use numpy."""
@@ -116,7 +117,7 @@ class LstmRun:
 class GruRun:
     """All steps of a GRU layer over packed sequences, with the arrays of the forward and the backward computation.
 
-    Step t has the rows begins[t]:begins[t + 1] of every packed array; no step has more rows than the previous one.
+    In every packed array step t has the rows begins[t]:begins[t + 1]. No step has more rows than the previous step.
 
     Shapes: gates: (frames, 3 * size); reset, h: (frames, size): r times the previous output, and the output; begins:
         (steps + 1,) int64.

@@ -1,4 +1,4 @@
-"""Kernels for rows of matrices: rows of tables, sparse inputs, ragged rows, and columns that labels select.
+"""Kernels for rows of matrices: rows of tables, sparse inputs, ragged rows, and the columns that labels select.
 
 A ragged row is a group of successive rows: ragged row i of an array has the rows [starts[i], starts[i + 1]).
 """
@@ -34,7 +34,7 @@ def add_rows(target: Array, ids: Ids, rows: Array) -> None:
 
 
 def sum_rows(table: Array, ids: Ids, starts: Ids, values: Array | None = None) -> Array:
-    """Return for each i the sum of values[k] * table[ids[k]] over the k in [starts[i], starts[i + 1]), or zeros.
+    """For each i, return the sum of values[k] * table[ids[k]] over the k in [starts[i], starts[i + 1]); zeros if no k.
 
     Shapes: table: (any, width), starts: (ragged rows + 1,), ids: (n,), values: (n,) or None for ones; result: (ragged
         rows, width).
@@ -59,7 +59,7 @@ def add_outer(target: Array, rows: Array, ids: Ids, starts: Ids, values: Array |
 
 
 def differentiate_weighted_sums(g: Array, w: Array, x: Array, starts: Ids) -> tuple[Array, Array]:
-    """Return the gradients of w and of x, where g is the gradient of the sum of w[i] * x[i] of each sequence.
+    """Return the gradients of w and of x; row s of g is the gradient of the sum of w[i] * x[i] over sequence s.
 
     Shapes: g: (sequences, width), w: (frames, 1), x: (frames, width), starts: (sequences + 1,) from 0.
     """
@@ -102,7 +102,7 @@ def sum_columns(rows: Array) -> Array:
 
 
 def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
-    """Return each column's maximum in each ragged row, and the first row with it; 0 and -1 for an empty ragged row.
+    """Return each column's maximum in each ragged row, and the first row with it; for an empty one, return 0 and -1.
 
     Shapes: rows: (n, width), starts: (ragged rows + 1,), from 0 to n; results: (ragged rows, width).
     """
@@ -116,7 +116,7 @@ def max_stretches(rows: Array, starts: Ids) -> tuple[Array, Ids]:
 
 
 def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
-    """Return a (rows, width) matrix: gradient[i, j] is in row places[i, j] of column j; a place of -1 is ignored."""
+    """Return a (rows, width) matrix with gradient[i, j] in row places[i, j] of column j. A place of -1 is ignored."""
     gradient = np.ascontiguousarray(gradient)
     if compiled is not None and fits(gradient) and gradient.shape[1]:
         result = np.empty((rows, gradient.shape[1]), np.float32)
@@ -126,7 +126,7 @@ def spread_maxima(gradient: Array, places: Ids, rows: int) -> Array:
 
 
 def take_sum(out: Array, table: Array, ids: Ids, bias: Array | None = None, more: Array | None = None) -> None:
-    """Set out[i] = table[ids[i]] + bias + more[i]; the rows after the last row of `more` have no third summand.
+    """Set out[i] = table[ids[i]] + bias + more[i]. If `more` is shorter than `out`, the last rows get no more[i].
 
     Shapes: out: (n, width), table: (any, width), ids: (n,), bias: (width,), more: (up to n, width).
     """
@@ -146,7 +146,7 @@ def pick_columns(rows: Array, columns: Ids) -> Array:
 
 
 def put_columns(values: Array, columns: Ids, width: int) -> Array:
-    """Return a matrix with values[i] at column columns[i] of row i, zero elsewhere: the gradient of `pick_columns`.
+    """Return a matrix with values[i] in column columns[i] of row i, zero elsewhere: the gradient of `pick_columns`.
 
     Shapes: values: (n,), columns: (n,) in [0, width) -> (n, width).
     """

@@ -1,6 +1,6 @@
-/* Update rules. Their arguments are the values w, the gradient g, the state (the velocity m last, NULL if there is
- * none), then numbers: the order of `pserver.optim.method`. The operations and their order are the same as in numpy, so
- * the results are equal bit for bit. */
+/* Update rules. Their arguments are in the order of `pserver.optim.method`: the values w, the gradient g, the state, the
+ * numbers. The last array of the state is the velocity m, NULL if there is none. The operations and their order are
+ * those of numpy, so the results are equal bit for bit. */
 #include <float.h>
 
 #include "kernels.h"

@@ -1,4 +1,4 @@
-"""The compiled update rules, by name. Each makes one pass over the arrays; its result is that of `pserver.optim`.
+"""The compiled update rules, by name. Each rule makes one pass over the arrays and gives the result of `pserver.optim`.
 
 A rule takes its arguments in this order: the values, the gradient, the arrays of the state (the velocity last), the
 numbers. The order is the same in this module, in `pserver.optim.method` and in `rules.c`.
@@ -24,12 +24,12 @@ WITH_FACTORS = frozenset({"decayed_adagrad", "rmsprop"})
 
 
 def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """Return zeros that begin at the `number`-th kilobyte of a page; a page takes no memory before it is written.
+    """Return zeros that begin at kilobyte `number` of a page. A page takes no memory before it is written.
 
     An update rule reads several arrays in parallel. The allocator would place all large arrays at the same offset in a
-    page. A processor at first compares only the last twelve bits of addresses, so it would treat a read from one array
-    as a read of data that were just written to another array, and wait for them. A step of Adam would then take up to
-    three times as long.
+    page. A processor at first compares only the last twelve bits of two addresses. The processor would therefore
+    confuse a read from one array with a write to another array, and wait for the write. A step of Adam would then take
+    up to three times as long.
     """
     item = np.dtype(dtype).itemsize
     memory = np.zeros(size * item + PAGE, np.uint8)
@@ -38,7 +38,7 @@ def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> np
 
 
 def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows: Rows | None = None) -> bool:
-    """Take one step by a rule in place if the rule is compiled and the arrays fit; return whether the step was taken.
+    """Take one step of a rule in place, if the rule is compiled and the arrays fit. Return whether the step was taken.
 
     Args: name: name of the rule; "": no rule.  arrays: w, g and the state, whose last array, the velocity, may be None.
         numbers: float32, in the rule's order.
@@ -57,7 +57,7 @@ def step(name: str, arrays: Sequence[Array | None], numbers: Sequence[Any], rows
 
 
 def _columns(kappa: Any, weight: Any) -> tuple[Array, Array]:
-    """Return kappa and weight as flat arrays of one length."""
+    """Return kappa and weight as flat arrays of equal length."""
     one, other = (np.ascontiguousarray(each, np.float32).reshape(-1) for each in (kappa, weight))
     if len(one) != len(other):
         one, other = (np.ascontiguousarray(each) for each in np.broadcast_arrays(one, other))

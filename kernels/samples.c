@@ -1,5 +1,5 @@
-/* Select the samples of a batch, and find where their items lie. No function here releases the interpreter's lock,
- * because each function ends sooner than a thread that reads data would give the lock back. */
+/* Select the samples of a batch, and find the places of their items. No function of this file releases the interpreter's
+ * lock. Another thread could take the lock and keep it for longer than the whole function takes. */
 #include "kernels.h"
 
 /* pick_samples(pool, head, draws) */
@@ -18,8 +18,8 @@ static PyObject *pick_samples(PyObject *self, PyObject *const *args, Py_ssize_t 
     DONE;
 }
 
-/* find_spans(starts, offsets, bounds, rows): where the items of some rows lie, and their offsets in an array of these
- * items */
+/* find_spans(starts, offsets, bounds, rows): write the starts of the items of the picked rows, and the offsets of these
+ * rows in an array of all picked items */
 static PyObject *find_spans(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     NEED(4);
     Py_ssize_t places, more, all, picked;
@@ -52,7 +52,7 @@ static PyObject *list_places(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 enum { AHEAD = 4, LINE = 64 / sizeof(int32_t) };
 
-/* Prefetch the next rows: they lie anywhere in the store, so the processor cannot predict their addresses. */
+/* Prefetch the next rows. They are anywhere in the store, so the processor cannot predict their addresses. */
 static void fetch_spans(const int32_t *ids, Py_ssize_t all, const int64_t *starts, const int64_t *offsets, Py_ssize_t row) {
     int64_t length = offsets[row + 1] - offsets[row];
     if (starts[row] < 0 || length > all - starts[row]) return;

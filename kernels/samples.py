@@ -1,4 +1,4 @@
-"""Random numbers as PaddlePaddle v0.10 drew them, and what they select: dropout masks, and the samples of a batch."""
+"""The random numbers of PaddlePaddle v0.10, and the dropout masks and samples of a batch that they select."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fill(out: Draws, state: int) -> int | None:
 
 
 def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floating[Any]]:
-    """Return 1 where the random number, scaled to a float32 from 0 to 1, is above the rate, else 0."""
+    """Return a mask: 1 for each draw that is above the rate when it is scaled to a float32 from 0 to 1, otherwise 0."""
     if compiled is not None and dtype == np.float32:
         mask = np.empty(draws.shape, np.float32)
         compiled.keep(mask, draws, rate)
@@ -32,7 +32,7 @@ def keep(draws: Draws, rate: float, dtype: npt.DTypeLike) -> npt.NDArray[np.floa
 
 
 def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
-    """For each k, exchange pool[head + k] with the sample draws[k] mod n places on; n samples remain from there.
+    """For each k, exchange pool[head + k] with pool[head + k + draws[k] mod n], where n = len(pool) - head - k.
 
     Args: pool: an array of type code "q".  draws: at most one draw for each sample from pool[head] on.
     """
@@ -43,7 +43,7 @@ def pick_samples(pool: array[int], head: int, draws: Draws) -> None:
 
 
 def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
-    """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, from starts[i] on.
+    """Return (starts, offsets): picked row i has offsets[i + 1] - offsets[i] items, and the first is item starts[i].
 
     Args: bounds: row r of the store has the items [bounds[r], bounds[r + 1]).  rows: the picked rows.
     Shapes: bounds: (rows of the store + 1,), rows: (n,), both int64; results: (n,) and (n + 1,) from 0.
@@ -56,7 +56,7 @@ def find_spans(bounds: Ids, rows: Ids) -> tuple[Ids, Ids]:
 
 
 def list_places(starts: Ids, offsets: Ids) -> Ids:
-    """Return for every i the offsets[i + 1] - offsets[i] numbers from starts[i] on: starts[i], starts[i] + 1, ...
+    """For every i, list starts[i], starts[i] + 1, ...: offsets[i + 1] - offsets[i] numbers. Return the joined lists.
 
     Shapes: starts: (rows,), offsets: (rows + 1,) from 0; result: (offsets[-1],), all int64.
     """
@@ -68,7 +68,7 @@ def list_places(starts: Ids, offsets: Ids) -> Ids:
 
 
 def join_spans(ids: npt.NDArray[np.int32], starts: Ids, offsets: Ids) -> Ids:
-    """Return for every i the offsets[i + 1] - offsets[i] ids from ids[starts[i]] on, as one int64 array.
+    """For every i, take offsets[i + 1] - offsets[i] ids from ids[starts[i]] on. Return all ids as one int64 array.
 
     Shapes: ids: (any,) int32; starts: (rows,), offsets: (rows + 1,) from 0, int64; result: (offsets[-1],).
     """

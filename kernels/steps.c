@@ -111,7 +111,7 @@ FAST static void softmax_gradient_loop(float *out, const float *g, const float *
     }
 }
 
-/* g is values[r] in column columns[r] of row r, and zero elsewhere */
+/* the gradient of y is values[r] in column columns[r] of row r, and zero elsewhere */
 FAST static void picked_softmax_gradient_loop(float *out, const float *y, const float *values, const int64_t *columns, Py_ssize_t rows,
                                               Py_ssize_t width) {
     for (Py_ssize_t r = 0; r < rows; r++, out += width, y += width) {

@@ -2,7 +2,7 @@
  * messages. */
 #include "kernels.h"
 
-enum { AHEAD = 8 }; /* rows to prefetch: the processor cannot predict their addresses */
+enum { AHEAD = 8 }; /* number of rows to prefetch, because the processor cannot predict their addresses */
 
 #if defined(__GNUC__)
 #define ASK(address) __builtin_prefetch(address)
@@ -200,7 +200,7 @@ static PyObject *deal_rows(PyObject *self, PyObject *const *args, Py_ssize_t cou
         order[at] = (uint32_t)i;
         local[at] = ids[i] / by;
     }
-    memmove(starts + 1, starts, parts * sizeof *starts); /* each start has advanced to the start of the next owner */
+    memmove(starts + 1, starts, parts * sizeof *starts); /* each start is now the start of the next owner */
     starts[0] = 0;
     Py_END_ALLOW_THREADS
     DONE;

@@ -1,4 +1,4 @@
-"""Read, write and add rows of tables, and divide them among services. A batch uses only a few rows of a table.
+"""Read, write and add rows of tables, and divide rows among services. A batch uses only a few rows of a table.
 
 Row numbers are uint32, as in messages between trainers and servers. Without the compiled module numpy gives bit-equal
 results.
@@ -39,7 +39,7 @@ def put_rows(table: Array, ids: RowIds, rows: Array) -> None:
 
 
 def merge_rows(ids: RowIds, rows: Array, more_ids: RowIds, more_rows: Array) -> tuple[RowIds, Array]:
-    """Return the union of the row numbers, ascending, and the rows; two rows with the same number are added.
+    """Return the union of the row numbers in ascending order, and the rows. Rows with equal numbers are added.
 
     Shapes: ids: (n,), more_ids: (m,), both ascending; rows: (n, width), more_rows: (m, width).
     """
@@ -55,10 +55,10 @@ WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
 
 
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
-    """Subtract the rate times the sum of the rows of all lists from the rows of the table.
+    """For every row of every list, subtract the rate times this row from the table's row of the same number.
 
-    Rows with the same number are added as in `merge_rows`. If the function is not compiled or the arrays do not fit, it
-    returns False and changes nothing. Shapes: see `merge_rows`.
+    Rows of several lists with the same number are first added as in `merge_rows`. If the function is not compiled or
+    the arrays do not fit, the function returns False and changes nothing. Shapes: see `merge_rows`.
     """
     width = table.shape[1]
     if compiled is None or not 0 < width <= WIDEST or not 0 < len(lists) <= MOST_LISTS:

@@ -50,7 +50,7 @@ FAST static void max_windows_loop(float *out, int64_t *places, const float *tabl
 
 enum { SHORT = 16 }; /* number of frames up to which scanning all of them is faster than visiting each maximum */
 
-/* The gradient of max_windows: add the gradient of each maximum to the elements of its window. room: two rows */
+/* The gradient of max_windows: add the gradient of each maximum to the elements of its window. room: memory of two rows */
 FAST static void add_maxima_loop(float *tables, const float *gradient, const int64_t *places, Windows w, float *room) {
     int32_t *spots = (int32_t *)(room + w.width);
     for (Py_ssize_t s = 0; s < w.sequences; s++, gradient += w.width, places += w.width) {

@@ -17,9 +17,9 @@ Ids = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class SequenceWindows:
-    """Windows over the rows of sequences. Equal rows are stored once, in tables of the distinct rows.
+    """Windows over the rows of sequences. The tables of the distinct rows store equal rows only once.
 
-    The window of row r has the rows r + first, ..., r + first + length - 1; rows outside r's own sequence are ignored.
+    The window of row r has the rows r + first, ..., r + first + length - 1. Rows outside the sequence of r are ignored.
 
     Shapes: index: (rows,), the number of the distinct row of each row; starts: (sequences + 1,), from 0 to rows.
     """
@@ -56,7 +56,7 @@ def add_windows(tables: Array, rows: Array, windows: SequenceWindows) -> None:
 
 
 def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
-    """Return each column's maximum of `sum_windows` in each sequence, and the first row with it; 0, -1 without rows.
+    """Return each column's maximum of `sum_windows` in each sequence, and the first row with it; 0 and -1 without rows.
 
     Shapes: tables: (distinct rows, window length, width); results: (sequences, width)
     """
@@ -69,7 +69,7 @@ def max_windows(tables: Array, windows: SequenceWindows) -> tuple[Array, Ids]:
 
 
 def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWindows) -> None:
-    """Add the gradient of each maximum to the elements of `tables` whose sum it is: the gradient of `max_windows`.
+    """Add the gradient of each maximum to its summands, which are elements of `tables`.
 
     Shapes: tables: (distinct rows, window length, width), gradient, places: (sequences, width).
     """
@@ -83,10 +83,10 @@ def add_maxima(tables: Array, gradient: Array, places: Ids, windows: SequenceWin
 def descend_maxima(
     weight: Array, x: Array, gradient: Array, places: Ids, windows: SequenceWindows
 ) -> tuple[Array, Array] | None:
-    """Return the gradients of weight and x, if the tables of `max_windows` are tables[:, k] = x times weight[k].
+    """Return the gradients of weight and x for `max_windows` of the tables with tables[:, k] = x times weight[k].
 
-    If there are few maxima, this is faster than computing the gradient of the tables first. The result is None if the
-    function is not compiled or the arrays do not fit.
+    If there are few maxima, this function is faster than computing the gradient of the tables first. The result is None
+    if the function is not compiled or the arrays do not fit.
     Shapes: the results have the shapes of weight and x.
     """
     gradient = np.ascontiguousarray(gradient)

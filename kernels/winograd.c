@@ -2,7 +2,7 @@
  *
  * One transform turns a window of 6 x 6 pixels into values at 6 x 6 points. Another transform turns the products at
  * these points into a tile of 4 x 4 results. The points of an axis are 0, +-sqrt(1/2), +-sqrt(2) and infinity: these
- * points give the smallest rounding errors. */
+ * points give small rounding errors. */
 #include "kernels.h"
 
 enum { TILE = 4, WINDOW = 6, POINTS = WINDOW * WINDOW, LANES = 16 };

@@ -1,11 +1,11 @@
 """Winograd's convolution F(4 x 4, 3 x 3), which needs a quarter of the multiplications of the direct convolution.
 
 A tile of 4 x 4 results needs a window of 6 x 6 pixels. One transform turns a window into values at 36 points, and
-another transform turns a filter into values at these points. At the points a convolution is a product. A third
-transform turns the sums of the products over the channels into tiles. The gradients are the transposes of these
+another transform turns a filter into values at these points. A convolution is a product of the values at the points. A
+third transform turns the sums of the products over the channels into tiles. The gradients are the transposes of these
 transforms.
-Source: Lavin and Gray, Fast algorithms for convolutional neural networks, 2016. The points +-sqrt(1/2) and
-+-sqrt(2) give smaller rounding errors than the points +-1 and +-2 of that paper.
+Source: Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016. The points +-sqrt(1/2) and +-sqrt(2)
+give smaller rounding errors than the points +-1 and +-2 of that paper.
 
 Shapes: the points of n images are (36, channels, n * tiles of an image).
 """
@@ -31,7 +31,7 @@ _FILTER = np.array(
     + [[1 / 6, q / 6, 1 / 3] for q in (_Q, -_Q)]
     + [[0, 0, 1]]
 )
-FILTER = np.kron(_FILTER, _FILTER).astype(np.float32)  # (36, 9): turns a filter into its values at the points
+FILTER = np.kron(_FILTER, _FILTER).astype(np.float32)  # (36, 9); FILTER times a filter gives its values at the points
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Tiles:
 
 
 def suits(*arrays: Array | None) -> bool:
-    """Return whether the functions below take these arrays; otherwise the caller must use products of windows."""
+    """Return whether this module takes these arrays. For other arrays the caller must use products of windows."""
     return compiled is not None and fits(*arrays)
 
 
@@ -102,7 +102,7 @@ def points_to_maps(points: Array, tiles: Tiles, bias: Array | None, out: Array) 
 
 
 def maps_to_points(maps: Array, tiles: Tiles, out: Array) -> None:
-    """Apply the transpose of `points_to_maps` without bias to the maps. Shapes: see `points_to_maps`."""
+    """Apply the transpose of `points_to_maps` to the maps, without a bias. Shapes: see `points_to_maps`."""
     _run("tile_maps_gradient", (out, maps), out.shape[1], tiles.grid, tiles, 0)
 
 

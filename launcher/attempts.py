@@ -26,37 +26,38 @@ MESSAGE_LIMIT = 2000  # maximum number of characters of a failure's message in j
 
 @dataclasses.dataclass(frozen=True)
 class JobRecord:
-    """output/job.json: the owner of the output directory, the set of pods that writes it, and the earlier attempts."""
+    """The content of output/job.json: the Job that owns the output directory, this attempt, and earlier attempts."""
 
     job_uid: str  # UID of the Job that wrote the record last
     passes: int  # number of passes that the Job trains
     finished: bool
-    attempt: int  # counts from 1; the log files of an earlier attempt have its number as suffix
+    attempt: int  # number of this attempt, from 1; the names of an earlier attempt's log files end in its number
     pod_uids: list[str]  # the set of pods of this attempt
     start_pass: int  # the first pass of this attempt if it resumes from a pass directory, otherwise 0
-    config: str = ""  # TRAIN_CONFIG_DIR of the config that the parameters belong to
+    config: str = ""  # the TRAIN_CONFIG_DIR with which the parameters were trained
     checkpoint: str = ""  # name of the checkpoint directory that this attempt resumes from, or ""
-    # the numbers of programs and ports: a checkpoint can only be resumed with the numbers that it was saved with
+    # numbers of programs and ports; a checkpoint can be resumed only if these numbers have not changed since its save
     gradient_num: int = 0
     pserver_num: int = 0
     ports_num: int = 0
     ports_num_sparse: int = 0
-    # number of consecutive attempts without progress before this attempt; the field keeps this name, because the
-    # job.json files of running Jobs contain it
+    # number of consecutive attempts without progress before this attempt; the field's name must not change, because the
+    # job.json files of running Jobs contain the name
     fruitless: int = 0
     # for each attempt of this Job: name, started, origin
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)
-    given_up: bool = False  # `fruitless` is above RESTARTS, and no launcher begins another attempt
+    given_up: bool = False  # whether `fruitless` exceeds RESTARTS; if so, no launcher begins another attempt
     # for each pod, ordered by trainer id: ip, place (name and node), uid, index (completion index)
     pods: list[JsonObject] = dataclasses.field(default_factory=list)
-    # for each pod that is absent from this attempt (CONF_PADDLE_GRADIENT_MIN): index, place, since (epoch seconds)
+    # for each pod that is absent from this attempt: index, place, since (epoch seconds); CONF_PADDLE_GRADIENT_MIN
+    # permits attempts without some pods
     absent: list[JsonObject] = dataclasses.field(default_factory=list)
     job_trainers: int = 0  # number of trainers in the Job's spec; gradient_num of them take part
     job_pservers: int = 0
 
     @property
     def name(self) -> str:
-        """The attempt's name in all programs: its number and a hash of its set of pods."""
+        """The name that all programs use for this attempt: its number and a hash of its set of pods."""
         pods = " ".join(self.pod_uids).encode("utf-8", "backslashreplace")
         return f"{self.attempt}.{hashlib.sha256(pods).hexdigest()[:8]}"
 
@@ -67,11 +68,11 @@ class JobRecord:
 
     @property
     def failure(self) -> JsonObject | None:
-        """The first failure of this attempt, after trainer 0's launcher has written it down."""
+        """The first failure of this attempt, or None if trainer 0's launcher has recorded no failure."""
         return failure_in(self.attempts[-1]) if self.attempts and self.attempts[-1]["name"] == self.name else None
 
     def ended_by(self, failure: JsonObject) -> JobRecord:
-        """Return the record with the first failure of this attempt."""
+        """Return a copy of this record with `failure` as the first failure of this attempt."""
         if not self.attempts or self.attempts[-1]["name"] != self.name:
             return self
         told = {**failure, "message": str(failure["message"])[-MESSAGE_LIMIT:]}
@@ -79,7 +80,7 @@ class JobRecord:
 
     @property
     def layout(self) -> str:
-        """The numbers of programs and ports that the trainers' and pservers' saved state depends on."""
+        """A text with the numbers of programs and ports; the saved state of the programs depends on these numbers."""
         ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
 
@@ -124,13 +125,13 @@ def is_later(found: JobRecord, known: JobRecord) -> bool:
 
     Attempt numbers restart from 1 if job.json and trainer 0's launcher were lost together. The new attempt then has
     another set of pods, and its name is not in the known record's list of attempts. If a network file system returns an
-    old version of job.json, the attempt's name is in that list.
+    old version of job.json, the name of the old attempt is in the known record's list of attempts.
     """
     names = {known.name, *(attempt["name"] for attempt in known.attempts)}
     return found.attempt > known.attempt or (found.pod_uids != known.pod_uids and found.name not in names)
 
 
-@functools.lru_cache(maxsize=1)  # job.json is long, is read often and changes rarely
+@functools.lru_cache(maxsize=1)  # the launcher often reads job.json, which is long and rarely changes
 def parse_record(content: bytes) -> JobRecord | None:
     """Return the record that a file contains, or None if the content is not a record."""
     try:
@@ -171,7 +172,7 @@ def pass_name(number: int) -> str:
 
 
 def is_error(value: object) -> bool:
-    """Return whether a JSON value is an error as failures.make_error builds it."""
+    """Return whether a JSON value has the form of the errors that failures.make_error builds."""
     if not isinstance(value, dict) or not is_time(value.get("time")):
         return False
     texts = ("attempt", "host", "program", "message")
@@ -181,17 +182,17 @@ def is_error(value: object) -> bool:
 
 
 def failure_in(attempt: JsonObject) -> JsonObject | None:
-    """Return the first failure of an entry of JobRecord.attempts, or None if it is not recorded."""
+    """Return the first failure of an entry of JobRecord.attempts, or None if the entry contains no failure."""
     return attempt["failure"] if is_error(attempt.get("failure")) else None
 
 
 class AttemptState(enum.Enum):
-    """The state of an attempt, according to the volume. Each value says what the launchers do in that state."""
+    """The state of an attempt, according to files on the volume. Each value says what launchers do in that state."""
 
     FORMING = "the record lists the pods; each pod stages its shard and starts its pserver, and no trainer has begun"
     RUNNING = "the trainers train; each launcher watches both programs of its pod"
-    RESTARTING = "a failure has ended it; the launchers stop their programs, keep their pods and form the next attempt"
-    FAILED = "a failure that a retry cannot repair has ended it; the pod ends with the exit status of that failure"
+    RESTARTING = "a failure ended the attempt; the launchers stop their programs, stay alive and form the next attempt"
+    FAILED = "a failure that a retry cannot repair ended the attempt; the pod ends with the failure's exit status"
     FINISHED = "all passes are trained, and nothing is left to do"
     GIVEN_UP = "more than RESTARTS consecutive attempts made no progress; no launcher begins another attempt"
 
@@ -219,10 +220,10 @@ def state_of(record: JobRecord, failure: JsonObject | None, progress: JsonObject
 
 @dataclasses.dataclass
 class AttemptHistory:
-    """What one launcher remembers of its earlier attempts. Only the main thread uses it."""
+    """What one launcher remembers of its earlier attempts; only the main thread uses such an object."""
 
     record: JobRecord | None = None  # record of the last attempt of this launcher
-    is_dissolved: bool = False  # the last attempt ended before training, because the set of pods changed
+    is_dissolved: bool = False  # whether the last attempt ended before training because the set of pods changed
     status: int = 0  # exit status of this pod in the last attempt
     staged: Portion | None = None  # the data set that is staged in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
@@ -250,7 +251,7 @@ class AttemptHistory:
         said.add(message)
 
     def name_lost(self, pods: Iterable[PodStatus]) -> None:
-        """Log once the status of each failed pod: a pod may end without a report of its own."""
+        """Log the status of each failed pod once, because a pod may fail without a report of its failure."""
         for pod in pods:
             if pod.phase == "Failed" and pod.uid not in self.lost:
                 self.lost.add(pod.uid)
@@ -259,7 +260,7 @@ class AttemptHistory:
 
 @dataclasses.dataclass(frozen=True)
 class Rendezvous:
-    """A full set of pods that agree on an attempt. It has no ids if the Job has finished or has given up."""
+    """A full set of pods that agree on an attempt. `ids` is empty if the Job has finished or has given up."""
 
     ids: IdMap
     record: JobRecord | None = None
@@ -267,12 +268,12 @@ class Rendezvous:
 
 @dataclasses.dataclass
 class AttemptResult:
-    """How the programs of this pod ended: the pod's exit status, and the program that failed first with its message."""
+    """The end of this pod's programs: the pod's exit status, the program that failed first, and its message."""
 
     status: int
     program: str = ""
     message: str = ""
-    # name of the signal that killed the program, or ""; a killed program is the cause of the attempt's end, although
-    # its exit status is 75, which can also mean that a peer was lost
+    # Name of the signal that killed the program, or "". The exit status 75 of a killed program can also mean a lost
+    # peer. The signal shows that the killed program itself is the cause of the attempt's end.
     signal: str = ""
-    is_dissolved: bool = False  # the set of pods changed before the training began; no program has failed
+    is_dissolved: bool = False  # whether the set of pods changed before training began; no program has failed then

@@ -24,7 +24,7 @@ MOST_DAMAGED = 100  # maximum number of damaged saves kept under one name
 
 
 def find_saved(save_dir: Path) -> Saved:
-    """Return the complete passes and checkpoints: those whose marker file `done`, which is written last, exists."""
+    """Return the complete passes and checkpoints. A complete save has a marker file `done`, which is written last."""
     passes = on_volume(lambda: list(save_dir.glob("pass-[0-9][0-9][0-9][0-9][0-9]/done")))
     states = on_volume(lambda: list(save_dir.glob("state/pass-*/done")))
     names = [marker.parent.name for marker in states if position(marker.parent.name) >= (0, 0.0)]
@@ -55,7 +55,10 @@ def set_aside_damaged(save_dir: Path) -> Saved:
             if target is None:
                 raise OSError(errno.EEXIST, "too many damaged saves of this name", str(save))
             save.rename(target)
-            say(f"{save.relative_to(save_dir)} is damaged: {flaw}. It is now {target.name}; an older save is used")
+            say(
+                f"{save.relative_to(save_dir)} is damaged: {flaw}. The new name of the damaged save is {target.name}, "
+                "and an older save is used"
+            )
 
 
 def find_state_flaw(state: Path) -> str:
@@ -66,7 +69,7 @@ def find_state_flaw(state: Path) -> str:
             return "job.json does not match its checksum in 'done'"
         job = json.loads(text)
         if isinstance(job["version"], int) and job["version"] > STATE_VERSION:
-            return ""  # only a trainer of that newer version knows which files belong to the checkpoint
+            return ""  # only a newer version can determine which files belong to the checkpoint
         for name, size in job["files"].items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 return f"job.json names a file outside the checkpoint, {name[:100]!r}"
@@ -81,7 +84,7 @@ def find_state_flaw(state: Path) -> str:
 
 
 def find_pass_flaw(directory: Path) -> str:
-    """Return which parameter file of a pass is truncated, or "" if no file is, or if the pass cannot be read now.
+    """Return a text about a truncated parameter file, or "" if no file is truncated or the pass cannot be read now.
 
     A parameter file begins with the format version (0), the number of bytes of a value and the number of values.
     Source: v0.10, paddle/parameter/Parameter.h, struct Header.
@@ -110,7 +113,7 @@ def describe_flaw(problem: OSError) -> str:
 
 
 def is_set_aside(save_dir: Path, origin: str) -> bool:
-    """Return whether the save that an attempt was to resume from was found damaged."""
+    """Return whether the save from which an attempt should resume has been renamed as damaged."""
     if not origin:
         return False
     places = (save_dir / "state", save_dir)
@@ -138,7 +141,7 @@ def archive(paths: Iterable[Path]) -> str:
 
 
 def clear_unfinished(save_dir: Path) -> None:
-    """Remove half-written and half-removed passes and checkpoints; restore a save whose replacement is unfinished."""
+    """Remove partly written and partly removed saves; restore a save whose replacement is unfinished."""
     state = save_dir / "state"
     with contextlib.suppress(OSError):  # an error is harmless, because the remaining files only occupy space
         for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:

@@ -18,11 +18,11 @@ PORT_FLAGS = ("port", "ports_num", "ports_num_for_sparse")  # flags from which t
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCommand:
-    """A program and its flags. The flags are a dictionary, so that no code parses a command line again."""
+    """A program and its flags. The flags are a dictionary, and no code needs to parse a command line."""
 
     program: str  # the argument of `paddle`: pserver or train
     flags: Mapping[str, str]
-    switches: tuple[str, ...] = ()  # flags without a value; they come first
+    switches: tuple[str, ...] = ()  # flags without a value, which precede all other flags
 
     @property
     def argv(self) -> list[str]:
@@ -32,7 +32,7 @@ class ProgramCommand:
 
     @property
     def metrics_port(self) -> int:
-        """The port of the program's /healthz, 0 if the program has none."""
+        """The port of the program's /healthz, or 0 if the program has no such port."""
         text = self.flags.get("metrics_port", "0")
         return int(text) if re.fullmatch("[0-9]+", text) else 0
 
@@ -53,7 +53,7 @@ def whole_number(arguments: Mapping[str, str], name: str, default: int, low: int
 
 
 def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mapping[str, str]) -> dict[str, str]:
-    """Return the flags `ours`, `passed` and `last` in this order, each name once; a passed value has precedence."""
+    """Return the flags `ours`, `passed` and `last` in this order, without duplicates; `passed` has precedence."""
     return {**ours, **passed, **{name: value for name, value in last.items() if name not in passed}}
 
 
@@ -64,7 +64,7 @@ def watching_flags(config: LauncherConfig, trainer_id: int, place: int, log: str
 
 
 def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mapping[str, str]) -> ProgramCommand:
-    """Return the pserver's command line. It is that of the tutorial, but as a list that no shell parses."""
+    """Return the pserver's command line: the command line of the tutorial, as a list that no shell parses."""
     flags = {
         "port": str(config.port),
         "ports_num": str(config.ports_num),
@@ -82,9 +82,9 @@ def build_pserver_command(config: LauncherConfig, trainer_id: int, passed: Mappi
 def build_trainer_command(
     config: LauncherConfig, ids: Mapping[str, int], trainer_id: int, passed: Mapping[str, str]
 ) -> ProgramCommand:
-    """Return the trainer's command line: that of the tutorial, with two corrections (docs/faults.md S7 and S25).
+    """Return the trainer's command line: the command line of the tutorial with two corrections.
 
-    The pservers are in the order of trainer ids, and the number of trainers is a flag.
+    The pservers are in the order of trainer ids, and a flag contains the number of trainers (docs/faults.md S7, S25).
     """
     flags = {
         "nics": config.nic,
@@ -115,7 +115,7 @@ def build_probe_command(pserver: ProgramCommand, trainer: ProgramCommand) -> Pro
 
 
 def print_plan(config: LauncherConfig, ids: IdMap, passed: Mapping[str, str]) -> None:
-    """Print pods, ids and both command lines (--dry_run)."""
+    """For --dry_run, print the job's pods with their ids, and the command lines of this pod's programs."""
     trainer_id, layout = own_trainer_id(config, ids), config.layout
     hosts = hosts_of(config, ids)
     for ip in in_id_order(ids):
@@ -137,13 +137,14 @@ def save_dir_of(config: LauncherConfig, passed: Mapping[str, str]) -> Path:
 def check_flags(config: LauncherConfig, passed: Mapping[str, str]) -> None:
     """Check the trainer's flags that the launcher reads.
 
-    Raises: UsageError. MissingInputError: the config does not exist. ConfigError: a pod would run no program.
+    Raises: UsageError. MissingInputError: the config does not exist. ConfigError: --local is combined with variables
+        that it excludes.
     """
     wanted_passes(passed)
     if is_local(passed) and config.layout.pods > config.gradient_num:
         raise ConfigError(f"--local trains without pservers, but {config.layout}; set CONF_PADDLE_GRADIENT_NUM alone")
     if is_local(passed) and config.may_shrink:
-        raise ConfigError("--local trains each trainer by itself; leave CONF_PADDLE_GRADIENT_MIN out")
+        raise ConfigError("with --local each trainer trains alone; remove the variable CONF_PADDLE_GRADIENT_MIN")
     if passed.get("config") and not Path(passed["config"]).is_file():
         raise MissingInputError(f"--config={passed['config']}: there is no such file in {Path.cwd()}")
 
@@ -154,12 +155,12 @@ def wanted_passes(passed: Mapping[str, str]) -> int:
 
 
 def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str, str]) -> dict[str, str]:
-    """Return the trainer's flags, extended by the flags that resume from the save in the record."""
+    """Return the trainer's flags and the flags that resume from the save in the record."""
     if record.checkpoint:
         state = save_dir_of(config, passed) / "state" / record.checkpoint
         return {**passed, "resume_from": str(state)}
     if record.start_pass:
-        # --init_model_path overrides --start_pass: every attempt would restart from that model
+        # --init_model_path is removed, because it overrides --start_pass: every attempt would restart from that model
         kept = {name: value for name, value in passed.items() if name not in ("init_model_path", "resume_from")}
         remaining = {"start_pass": str(record.start_pass), "num_passes": str(record.passes - record.start_pass)}
         return {**kept, **remaining}

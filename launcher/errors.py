@@ -1,4 +1,4 @@
-"""Errors that only the launcher raises; all others are in runtime/errors.py.
+"""Errors that only the launcher raises; all other errors are in runtime/errors.py.
 
 PaddleError
  +- VolumeError
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from runtime import errors
 
-# exit statuses of errors that recur with every attempt: UsageError, DataError, MissingInputError, ApiForbiddenError,
-# ConfigError; the podFailurePolicy of k8s/job.yaml names the same statuses
+# Exit statuses of errors that recur with every attempt. The classes are, in this order, UsageError, DataError,
+# MissingInputError, ApiForbiddenError and ConfigError. The podFailurePolicy of k8s/job.yaml lists the same statuses.
 NEVER_RETRY = (64, 65, 66, 77, 78)
 
 
 class LostMountError(errors.VolumeError):
-    """This pod cannot reach the volume any more, even if the volume itself works."""
+    """This pod can no longer reach the volume, even if the volume itself works."""
 
 
 class IndivisibleError(errors.DataError):
@@ -29,7 +29,7 @@ class IndivisibleError(errors.DataError):
 class GivenUpError(errors.PaddleError):
     """This Job has had too many attempts without progress.
 
-    The error ends the Job, which otherwise replaces pods forever.
+    The error ends the Job. Without this error, the Job would replace failed pods forever.
     """
 
     exit_code = 78

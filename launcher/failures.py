@@ -29,13 +29,13 @@ from runtime.errors import HELD_PORT, LostPeerError, PeerUnreachableError, Stopp
 
 REPORT_LIMIT_S = 20.0  # seconds for `paddle report`, which takes less than one second unless the volume is slow
 LAST_REPORT_LIMIT_S = 5.0  # seconds for `paddle report` while the termination grace period of the pod runs
-ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json file, which usually has about 1,000
+ERROR_LIMIT = 1 << 20  # maximum bytes of an error.json file, which usually has about 1,000 bytes
 LOST_POD = "pod"  # program name in the report about a pod that ended without a report of its own
 RETURNED_POD = "returned pod"  # program name in the report about an attempt that ended because absent pods returned
 
 
 def make_error(attempt: str, trainer_id: int, host: str, result: AttemptResult) -> JsonObject:
-    """Return how an attempt ended in a pod, in the form of error.json and of the launchers' messages."""
+    """Return a description of how an attempt ended in a pod, for error.json and for the launchers' messages."""
     return {
         "time": time.time(),
         "attempt": attempt,
@@ -58,7 +58,7 @@ def write_error(node: Path, attempt: str, trainer_id: int, host: str, result: At
 
 
 def say_first_failure(output: Path, record: JobRecord) -> None:
-    """Log the first failure of an attempt that pods have reported, with the last log lines of the failed program.
+    """Log the first reported failure of an attempt, with the last log lines of the failed program.
 
     Every pod logs this failure at the end of an attempt. Some pods may report later, and a lost pod never reports.
     """
@@ -71,7 +71,7 @@ def say_first_failure(output: Path, record: JobRecord) -> None:
 
 
 def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
-    """Return the contents of all output/node_<id>/error.json.
+    """Return the contents of all files output/node_<id>/error.json.
 
     A suffix in `pattern` selects an earlier attempt's files.
     """
@@ -85,11 +85,11 @@ def read_errors(output: Path, pattern: str = "error.json") -> list[JsonObject]:
 
 
 def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | None:
-    """Return the error that caused the end of an attempt, as far as pods have reported.
+    """Return the reported error that most probably caused the end of an attempt, or None if no pod has reported.
 
     An error of a pod that failed by itself is chosen first. An error of a pod that was stopped from outside is chosen
-    next, because the Job stops all pods when one fails. An error that only reports a lost peer is chosen last: it is
-    never the root cause, however early its time stamp.
+    next, because the Job stops all pods when one pod fails. An error that only reports a lost peer is chosen last,
+    because it is never the root cause, even if it has the earliest time.
     """
     own = [error for error in errors if error["attempt"] == attempt]
     return min(own, key=lambda error: (2 * is_passed_on(error) + is_stopped(error), float(error["time"])), default=None)
@@ -98,7 +98,7 @@ def first_failure(errors: Sequence[JsonObject], attempt: str) -> JsonObject | No
 def is_passed_on(error: JsonObject) -> bool:
     """Return whether an error only reports that a peer was lost.
 
-    Reports of a lost pod, a returned pod, a killed program or a port in use are causes by themselves.
+    The result is False for reports of a lost pod, a returned pod, a killed program or a port in use.
     """
     if error.get("signal") or HELD_PORT in str(error.get("message")):
         return False
@@ -113,9 +113,9 @@ def is_stopped(error: JsonObject) -> bool:
 
 
 def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
-    """Describe which pods of an attempt reported nothing (they may be lost), and which reported only a lost peer.
+    """Describe which pods of an attempt reported nothing (such pods may be lost), and which reported a lost peer.
 
-    Args: errors: the errors of one attempt, which all only report a lost peer. record: the newest record of this Job.
+    Args: errors: the errors of one attempt, which all report only a lost peer. record: the newest record of this Job.
     """
     told = sorted({int(error["trainer_id"]) for error in errors})
     pods = max(record.gradient_num, record.pserver_num, len(record.pods))
@@ -126,7 +126,7 @@ def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
 
 
 def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
-    """Return a subject and the beginning of its verb: `trainer 1 has`, `trainers 0, 2 and pserver pod 3 have`."""
+    """Return pod names and the verb, for example `trainer 1 has` or `trainers 0, 2 and pserver pod 3 have`."""
     kinds: dict[str, list[str]] = {}
     for number in numbers:
         kind, _, last = record.roles.name_pod(number).rpartition(" ")
@@ -136,7 +136,7 @@ def name_pods(numbers: Sequence[int], record: JobRecord) -> str:
 
 
 def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
-    """Describe which pod failed, and how. Args: record: says which pods run no trainer; None: unknown."""
+    """Describe which pod failed, and how. Args: record: contains the layout of the pods; None if it is unknown."""
     number = error["trainer_id"]
     place = f"{record.roles.name_pod(number) if record else f'trainer {number}'} on {error['host']}"
     when = datetime.datetime.fromtimestamp(error["time"]).strftime("%Y-%m-%d %H:%M:%S")
@@ -150,7 +150,7 @@ def describe_error(error: JsonObject, record: JobRecord | None = None) -> str:
 def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) -> list[str]:
     """Return a line for each attempt of this Job: its start, the save it resumed from, and how it ended.
 
-    Args: is_over: the newest attempt has ended; otherwise its line describes the current state.
+    Args: is_over: whether the newest attempt has ended; if not, its line describes the current state.
     """
     errors = read_errors(output, "error.json*")
     lines = []
@@ -159,7 +159,7 @@ def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) 
         origin = f"from {attempt['origin']}" if attempt["origin"] else "from the beginning"
         is_newest = number == len(record.attempts)
         if failure := failure_in(attempt):
-            # a report that is no cause by itself stands beside the files of the other pods
+            # if the recorded failure is only a report of a lost peer, the reports of the other pods are used, too
             others = [error for error in own if error["trainer_id"] != failure["trainer_id"]]
             own = [failure, *others] if is_passed_on(failure) else [failure]
         is_running = is_newest and not is_over
@@ -169,12 +169,12 @@ def describe_attempts(output: Path, record: JobRecord, *, is_over: bool = True) 
 
 
 def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: bool = False) -> str:
-    """Describe how an attempt ended according to the reports of its pods, or say that the reports lack the cause."""
+    """Describe how an attempt ended, according to the reports of its pods; the reports may not contain the cause."""
     first = first_failure(errors, errors[0]["attempt"]) if errors else None
     if first is None and is_newest and record.finished:
         return "finished"
     if first is None:
-        return "how it ended is not known: no pod has left an error.json"
+        return "how the attempt ended is not known: no pod has left an error.json"
     if is_passed_on(first):
         return f"what failed first is not known: {describe_followers(errors, record)}"
     return in_one_line(describe_error(first, record))
@@ -190,18 +190,18 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
         return describe_end(errors, record)
     if state is AttemptState.FORMING:
         return "the volume shows no trainer that has begun"
-    return f"{progress.get('status')}, as trainer 0 said {describe_age(progress)}"
+    return f"{progress.get('status')}, as trainer 0 reported {describe_age(progress)}"
 
 
 def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) -> int:
     """Log every attempt of a Job that has given up, and return the exit status of this pod's last attempt.
 
-    If the Job then starts another pod, that pod ends with a status after which the Job starts no more pods.
-    Raises: GivenUpError: this pod had no attempt of its own.
+    If the Job then starts another pod, that pod raises GivenUpError, after which the Job starts no more pods.
+    Raises: GivenUpError: this pod took part in no attempt.
     """
     say(
         f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, the maximum with "
-        f"RESTARTS={config.restarts}. Their first failures:"
+        f"RESTARTS={config.restarts}. First failures of the attempts:"
     )
     for line in describe_attempts(config.output, record):
         say(f"  {line}")
@@ -213,12 +213,12 @@ def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) 
 
 
 def begin_report(output: Path, environ: Mapping[str, str]) -> None:
-    """Start `make_report` in a process beside the next attempt, at low priority; the launcher's exit waits for it."""
+    """Start `make_report` with low priority, in parallel with the next attempt; the launcher waits for it at exit."""
     threading.Thread(target=make_report, args=(output, environ, REPORT_LIMIT_S, ("nice", "-n", "10"))).start()
 
 
 def make_report(output: Path, environ: Mapping[str, str], limit_s: float, prefix: Sequence[str] = ()) -> None:
-    """Run `paddle report`, which writes output/report.html. If it fails, a log line is the only effect."""
+    """Run `paddle report`, which writes output/report.html; if the program fails, only log the failure."""
     command = [*prefix, "paddle", "report", str(output)]
     try:
         made = subprocess.run(

@@ -1,14 +1,14 @@
-"""Agreement of all launchers on an attempt: trainer 0's launcher decides and tells the others (launcher/control/).
+"""Let all launchers agree on an attempt: trainer 0's launcher decides and announces the attempt (launcher/control/).
 
-Only trainer 0's launcher writes output/job.json, which outlives all launchers. A replacement of trainer 0's
-launcher reads this file, and so does a launcher that starts after the end of the Job. No launcher waits for a change
+Only trainer 0's launcher writes output/job.json, which outlives all launchers. A replacement of trainer 0's launcher
+reads this file, and a launcher that starts after the end of the Job reads it, too. A launcher never waits for a change
 of this file.
 
-- resume.next_record decides what the next attempt is, without input and output; decide_attempt calls it.
-- `agree` and `agree_alone` learn which attempt begins for a full set of pods.
-- `follow` learns which attempt begins in a large job, and `go_on_without` which attempt begins if some pods are gone.
+- `decide_attempt` calls resume.next_record, which decides, without input or output, what the next attempt is.
+- `agree` and `agree_alone` find the attempt that begins with a full set of pods.
+- `follow` finds the attempt that begins in a large job, and `go_on_without` an attempt that begins without some pods.
 
-The end of an attempt and of the Job is in control/ending.py.
+The module control/ending.py handles the end of an attempt and the end of the Job.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from launcher.text import say
 from launcher.volume import check_mount, volume_errors
 from runtime.errors import PeerUnreachableError, VolumeError
 
-TRY_S = 1.0  # seconds for a full set to agree, after which the pods are listed again
+TRY_S = 1.0  # seconds for a full set of pods to agree, after which the launcher lists the pods again
 POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 
 
 def take_part(config: LauncherConfig, control: LauncherControl, pods: Sequence[PodStatus]) -> None:
-    """Start the server, or connect to it in other pods than trainer 0's, as soon as trainer 0's address is listed.
+    """In trainer 0's pod, start the server; in other pods, connect to the server as soon as trainer 0's pod is live.
 
-    Without completion indexes it does nothing: trainer 0 is known only in the full set (`agree`). Args: pods: the pods
-    of this Job.
+    Without completion indexes the function does nothing, because only the full set of pods determines which pod is
+    trainer 0 (`agree`). Args: pods: the pods of this Job.
     Raises: PortInUseError.
     """
     own = find_own(pods, config.pod_ip, config.pod_name)
@@ -78,9 +78,10 @@ def agree(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> JobRecord | None:
-    """Return the record of this attempt: trainer 0 makes it after all launchers are connected; other pods receive it.
+    """Return the record of this attempt, which trainer 0's launcher makes when all launchers are connected.
 
-    A launcher that meets the same set of pods again accepts only a later attempt than its last.
+    The other launchers receive the record. If a launcher has had an attempt with the same set of pods before, it
+    accepts only a later attempt.
     Returns: None if no attempt begins within `policy.timeout_s`: a launcher is unreachable, or has another set of pods.
     Raises: VolumeError, PortInUseError.
     """
@@ -151,7 +152,7 @@ def decide_attempt(
     control: LauncherControl,
     quorum: Quorum | None = None,
 ) -> JobRecord:
-    """Keep or archive the output, then write the record of the attempt. Only trainer 0's launcher calls this.
+    """In trainer 0's launcher, keep or archive the output, and write the record of the attempt.
 
     Args: quorum: the pods of the attempt, if some pods of the Job are absent.
     """
@@ -184,7 +185,7 @@ def decide_attempt(
 
 @contextlib.contextmanager
 def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterator[None]:
-    """Turn errors of the volume inside this block into obstacles of the wait, after this launcher's first attempt.
+    """After this launcher's first attempt, convert volume errors inside this block to obstacles of the wait.
 
     Raises: VolumeError: an error of the volume before the first attempt, or a dead mount. ApiError: any other error of
         the volume, because the volume may recover during the wait.
@@ -202,7 +203,7 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 def follow(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | str:
-    """Return the attempt that includes this pod, or what is missing for it; used by launchers that list few pods.
+    """In a launcher that lists few pods, return the attempt that includes this pod, or what an attempt still lacks.
 
     Args: pods: the listed pods of this Job.
     """
@@ -216,7 +217,7 @@ def hear(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | bool | None:
-    """Return the attempt that includes this pod; True if only another message has arrived; None if no message has."""
+    """Return an announced attempt that includes this pod, True if another message has arrived, or None."""
     return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
 
 
@@ -276,7 +277,7 @@ def go_on_without(
 def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: JobRecord, since: float) -> Quorum | str:
     """Return the pods with which an attempt begins, or why it cannot begin.
 
-    Args: record: the last attempt. since: start of the absence of pods that took part in it (epoch seconds).
+    Args: record: the last attempt. since: start (epoch seconds) of the absence of pods that took part in `record`.
     Raises: VolumeError. DataError: an absent trainer's shard is bad.
     """
     layout = config.layout.shrunk(len(members), config.gradient_min)
@@ -295,7 +296,7 @@ def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord
 
     If this pod has a lower index than the leader, this launcher starts its server. The leader checks the server's port,
     and for the next attempt all launchers connect to the server. If this pod has a higher index, this launcher connects
-    to the leader. If the pod with index 0 is live, `take_part` has already done one of the two.
+    to the leader. If the pod with index 0 is live, `take_part` has already started the server or connected to it.
     """
     leader = next((pod for pod in live.values() if pod.uid == record.first_uid), None)
     if leader is None or leader.index is None or own.index is None or 0 in live:
@@ -309,7 +310,7 @@ def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord
 def say_when(wait: Wait, config: LauncherConfig, *, is_over: bool) -> str:
     """Describe when the present pods continue without the missing pods."""
     if is_over:
-        return f"the others continue with at least {config.gradient_min} trainers"
+        return f"the other pods continue with at least {config.gradient_min} trainers"
     moment = to_clock(wait.began_at + config.rejoin_timeout)
     left = f"at least {config.gradient_min} trainers continue without the pods that are missing then"
     return f"at {moment} (REJOIN_TIMEOUT) {left}"
@@ -321,10 +322,10 @@ def live_uids(pods: Sequence[PodStatus]) -> set[str]:
 
 
 def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodStatus], is_whole_list: bool) -> str:
-    """Describe an attempt that runs now without this pod, or return "" if there is none.
+    """Describe an attempt that runs now without this pod, or return "" if no such attempt runs.
 
-    An attempt runs if the pod of its trainer 0 is live and job.json does not say that the attempt has ended.
-    Args: pods: listed pods of this Job. is_whole_list: if trainer 0's pod existed, `pods` would contain it.
+    An attempt runs if the pod of its trainer 0 is live and job.json does not record the attempt's end.
+    Args: pods: listed pods of this Job. is_whole_list: whether `pods` lists all pods, including trainer 0's pod.
     """
     is_led = not is_whole_list or record.first_uid in live_uids(pods)
     is_over = record.failure or record.finished or record.given_up
@@ -337,7 +338,7 @@ def find_attempt_without(own: PodStatus, record: JobRecord, pods: Sequence[PodSt
 
 
 def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequence[PodStatus]) -> PeerUnreachableError:
-    """Return the error of a wait, extended by a table of its pods if there are any."""
+    """Return the error of a wait, with a table of the pods added if there are any pods."""
     table = f"\n{table_of_pods(pods, config.layout.pods)}" if pods else ""
     return PeerUnreachableError(f"{error}{table}")
 
@@ -345,7 +346,7 @@ def with_table(error: PeerUnreachableError, config: LauncherConfig, pods: Sequen
 def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory) -> str:
     """Describe what a full set of pods waits for, while trainer 0 has begun no attempt with these pods."""
     after = f" after attempt {history.attempt}" if history.record else ""
-    missing = control.why_not_heard(ids) or f"trainer 0 has begun no attempt with this set{after}: see its log"
+    missing = control.why_not_heard(ids) or f"trainer 0 has begun no attempt with this set{after}: see trainer 0's log"
     return f"{len(ids)} of {len(ids)} Running, but {missing}"
 
 
@@ -364,7 +365,7 @@ def find_invitation(
 
 
 def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], control: LauncherControl) -> str:
-    """Describe why trainer 0 has not begun, according to the state of its pod.
+    """Describe why trainer 0 has not begun an attempt, according to the state of trainer 0's pod.
 
     Args: pods: at least trainer 0's pod and this pod.
     """
@@ -376,5 +377,5 @@ def why_without_record(config: LauncherConfig, pods: Sequence[PodStatus], contro
     if live:
         logs = f"kubectl --namespace={config.job_namespace} logs {live[0].name}"
         return f"{control.why_not_heard(IdMap()) or 'trainer 0 has begun no attempt with this pod'}: see {logs}"
-    shown = "; ".join(map(str, first)) or "it does not exist"
+    shown = "; ".join(map(str, first)) or "the pod does not exist"
     return f"trainer 0's pod is not Running: {shown}"

@@ -1,4 +1,4 @@
-"""Decide from which save an attempt resumes, and make its record. Pure: no input and no output."""
+"""Decide from which save an attempt resumes, and make its record. The module does no input or output."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LONGEST_PAUSE_S = 60.0  # seconds between two attempts without progress
 
 
 def position(name: str) -> tuple[int, float]:
-    """Return the training position of a saved pass or checkpoint: the pass, and the number of the save inside it.
+    """Return the training position of a saved pass or checkpoint: the pass, and the number of the save in this pass.
 
-    pass-00003 sorts after every pass-00003-<k>, because it is the end of that pass; any other name sorts first.
+    pass-00003 is the end of pass 3, and sorts after every pass-00003-<k>. A name of another form sorts first.
     """
     match = re.fullmatch(r"pass-([0-9]{5})(?:-([0-9]{3,}))?", name)
     return (int(match[1]), float(match[2] or math.inf)) if match else (-1, 0.0)
@@ -23,7 +23,7 @@ def position(name: str) -> tuple[int, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """The complete saves in the save directory, ascending: numbers of the passes, names of the checkpoints."""
+    """The complete saves in the save directory in ascending order: numbers of passes, and names of checkpoints."""
 
     passes: tuple[int, ...] = ()
     states: tuple[str, ...] = ()
@@ -51,10 +51,7 @@ class Saved:
 
 
 def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
-    """Return whether this Job has trained all its passes.
-
-    A pod that replaces another pod afterwards has nothing to do.
-    """
+    """Return whether this Job has trained all its passes; a pod that starts after that has nothing to do."""
     if record is None or record.job_uid != job_uid:
         return False
     return (record.finished and record.passes >= passes) or saved.following >= passes
@@ -62,14 +59,15 @@ def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: in
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What happens to the existing output."""
+    """The start of the next attempt, and the treatment of existing output."""
 
     start_pass: int = 0
     checkpoint: str = ""
-    archive: bool = False  # move pass-*, state and node_* to run-<k>/ first
-    # move only state/: the wanted numbers of trainers, pservers and ports do not allow a resume from its checkpoints
+    archive: bool = False  # whether to move pass-*, state and node_* to run-<k>/ first
+    # whether to move only state/, because the numbers of trainers, pservers or ports exclude a resume from its
+    # checkpoints
     archive_state: bool = False
-    done: bool = False  # nothing is left to train
+    done: bool = False  # whether all passes are trained already
     message: str = ""
 
     @property
@@ -81,15 +79,15 @@ class Decision:
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
     """Decide whether the next attempt starts from the beginning, resumes, or has nothing left to train.
 
-    Args: has_output: output/ has pass-*, state or node_* entries. wanted: the record of an attempt of the current Job
-        that starts from the beginning.
+    Args: has_output: whether output/ contains pass-*, state or node_*. wanted: the record of an attempt of the current
+        Job that starts from the beginning.
     """
     passes = wanted.passes
     same_job = record is not None and record.job_uid == wanted.job_uid
     if not has_output:
         return Decision()
     if record is None:
-        return Decision(archive=True, message="output/ has no job.json, so its owner is unknown")
+        return Decision(archive=True, message="output/ has no job.json, so the Job that wrote it is unknown")
     if same_job and saved.following >= passes:
         return Decision(saved.following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
@@ -106,12 +104,12 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
 def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decision:
     """Choose the checkpoint or pass to resume from.
 
-    A checkpoint contains the full state: with the same numbers of trainers and pservers the result is bit-equal to that
-    of an uninterrupted run. If these numbers change, trainer 0 divides the state again, and the checkpoint's pass
-    restarts.
-    The number of ports of a pserver must not change. A pass directory contains only the parameters. With pservers, a
-    checkpoint follows each saved pass. If the last pass has no checkpoint, the attempt ended between these two saves,
-    and that pass is trained again.
+    A checkpoint contains the full state. If the numbers of trainers and pservers are unchanged, the result is bit-equal
+    to the result of an uninterrupted run. If these numbers change, trainer 0 divides the state again, and the
+    checkpoint's pass restarts. The number of ports of a pserver must not change.
+
+    A pass directory contains only the parameters. With pservers, a checkpoint follows each saved pass. If the last pass
+    has no checkpoint, the attempt ended before the checkpoint was saved, and the pass is trained again.
     """
     same_job = record.job_uid == wanted.job_uid
     whose = "an earlier attempt" if same_job else "an earlier Job"
@@ -135,13 +133,13 @@ def choose_origin(record: JobRecord, saved: Saved, wanted: JobRecord) -> Decisio
 
 
 def may_divide(record: JobRecord, wanted: JobRecord) -> bool:
-    """Return whether a checkpoint's state can be divided again: pservers held the state, with the same ports as now."""
+    """Return whether a checkpoint's state can be divided again, which needs pservers and unchanged numbers of ports."""
     ports = [(one.ports_num, one.ports_num_sparse) for one in (record, wanted)]
     return bool(record.pserver_num and wanted.pserver_num) and ports[0] == ports[1]
 
 
 def describe_division(record: JobRecord, saved: Saved, wanted: JobRecord) -> str:
-    """Describe how an attempt uses a checkpoint of a job with more or fewer trainers or pservers."""
+    """Describe how an attempt resumes from a checkpoint of a job with other numbers of trainers or pservers."""
     number, part = position(saved.state)
     begins = "" if part == math.inf else f"; pass {number}, in which it was saved, begins again"
     return (
@@ -154,8 +152,8 @@ def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: b
     """Return the number of consecutive attempts that saved nothing newer than the save from which they resumed.
 
     Args: record: this Job's last attempt, or None. origin: the save that the next attempt resumes from.
-        is_forgiven: the last attempt does not count: its set of pods changed before the training, or the save that it
-        was to resume from was damaged and has been set aside.
+        is_forgiven: whether the last attempt is not counted. An attempt is not counted if its set of pods changed
+        before the training, or if the save from which it should have resumed was damaged.
     """
     if record is None or position(origin) > position(record.origin):
         return 0
@@ -163,7 +161,7 @@ def count_without_progress(record: JobRecord | None, origin: str, is_forgiven: b
 
 
 def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
-    """Return the seconds before the next attempt: 0 at first, then 1, 2, 4 and so on while nothing new is saved."""
+    """Return the pause before the next attempt in seconds: 0, then 1, 2, 4 and so on while nothing new is saved."""
     count = count_without_progress(record, choose_origin(record, saved, record).origin, is_forgiven=False)
     if not 1 < count <= restarts:
         return 0.0
@@ -173,9 +171,9 @@ def pause_after(record: JobRecord, saved: Saved, restarts: int) -> float:
 def next_record(
     wanted: JobRecord, last: JobRecord | None, decision: Decision, *, is_forgiven: bool, restarts: int, started: str
 ) -> JobRecord:
-    """Return the record of the next attempt; it is marked given_up after too many attempts without progress.
+    """Return the record of the next attempt, with given_up set after too many attempts without progress.
 
-    Args: wanted: the next attempt as if it started from the beginning. last: this Job's previous attempt. decision: the
+    Args: wanted: record of an attempt that starts from the beginning. last: this Job's previous attempt. decision: the
         save to resume from. is_forgiven: see count_without_progress. restarts: maximum number of consecutive attempts
         without progress. started: the current time.
     """

@@ -16,13 +16,13 @@ from launcher.variables import VARIABLES, find_misspelt, parse_variable
 from launcher.volume import read_file
 from runtime.errors import ConfigError
 
-TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000
-TUTORIALS_PODS = "3"  # number of pods of a job, if the number is neither set nor readable; the tutorial's job has three
+TOKEN_LIMIT = 64 << 10  # maximum bytes of a file of the service account; a token has about 1,000 bytes
+TUTORIALS_PODS = "3"  # number of pods of a job if the number is neither set nor readable, as in the tutorial
 
 
 @dataclasses.dataclass(frozen=True)
 class LauncherConfig:
-    """The checked settings of the environment. Field names are the variables in lower case without CONF_PADDLE_."""
+    """The checked settings of the environment; a field has its variable's name in lower case without CONF_PADDLE_."""
 
     job_name: str
     job_path: Path
@@ -60,13 +60,13 @@ class LauncherConfig:
     def from_env(cls, environ: Mapping[str, str]) -> LauncherConfig:
         """Read every variable of VARIABLES.
 
-        Raises: ConfigError with all problems, one a line.
+        Raises: ConfigError: variables are missing or wrong; the error has one line for each problem.
         """
         account = Path(environ.get("SERVICE_ACCOUNT_DIR") or "/var/run/secrets/kubernetes.io/serviceaccount")
         defaults = {variable.name: variable.default for variable in VARIABLES}
         defaults["JOB_NAMESPACE"] = read_text(account / "namespace")
         defaults["POD_NAME"] = socket.gethostname()
-        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # with_number_of_pods replaces it by the Job's number
+        defaults["CONF_PADDLE_GRADIENT_NUM"] = TUTORIALS_PODS  # with_number_of_pods inserts the Job's parallelism later
         defaults["CONF_PADDLE_PSERVER_NUM"] = "1"  # replaced below by the number of trainers
         if not environ.get("POD_IP"):
             defaults["POD_IP"] = own_address()
@@ -83,7 +83,9 @@ class LauncherConfig:
         problems += [] if problems else find_missing_numbers(environ, values)
         if not problems and values["port"] + values["ports_num"] + values["ports_num_sparse"] - 1 > 65535:
             count = f"{values['ports_num']} dense and {values['ports_num_sparse']} sparse ports"
-            problems.append(f"CONF_PADDLE_PORT is {values['port']}: with {count} the last is above 65535; lower it")
+            problems.append(
+                f"CONF_PADDLE_PORT is {values['port']}: with {count} the last port is above 65535; lower it"
+            )
         if not problems and not values["control_port"]:
             values["control_port"] = choose_control_port(values)
         if not problems:
@@ -105,7 +107,7 @@ class LauncherConfig:
 
     @property
     def job_dir(self) -> Path:
-        """<JOB_PATH>/<JOB_NAME>: shards, config and output of the job."""
+        """The directory <JOB_PATH>/<JOB_NAME>, which contains the shards, config and output of the job."""
         return self.job_path / self.job_name
 
     @property
@@ -137,10 +139,10 @@ def may_shrink(layout: PodLayout, least: int) -> bool:
 
 
 def choose_control_port(values: Mapping[str, Any]) -> int:
-    """Return the default port of trainer 0's launcher: it is the same in every pod of a job.
+    """Return the default port of trainer 0's launcher, which is the same in every pod of a job.
 
-    It is the port after the pserver's last port. If the probes use that port, it is the port after the probes' ports.
-    If no higher port is left, it is the port before the pserver's first port.
+    The default is the port after the pserver's last port. If the probes use that port, the default is the port after
+    the ports of the probes. If no higher port is left, the default is the port before the pserver's first port.
     """
     first, watching = int(values["port"]), int(values["metrics_port"])
     behind = first + int(values["ports_num"]) + int(values["ports_num_sparse"])
@@ -156,14 +158,12 @@ def find_overlap(values: Mapping[str, Any]) -> list[str]:
     theirs = f"the pserver has ports {first} to {last}"
     problems = []
     if watching and watching + 2 >= first and watching <= last:
-        problems = [
-            f"CONF_PADDLE_METRICS_PORT is {watching}: it and the two ports behind it must be free, but {theirs}"
-        ]
+        problems = [f"CONF_PADDLE_METRICS_PORT is {watching}: this port and the next two must be free, but {theirs}"]
     if watching and watching <= control <= watching + 2:
         probes = f"CONF_PADDLE_METRICS_PORT has ports {watching} to {watching + 2}"
-        problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {probes}; choose another one")
+        problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {probes}; choose another port")
     if first <= control <= last:
-        problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {theirs}; choose another one")
+        problems.append(f"CONF_PADDLE_CONTROL_PORT is {control}, but {theirs}; choose another port")
     return problems
 
 
@@ -186,13 +186,13 @@ def find_missing_numbers(environ: Mapping[str, str], values: Mapping[str, Any]) 
     if values["pod_service"] and not values["job_completion_index"]:
         problems.append(
             f"CONF_PADDLE_POD_SERVICE is {values['pod_service']}, and this pod has no JOB_COMPLETION_INDEX: only pods "
-            "of an Indexed Job have names that stay; set completionMode: Indexed in the Job"
+            "of an Indexed Job have permanent names; set completionMode: Indexed in the Job"
         )
     return problems
 
 
 def read_layout(environ: Mapping[str, str]) -> PodLayout:
-    """Return the layout of the pods, from the environment alone.
+    """Return the layout of the pods that the environment variables define.
 
     Raises: ConfigError: CONF_PADDLE_GRADIENT_NUM is missing, or one of the variables is not a number.
     """
@@ -207,34 +207,34 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
 
 def own_address() -> str:
-    """Return the address of this host's name, as the tutorial does."""
+    """Return the IP address to which this host's name resolves, like the tutorial."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "0.0.0.0"  # no pod has this address, so own_trainer_id raises the error that tells users to set POD_IP
+        return "0.0.0.0"  # no pod has this address; own_trainer_id then raises an error about POD_IP
 
 
 def read_text(path: Path) -> str | None:
     """Return the stripped text of a file of the service account, or None if it does not exist or is empty.
 
-    Raises: ConfigError: the file cannot be read, or is not a single word. The error does not contain the text.
+    Raises: ConfigError: the file cannot be read, or is not a single word. The error does not contain the file's text.
     """
     try:
         text = read_file(path, TOKEN_LIMIT).decode("ascii").strip()
         if text and not re.fullmatch(r"[!-~]+", text):
-            raise ValueError("it has a blank, a line break or a control character inside")
+            raise ValueError("the file has a blank, a line break or a control character inside")
         return text or None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as problem:
-        why = "it is no ASCII text" if isinstance(problem, UnicodeDecodeError) else str(problem)
+        why = "the file is no ASCII text" if isinstance(problem, UnicodeDecodeError) else str(problem)
         raise ConfigError(
             f"uid {os.getuid()} cannot read {path} of its service account: {why}; mount the file that Kubernetes makes"
         ) from None
 
 
 def warn_without_secret(config: LauncherConfig) -> None:
-    """Log a warning if the programs of this pod have no secret; each program reads the secret's file itself."""
+    """Log a warning if the programs of this pod have no secret."""
     if config.secret or (config.secret_file and Path(config.secret_file).is_file()):
         return
     absent = f"no file {config.secret_file}" if config.secret_file else "no PADDLE_SECRET_FILE"

@@ -1,4 +1,4 @@
-"""`start_paddle.py status`: the state of a job, from its pods and the files of its output."""
+"""Print the state of a job, from its pods and the files of its output, for `start_paddle.py status`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from runtime.status_files import MOST_ROWS
 from runtime.terminal.bar import format_lines
 
 ENDED = {
-    AttemptState.FAILED: "; a pod has ended it, and no other attempt has begun",
-    AttemptState.RESTARTING: "; restarting: a pod has ended it, and no other attempt has begun",
+    AttemptState.FAILED: "; a pod has ended this attempt, and no other attempt has begun",
+    AttemptState.RESTARTING: "; restarting: a pod has ended this attempt, and no other attempt has begun",
     AttemptState.FINISHED: "; the job has finished",
     AttemptState.GIVEN_UP: "; the job has given up",
 }
@@ -75,9 +75,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
         raise MissingInputError(f"there are no pods of a job {name!r} here, and no {output}: see kubectl get jobs -A")
     told = [*(describe_job(output) if is_there else []), *name_awaited(pods, record), *tabulate_pods(pods, output)]
     if not is_there:
-        told.append(
-            f"there is no {output} here; inside a pod there is: kubectl exec POD -- /root/start_paddle.py status"
-        )
+        told.append(f"there is no {output} here; ask inside a pod: kubectl exec POD -- /root/start_paddle.py status")
     elif not pods:
         told.append(unlisted or "there are no pods of this job")
     fraction = number_of(read_json(output / "progress.json").get("job_fraction"))
@@ -87,7 +85,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
 
 
 def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[str]:
-    """Return a line about the pods that the launchers wait for; none if all are live, or the job is over.
+    """Return a line about the pods that the launchers wait for, or [] if all pods are live or the job is over.
 
     Args: pods: the pods of the Job, from the API.
     """
@@ -97,12 +95,12 @@ def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[st
     missing += [f"{pod.name} ({pod.state})" for pod in pods if pod.terminating and pod.phase in ("Pending", "Running")]
     live, wanted = sum(pod.is_live for pod in pods), len(record.pods) + len(record.absent) if record else 0
     if not missing and live < wanted:
-        return [f"waits for pods: {live} of {wanted} are Running, and the Job has not created the others yet"]
+        return [f"waits for pods: {live} of {wanted} are Running, and the Job has not created the other pods yet"]
     return [f"waits for pods: {list_some(missing, ', ')}"] if missing else []
 
 
 def only_job_of(volume: Path) -> str:
-    """Return the name of the only job on a volume that has an output.
+    """Return the name of the job that has an output directory on a volume, if there is only one such job.
 
     Raises: UsageError: several jobs have an output. MissingInputError: no job has an output.
     """
@@ -133,7 +131,7 @@ def list_pods_of(job: str, namespace: str) -> JsonObject:
             raise PeerUnreachableError(f"{shlex.join(command)} failed: {one_line(said.decode('utf-8', 'replace'))}")
         podlist = parse_json(listed)
         if not isinstance(podlist, dict):
-            raise ValueError(f"it printed {shorten(podlist)}, expected an object")
+            raise ValueError(f"kubectl printed {shorten(podlist)}, expected an object")
         parse_pods(podlist)
         return podlist
     except FileNotFoundError:
@@ -145,7 +143,7 @@ def list_pods_of(job: str, namespace: str) -> JsonObject:
 def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
     """Return lines about a job from the files of its output: attempt, pass, cost, slowest trainer, failed attempts.
 
-    Args: is_killed: the run has no launcher and is known to have ended.
+    Args: is_killed: whether the run has no launcher and is known to have ended.
     """
     record, progress = read_record(output), read_json(output / "progress.json")
     errors = read_errors(output, "error.json*")
@@ -188,7 +186,7 @@ def describe_job(output: Path, *, is_killed: bool = False) -> list[str]:
 
 
 def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
-    """Return whether progress comes from an earlier attempt, and thus does not describe the newest attempt."""
+    """Return whether a progress report comes from an attempt that is older than the newest attempt."""
     if record is None or record.finished or not progress.get("attempt"):
         return False
     return bool(progress["attempt"] != record.name)
@@ -221,7 +219,7 @@ def describe_progress(progress: JsonObject) -> str:
 def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     """Return a table of the pods with id, pod, node, state and progress.
 
-    If there are no pods, its rows are the trainers that have written to the output directory.
+    If there are no pods, the table has a row for each trainer that has written to the output directory.
     """
     index = {f"{pod.index}": pod for pod in pods if pod.index is not None and pod.is_expected}
     record = read_record(output)
@@ -232,7 +230,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     rows: list[tuple[str, ...]] = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
-        is_own = index.get(number, pod) is pod  # of several pods with one index, only the present pod shows progress
+        is_own = index.get(number, pod) is pod  # if several pods have one index, only the present pod shows progress
         number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
@@ -242,7 +240,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     left_out = []
     if len(rows) > 1 + TABLE_ROWS:
         left_out = [f"and {len(rows) - 1 - MOST_ROWS} more: see {output / 'report.html'}, or kubectl get pods"]
-        # the pods that do not run and those without a report come first
+        # pods that do not run, and pods without a report, come first
         rows[1:] = sorted(rows[1:], key=lambda row: (row[3] in ("Running", "-"), row[4] != "-"))[:MOST_ROWS]
     rows = [tuple(cell[:CELL_LIMIT] for cell in row) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -251,9 +249,9 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 
 
 def read_trainers(output: Path) -> dict[str, JsonObject]:
-    """Return each trainer's last progress report, by its id.
+    """Return each trainer's last progress report, by trainer id.
 
-    The reports are in the trainers' node directories. If there are none, trainer 0's progress.json contains them.
+    The reports are in the trainers' node directories, or, if not there, in trainer 0's progress.json.
     """
     paths = []
     with contextlib.suppress(OSError):  # the volume is not reachable

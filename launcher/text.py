@@ -1,4 +1,4 @@
-"""Text and JSON from outside: redaction, bounded parsing and logging."""
+"""Handle text and JSON from outside the launcher: remove secrets, parse with limits, and log."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from runtime.kubernetes.text import one_line, printable, shorten
 
 LOGGER = logging.getLogger("launcher")
 MOST_SECRETS = 60  # number of secret texts to redact: three forms of each of the last twenty tokens
-SHORTEST_SECRET = 8  # characters of a secret text; to redact a shorter text would damage messages
+SHORTEST_SECRET = 8  # minimum characters of a secret text; the redaction of a shorter text would damage messages
 JsonObject = dict[str, Any]
 
 Part = TypeVar("Part")
-# maximum JSON values in an answer; a pod has about 250, and a value takes up to 100 bytes of memory
+# maximum number of JSON values in an answer; a pod has about 250 values, and a value takes up to 100 bytes of memory
 VALUES_LIMIT = 4_000_000
-DEPTH_LIMIT = 32  # maximum depth of a value in a file of the volume; our own files have four levels
+DEPTH_LIMIT = 32  # maximum nesting depth of a JSON file on the volume; the launcher's own files have four levels
 TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
-ROW_LIMIT = 8000  # characters of a line of `paddle status`; a message about an error has at most half as many
-CELL_LIMIT = 253  # maximum characters of a cell of a table; Kubernetes allows a node's name this many
+ROW_LIMIT = 8000  # maximum characters of a line of `paddle status`, twice as many as an error's message can have
+CELL_LIMIT = 253  # maximum characters of a cell of a table; a node's name in Kubernetes has at most 253 characters
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
 
 
 class Secrets:
-    """Texts that no log and no file may contain: the tokens of the service account, which change every hour."""
+    """Texts that must not appear in logs and files: the tokens of the service account, which change every hour."""
 
     def __init__(self) -> None:
         self._forms: collections.deque[str] = collections.deque(maxlen=MOST_SECRETS)
@@ -41,7 +41,7 @@ class Secrets:
     def keep(self, text: str) -> None:
         """Add a text in three forms: unchanged, escaped as in Python, and escaped as in JSON.
 
-        A text of under SHORTEST_SECRET characters is ignored.
+        A text of fewer than SHORTEST_SECRET characters is ignored.
         """
         for form in (text, repr(text)[1:-1], json.dumps(text)[1:-1]):
             if len(form) >= SHORTEST_SECRET and form not in self._forms:
@@ -67,7 +67,7 @@ class Secrets:
 class LauncherLog(logging.Handler):
     """Write the launcher's own messages to stdout, where `kubectl logs` shows them.
 
-    Only the first line of a message starts in column 1, so that text from outside cannot imitate a message.
+    Only the first line of a message starts in column 1. Text from outside therefore cannot imitate a message.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -84,7 +84,7 @@ class LauncherLog(logging.Handler):
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Send the messages of `say` to this handler, and nowhere else, inside this block."""
+        """Inside this block, send the messages of `say` only to this handler."""
         before = LOGGER.level, LOGGER.propagate
         LOGGER.addHandler(self)
         LOGGER.setLevel(logging.INFO)
@@ -123,8 +123,9 @@ def as_row(text: str) -> str:
 
 
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
-    """Return a field of an API object, or an empty value if the field is absent or null. A text becomes one line.
+    """Return a field of an API object, or an empty value if the field is absent or null.
 
+    Line breaks in a text are replaced.
     Raises: ValueError: the field has another type.
     """
     found = owner.get(name)
@@ -161,11 +162,11 @@ def parse_json(content: bytes, constant: Callable[[str], object] = refuse_consta
     try:
         return json.loads(content, parse_constant=constant)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("the JSON text is nested too deep") from None
 
 
 def is_shallow(value: object) -> bool:
-    """Return whether a JSON value is nested at most DEPTH_LIMIT deep, so that showing or copying it is safe."""
+    """Return whether a JSON value is nested at most DEPTH_LIMIT deep; only such a value is printed or copied."""
     level = [value]
     for _ in range(DEPTH_LIMIT):
         level = [

@@ -1,4 +1,4 @@
-"""Every environment variable: its name, default, meaning, and a parser that refuses wrong values."""
+"""All environment variables of the launcher: name, default, meaning, and a parser that rejects wrong values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_TRAINERS = 100_000  # maximum trainers of a job: the maximum pods of an Ind
 class EnvironmentVariable:
     """An environment variable.
 
-    `default` None means that the variable is required; `parse` raises a ValueError that says which value is expected.
+    If `default` is None, the variable is required. `parse` raises a ValueError that describes the expected value.
     """
 
     name: str
@@ -64,7 +64,7 @@ VARIABLES = (
         matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "the Job's metadata.name"),
     ),
     EnvironmentVariable(
-        "JOB_PATH", "/home/jobpath", "where the shared volume is mounted", matching(r"/.*", "an absolute path")
+        "JOB_PATH", "/home/jobpath", "mount point of the shared volume", matching(r"/.*", "an absolute path")
     ),
     EnvironmentVariable(
         "JOB_NAMESPACE", "the service account's", "namespace of the Job", matching(DNS_LABEL, "a namespace")
@@ -87,13 +87,13 @@ VARIABLES = (
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_NUM",
         "the Job's own, or 3",
-        "number of trainers, and of pods unless there are more pservers; default: the Job's parallelism if readable",
+        "number of trainers; the default is the Job's parallelism if the pod may read the Job, and 3 otherwise",
         integer(1, MOST_TRAINERS),
     ),
     EnvironmentVariable(
         "CONF_PADDLE_GRADIENT_MIN",
         "0",
-        "number of trainers that suffice to continue after pods were gone for REJOIN_TIMEOUT (Indexed Job); 0: all",
+        "minimum number of trainers with which an Indexed Job continues after REJOIN_TIMEOUT; 0: all trainers",
         integer(0, MOST_TRAINERS),
     ),
     EnvironmentVariable(
@@ -105,7 +105,7 @@ VARIABLES = (
     EnvironmentVariable(
         "CONF_PADDLE_PSERVER_APART",
         "0",
-        "1: pservers run in separate pods, with ids after the trainers; the job needs pods for both numbers together",
+        "1: pservers run in separate pods, with ids after the trainers; the job has pods for trainers plus pservers",
         integer(0, 1),
     ),
     EnvironmentVariable(
@@ -114,8 +114,12 @@ VARIABLES = (
         "headless Service of the Job's pods: trainers reach pservers by JOB-INDEX.SERVICE (Indexed Job); empty: by IP",
         matching(rf"({DNS_LABEL})?", "the metadata.name of a Service"),
     ),
-    EnvironmentVariable("KUBERNETES_SERVICE_HOST", None, "API server; Kubernetes sets it", matching(r"\S+", "a host")),
-    EnvironmentVariable("KUBERNETES_SERVICE_PORT_HTTPS", None, "API port; Kubernetes sets it", integer(1, 65535)),
+    EnvironmentVariable(
+        "KUBERNETES_SERVICE_HOST", None, "host of the API server; set by Kubernetes", matching(r"\S+", "a host")
+    ),
+    EnvironmentVariable(
+        "KUBERNETES_SERVICE_PORT_HTTPS", None, "port of the API server; set by Kubernetes", integer(1, 65535)
+    ),
     EnvironmentVariable(
         "POD_IP",
         "gethostbyname(gethostname())",
@@ -132,35 +136,35 @@ VARIABLES = (
     EnvironmentVariable(
         "SERVICE_ACCOUNT_DIR",
         "/var/run/secrets/kubernetes.io/serviceaccount",
-        "directory of token, ca.crt and namespace; without a token no Authorization header is sent",
+        "directory of token, ca.crt and namespace; without a token, requests have no Authorization header",
     ),
-    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; a job does not resume output of another directory"),
+    EnvironmentVariable("TRAIN_CONFIG_DIR", "", "config directory; a job resumes only output of this directory"),
     EnvironmentVariable("START_TIMEOUT", "600", "seconds to wait for the pods, and then for their pservers", seconds),
-    EnvironmentVariable("REJOIN_TIMEOUT", "3600", "seconds to wait for a full set of pods after one was lost", seconds),
+    EnvironmentVariable("REJOIN_TIMEOUT", "3600", "seconds to wait for the replacement of a lost pod", seconds),
     EnvironmentVariable(
         "STOP_TIMEOUT", "20", "seconds that the trainer may take to save and end after SIGTERM", seconds
     ),
     EnvironmentVariable(
         "GOODBYE_TIMEOUT",
         "600",
-        "seconds to wait for the other trainers after this one has finished",
+        "seconds that a finished trainer waits for the other trainers",
         seconds,
     ),
     EnvironmentVariable(
         "RESTARTS",
         "10",
-        "after an attempt without a new checkpoint or pass, maximum number of further such attempts in a row",
+        "maximum number of consecutive attempts without a new checkpoint or pass; after one more the job ends",
         integer(0, 1000000),
     ),
     EnvironmentVariable("RESUME", "1", "0: do not resume from an earlier Job's output", integer(0, 1)),
     EnvironmentVariable(
         "CONF_PADDLE_METRICS_PORT",
         "0",
-        "port of this pod's /healthz and /readyz; the next two are the pserver's and trainer's, with /metrics; 0: none",
+        "port of this pod's /healthz and /readyz; the next two ports serve /metrics of pserver and trainer; 0: none",
         integer(0, 65533),
     ),
     EnvironmentVariable(
-        "CONF_PADDLE_LOG_JSON", "0", "1: both programs also write their logs as JSON lines", integer(0, 1)
+        "CONF_PADDLE_LOG_JSON", "0", "1: pserver and trainer also write their logs as JSON lines", integer(0, 1)
     ),
     EnvironmentVariable(
         "PADDLE_STUCK_TIMEOUT",
@@ -172,7 +176,7 @@ VARIABLES = (
     EnvironmentVariable(
         "PADDLE_SECRET_FILE",
         "",
-        "file that contains the shared secret (a mounted Secret); without the file there is no secret, but a WARNING",
+        "file with the shared secret (a mounted Secret); without the file the job has no secret and logs a WARNING",
     ),
 )
 

@@ -17,11 +17,11 @@ from runtime.errors import VolumeError
 
 Answer = TypeVar("Answer")
 FILE_LIMIT = 64 << 20  # maximum bytes of a parsed file of the volume; job.json has 200 bytes for each pod
-MOST_STALE = 9  # number of consecutive ESTALE answers that are tolerated
+MOST_STALE = 9  # maximum number of retries of a file operation that fails with ESTALE
 
 
 def on_volume(action: Callable[[], Answer]) -> Answer:
-    """Run a file operation on the shared volume; repeat it on ESTALE, which NFS returns after another host's rename."""
+    """Run a file operation on the shared volume; repeat it after ESTALE, which NFS returns after remote renames."""
     for _ in range(MOST_STALE):
         try:
             return action()
@@ -50,7 +50,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def read_file(path: Path, limit: int = FILE_LIMIT) -> bytes:
-    """Return the content of a file of the volume. Refuse a named pipe instead of waiting for a writer.
+    """Return the content of a file of the volume. For a named pipe, raise an error instead of waiting for a writer.
 
     Raises: OSError: the file cannot be read, is not a regular file, or has more than `limit` bytes.
     """
@@ -88,14 +88,15 @@ def check_mount(volume: Path) -> None:
     except OSError as problem:
         if problem.errno == errno.ENOTCONN:
             raise LostMountError(
-                f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. Its client on this node has "
-                "ended, and only a new pod gets a new mount; if the new pod cannot start, repair the client on its node"
+                f"this pod's mount of the volume, {volume}, is dead: {problem.strerror}. The mount's client on this "
+                "node has ended. Only a new pod gets a new mount; if the new pod cannot start, repair the client on "
+                "its node"
             ) from problem
 
 
 @contextlib.contextmanager
 def volume_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError below `path` into a VolumeError that contains user, owner and mode."""
+    """Convert an OSError below `path` to a VolumeError, whose text contains user, owner and mode."""
     try:
         yield
     except OSError as problem:
@@ -107,7 +108,7 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
     failed = Path(problem.filename or path)
     existing = next((place for place in (failed, *failed.parents) if os.path.lexists(place)), Path("/"))
     facts = existing.lstat()
-    give = f"give it to this user: chown {os.getuid()}:{os.getgid()} {existing}"
+    give = f"make this user its owner: chown {os.getuid()}:{os.getgid()} {existing}"
     known = {
         errno.EACCES: give,
         errno.EPERM: give,
@@ -115,7 +116,7 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
         errno.EDQUOT: "the quota is used up: make room",
         errno.EROFS: "the volume is read-only: mount it read-write",
     }
-    advice = known.get(problem.errno or 0, "remove what is in the way, or repair the volume")
+    advice = known.get(problem.errno or 0, "remove the file that is in the way, or repair the volume")
     return (
         f"cannot write {failed}: {problem.strerror}. This pod runs as uid {os.getuid()}, {existing} "
         f"belongs to uid {facts.st_uid} with mode {facts.st_mode & 0o7777:04o}; {advice}"

@@ -7,26 +7,26 @@ For tests:
     job = load_job("k8s/job.yaml")
     job = dataclasses.replace(job, parallelism=2, completions=2)            # any field may be changed
     with Cluster(job, volumes={"mfs": directory}, entrypoint="start.sh", env={"START_TIMEOUT": "20"}) as cluster:
-        cluster.wait_for_phase("0", "Running", deadline=10)                 # a pod: its index, or a pattern for its
-        name cluster.wait_for_output(r"Pass=1", deadline=60, pod="1")            # returns an OutputLine
+        cluster.wait_for_phase("0", "Running", deadline=10)                 # a pod's index, or a pattern for its name
+        cluster.wait_for_output(r"Pass=1", deadline=60, pod="1")            # returns an OutputLine
         cluster.kill("1")                                                   # or kill("1", process="paddle pserver")
-        cluster.terminate("0")                                              # like `kubectl delete pod` result =
-        cluster.wait(deadline=120)
-    result.outcome.is_complete, result.outcome.reason, result.exit_status   # the status of the command line
+        cluster.terminate("0")                                              # like `kubectl delete pod`
+        result = cluster.wait(deadline=120)
+    result.outcome.is_complete, result.outcome.reason, result.exit_status   # the exit status of the command line
     result.pod(0).exit_code, result.pod(0).output, result.pods              # `pods` includes replaced pods
 
-    `cluster.api.hook` injects faults into the API (see `ApiServer`), `cluster.api.token` can be changed at any time,
-    and `cluster.service_account_directory` holds the token, CA certificate and namespace that the pods read. A test
-    that needs only the API can use `ApiServer(PodStore())` without a Cluster.
+The attribute `cluster.api.hook` injects faults into the API (see `ApiServer`). The attribute `cluster.api.token` can be
+changed at any time. The directory `cluster.service_account_directory` contains the token, CA certificate and namespace
+that the pods read. A test that needs only the API can use `ApiServer(PodStore())` without a Cluster.
 
-    The following is as in Kubernetes. Pods can be listed and read over TLS with a token. The Job controller decides by
-    completions, indexes, backoffLimit, backoffLimitPerIndex, podFailurePolicy, podReplacementPolicy and
-    activeDeadlineSeconds. A failed pod stays in the list beside its replacement, and a deleted pod is removed. A pod
-    ends with its first process, and no process that it started survives.
+These features work as in Kubernetes. Pods can be listed and read over TLS with a token. The Job controller applies
+completions, indexes, backoffLimit, backoffLimitPerIndex, podFailurePolicy, podReplacementPolicy and
+activeDeadlineSeconds. A failed pod and its replacement are both in the list of pods, and a deleted pod is removed from
+the list. A pod ends with its first process, and all other processes of the pod are then killed.
 
-    The following differs from Kubernetes. Pods share the file system, process ids and memory. Container paths in env,
-    command and args are replaced by directories of this machine, and each replacement is reported once. Limits,
-    security contexts, probes and scheduling rules are ignored.
+These features differ from Kubernetes. Pods share the file system, process ids and memory. Container paths in env,
+command and args are replaced by directories of this machine, and each replacement is reported once. Limits, security
+contexts, probes and scheduling rules are ignored.
 """
 
 from localcluster.api.objects import PodState, pod_object

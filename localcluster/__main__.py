@@ -27,7 +27,7 @@ from localcluster.report import ConsoleReporter, JobReporter
 from localcluster.result import Result, tail
 
 CAUSE_LINES = 3
-CLOCK_STEP_S = 2.0  # maximum by which a file's time may lie before the clock, on file systems with whole seconds
+CLOCK_STEP_S = 2.0  # maximum seconds between the clock and a file's time, on file systems that store whole seconds
 PASSES = r"0@ (Pass=\d+ Batch|Test samples)="  # the default of --follow: the progress of a training
 
 USAGE_EXAMPLES = """
@@ -39,14 +39,14 @@ examples:
 
 POD is a completion index, or a pattern for the pod's name (*-0-*). WHEN is a number of seconds after the pod's start,
 or a regular expression for a line of its output. For --delay, WHEN is a number of seconds after the pod's creation, or
-POD:REGEX, a line of another pod's output. A fault applies once per index, so it does not affect the replacement pod;
-give the fault twice to affect the replacement too.
+POD:REGEX for a line in the output of another pod. A fault applies once per index, so it does not affect the replacement
+pod; give the fault twice to affect the replacement too.
 
-exit status: 0 if the Job is Complete. If it failed: the exit code of the pod that the Job's message names
-(PodFailurePolicy); without such a pod, the first exit code of a failed pod that belongs to this project (64-78);
-otherwise 75, also for --timeout. 143 after SIGTERM, 130 after Ctrl-C. Errors before the Job starts: 64 a flag or volume
-does not match the manifest, 65 there is no valid Job in the manifest, 66 a file is missing, 78 this machine's loopback
-cannot be used.
+exit status: 0 if the Job is Complete. After a failure, the status is the exit code of the pod that the Job's message
+names (PodFailurePolicy). If the message names no pod, the status is the first exit code of a failed pod that this
+project uses (64-78). If there is no such code, or after --timeout, the status is 75. The status is 143 after SIGTERM,
+and 130 after Ctrl-C. Errors before the Job starts: 64: a flag or volume does not match the manifest; 65: there is no
+valid Job in the manifest; 66: a file is missing; 78: this machine's loopback cannot be used.
 """
 
 
@@ -158,13 +158,13 @@ def run(arguments: argparse.Namespace) -> int:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
     for path in cluster.swept:
-        reporter.say(f"removed {path}, which a localcluster that was killed had left")
+        reporter.say(f"removed {path}, the directory of a localcluster that was killed")
     reporter.say(f"job/{job.name}: {job.parallelism} pods, output in {cluster.logs}")
     with cluster:
         try:
             result = cluster.wait(arguments.timeout)
         except WaitError:
-            cluster.stop("Timeout", f"not ended within {arguments.timeout:g} s")
+            cluster.stop("Timeout", f"the Job did not end within {arguments.timeout:g} s")
             result = cluster.wait()
     say_end(cluster, result, reporter, began)
     return result.exit_status
@@ -187,7 +187,7 @@ def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: floa
     )
     with contextlib.suppress(OSError):
         if cluster.report.stat().st_mtime >= began - CLOCK_STEP_S:
-            reporter.say(f"job/{job.name}: the report, for any browser: {cluster.report}")
+            reporter.say(f"job/{job.name}: the report is an HTML page: {cluster.report}")
     if result.cause is not None:
         for line in tail(result.cause.log, CAUSE_LINES):
             reporter.say(f"{result.cause.name}| {line}")
@@ -195,7 +195,7 @@ def say_end(cluster: Cluster, result: Result, reporter: JobReporter, began: floa
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    if sys.stdout is None:  # the shell's `>&-` closed it; without this line, the next opened file would become stdout
+    if sys.stdout is None:  # the shell's `>&-` closed stdout, and the next opened file would get its file descriptor
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):
         # the output of pods can contain characters outside the terminal's encoding
@@ -210,11 +210,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def end(status: int) -> NoReturn:
-    """End the process with a status; after a Ctrl-C, end it by SIGINT, so that the parent process sees the cause."""
+    """End the process with a status, or, after a Ctrl-C, by SIGINT, which shows the parent process the cause."""
     if status == SIGNALLED["Interrupted"]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
-    with contextlib.suppress(OSError):  # flush raises it if the reader of the output has exited
+    with contextlib.suppress(OSError):  # flush raises OSError if the reader of the output has exited
         sys.stdout.flush()
         sys.exit(status)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

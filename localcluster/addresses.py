@@ -12,12 +12,12 @@ HOSTS = range(2, 255)
 
 
 class Subnet:
-    """A network reserved for this process until `close`: .1 is the API server's address, .2 to .254 are the pods'.
+    """A network reserved for this process until `close`: .1 is for the API server, and .2 to .254 are for pods.
 
-    An abstract Unix socket with the network's name is the lock: the kernel removes it when the process ends, also by
-    SIGKILL.
+    The lock is an abstract Unix socket with the network's name. The kernel removes this socket when the process ends,
+    even after SIGKILL.
 
-    Args: prefixes: the networks to choose from, as their first three numbers.
+    Args: prefixes: the networks to choose from, each as its first three numbers.
     Raises: HostError: if no network is free, or this machine's loopback has only 127.0.0.1.
     """
 
@@ -37,7 +37,7 @@ class Subnet:
         return f"{self.prefix}.1"
 
     def take(self, in_use: Collection[str]) -> str:
-        """Return the address for a new pod: an address that no pod has had, as long as there is one.
+        """Return an address for a new pod; reuse the address of an ended pod only if there is no other address.
 
         Raises: HostError: if all addresses are in use.
         """

@@ -33,21 +33,21 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Runs one Job as local processes. It is a context manager, which ends all these processes.
+    """A context manager that runs one Job as local processes, and ends all these processes.
 
     Args:
         job: the Job, from `load_job` (change it by `dataclasses.replace`).
         volumes: name of a volume or of its claim -> directory, which is created if it does not exist.
         entrypoint: a file that replaces the image's /root/start.sh.
-        env: variables for all pods, which override those of the manifest; container paths in them are replaced too.
+        env: variables for all pods, which override the manifest's variables; container paths in them are replaced too.
         logs: directory for the pods' outputs, one file per pod (default: a new directory, `own_logs`, which is
             removed when this process ends).
         kill, term, delay: faults, as `POD@WHEN` (see `localcluster.faults.parse_fault`).
         backoff_seconds: time between a failure and the replacement, doubled with each failure (a real cluster: 10).
         grace: seconds from SIGTERM to SIGKILL if the cluster is closed early; at most the Job's own grace period.
         reporter: receives all events; silent by default.
-        networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of one that
-            no other localcluster uses.
+        networks: /24 networks of this machine, each as its first three numbers; the pods get addresses of a network
+            that no other localcluster uses.
 
     Raises: OptionError, MissingError, ManifestError, HostError: if an argument is wrong, before any pod has started.
     """
@@ -128,7 +128,7 @@ class Cluster:
         return self
 
     def stop(self, reason: str = "Stopped", message: str = "stopped from outside", grace: float | None = None) -> None:
-        """Begin to end all pods and then the Job, as Failed; return immediately (`wait` waits for the end)."""
+        """Begin to end all pods and then the Job (as Failed), and return immediately; `wait` waits for the end."""
         self._controller.stop(reason, message, self._grace if grace is None else grace)
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class Cluster:
 
     @property
     def report(self) -> Path:
-        """The path of a training Job's report, from its JOB_PATH and JOB_NAME; the file need not exist."""
+        """The path of a training Job's report, from its JOB_PATH and JOB_NAME; the file may be missing."""
         return Path(self._trial.env.get("JOB_PATH", ""), self._trial.env.get("JOB_NAME", ""), "output", "report.html")
 
     def __enter__(self) -> Cluster:
@@ -176,7 +176,7 @@ class Cluster:
         return self._await(look, deadline, f"phase {phase} of pod {pod}")
 
     def wait_for_output(self, pattern: str, deadline: float, pod: str = "*") -> OutputLine:
-        """Wait until a line of a pod's output matches, and return it; lines written before this call count too.
+        """Wait until a line of a pod's output matches, and return the line; earlier output is searched, too.
 
         Raises: WaitError: if the deadline has passed, or the Job has ended. OptionError: if the pattern is invalid.
         """
@@ -208,7 +208,7 @@ class Cluster:
                     raise WaitError(f"{what}: {ended}{self._last_lines()}")
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    raise WaitError(f"{what}: not within {deadline:g} s{self._last_lines()}")
+                    raise WaitError(f"{what}: this did not happen within {deadline:g} s{self._last_lines()}")
                 self._kubelet.changed.wait(left)
 
     def _last_lines(self) -> str:

@@ -1,4 +1,4 @@
-"""The Job controller, in one thread: it reads the pods' states, asks `policy` what to do, and calls the kubelet."""
+"""The Job controller, a thread that reads the pods' states, lets `policy` decide what to do, and calls the kubelet."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Controller:
         self._thread.join()
 
     def delete(self, pod: Pod, disruption: str = "") -> None:
-        """Delete a pod as `kubectl delete pod` does: SIGTERM, grace period, SIGKILL, removal from the list.
+        """Delete a pod like `kubectl delete pod`, with SIGTERM, grace period, SIGKILL, and removal from the list.
 
         Args: disruption: if given, the pod gets a condition DisruptionTarget with this reason, as from a drained node.
         """
@@ -68,7 +68,7 @@ class Controller:
                     wake = self._step(time.monotonic())
                     if self.outcome is None:
                         self.kubelet.work.wait(max(0.0, wake - time.monotonic()))
-        except Exception as error:  # the threads that wait for the Job raise it
+        except Exception as error:  # the threads that wait for the Job raise this error
             with self.kubelet.lock:
                 self.error = error
                 self._ending = self.outcome = Outcome("Failed", "LocalClusterError", str(error))

@@ -1,8 +1,8 @@
-"""`Deployment` keeps the pods of one program running, for jobs whose programs come and go (docs/elastic.md).
+"""`Deployment` keeps the pods of one program running, for jobs with a variable number of pods (docs/elastic.md).
 
-The programs of such a job find each other in a store; they do not call the API server and need no Service. So this
-module imitates only how Kubernetes treats the pods of a Deployment: it keeps their number, restarts an ended program in
-its pod, and can scale, delete and lose pods. For Jobs there is `Cluster`.
+The programs of such a job find each other in a store; they do not call the API server and need no Service. This module
+therefore imitates only the pods of a Deployment. `Deployment` keeps the number of pods constant, restarts an ended
+program in its pod, and can scale, delete and lose pods. For Jobs, use `Cluster`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KILL_S = 30.0  # maximum time for a pod's processes to end after SIGKILL
 
 @dataclass
 class DeployedPod:
-    """One pod, from its creation on; it is never removed from the list. Times are of the monotonic clock.
+    """One pod, which stays in the list of pods after its end. Times are from the monotonic clock.
 
     number: order of creation, from 0.  log: file with the output of the program's latest start.  ends: the exit
-    statuses of the program so far, 128 + signal if a signal killed it.  is_leaving: whether the pod was deleted, lost,
-    or removed by scaling.
+    statuses of the program so far (128 + signal after a signal).  is_leaving: whether the pod was deleted, lost, or
+    removed by scaling.
     """
 
     number: int
@@ -63,7 +63,7 @@ class DeployedPod:
 class PodTemplate:
     """The common properties of a Deployment's pods.
 
-    command: the program; its environment also has POD_NAME, POD_UID and POD_IP, which override `env`.  restart_s:
+    command: the program; its environment also contains POD_NAME, POD_UID and POD_IP, which override `env`.  restart_s:
     seconds from a program's end to its next start in the same pod (Kubernetes: 10, doubled each time).  grace_s:
     seconds from SIGTERM to SIGKILL.
     """
@@ -77,16 +77,16 @@ class PodTemplate:
 
 
 class Deployment:
-    """Keeps the pods of one program running. It is a context manager, which ends all its processes.
+    """A context manager that keeps the pods of one program running, and ends all its processes.
 
     A program that ends with status 0 is finished and not restarted, as in a Job; a program that ends with any other
     status is restarted.
 
     The links in the template's directory and in `logs` are resolved once, when the object is created.
 
-    Args: logs: directory of the outputs, with a file for each start: <name>-<number>.<start>.log.  hear: called with
-    (name of the pod, event) for each start and end; it must not call this object.  take_address: returns the address of
-    a new pod; by default all pods have 127.0.0.1.
+    Args: logs: directory of the outputs, with a file for each start: <name>-<number>.<start>.log.  hear: function that
+    is called with (name of the pod, event) for each start and end; it must not call this object.  take_address: returns
+    the address of a new pod; by default all pods have 127.0.0.1.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Deployment:
             return list(self._pods)
 
     def scale(self, replicas: int) -> None:
-        """Set the number of pods, including finished pods; if there are too many, the newest are deleted."""
+        """Set the number of pods, including finished pods; if there are too many pods, the newest pods are deleted."""
         with self._work:
             self._replicas = replicas
             for pod in self._kept()[replicas:]:
@@ -127,7 +127,7 @@ class Deployment:
             self._work.notify_all()
 
     def delete(self, number: int) -> None:
-        """Delete a pod as a drained node does: SIGTERM, grace period, SIGKILL. A replacement starts immediately."""
+        """Delete a pod like a drained node, with SIGTERM, grace period and SIGKILL; start a replacement immediately."""
         with self._work:
             self._delete(self._find(number))
             self._work.notify_all()
@@ -149,7 +149,7 @@ class Deployment:
             self._work.notify_all()
 
     def kill(self, number: int) -> None:
-        """Kill a pod's program; a new start follows in the same pod."""
+        """Kill a pod's program, which is then started again in the same pod."""
         with self._work:
             pod = self._find(number)
             if pod.process is not None:
@@ -206,7 +206,7 @@ class Deployment:
                 self._work.wait(None if wake is None else max(0.0, wake - time.monotonic()))
 
     def _step(self, now: float) -> float | None:
-        """Do all work that is due; return the time by which to call this again, or None if only a change makes work."""
+        """Do all work that is due; return the time of the next work, or None if only a change can cause work."""
         while len(self._kept()) < self._replicas:
             self._create()
         for pod in self._pods:

@@ -4,7 +4,7 @@ LocalClusterError
 ├── OptionError     64  a flag or a volume that does not match the manifest
 ├── ManifestError   65  not YAML, not a Job, or a Job that the API server would reject
 ├── MissingError    66  a file that does not exist
-├── WaitError       69  a deadline passed: of a call that waits, or of --timeout
+├── WaitError       69  the deadline of a waiting call or of --timeout passed
 └── HostError       78  this machine lacks a requirement, for example addresses of 127.0.0.0/8
 """
 

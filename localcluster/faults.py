@@ -1,4 +1,4 @@
-"""The faults and delays of the command line: parsing of their texts, and the choice of the pods they apply to."""
+"""Parse the faults and delays of the command line, and choose the pods that they apply to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from localcluster.errors import OptionError
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: kind kill, term or delay, and `POD@WHEN`, where WHEN becomes `seconds` or `pattern`.
+    """A fault of the kind kill, term or delay, with the values of `POD@WHEN`; WHEN becomes `seconds` or `pattern`.
 
-    A fault applies once per pod index, so the replacement of a killed pod survives; a fault given twice applies twice.
-    watched: for a delay with a pattern, the pod whose output is searched for the pattern.
+    A fault applies once per pod index, so the replacement of a killed pod survives. A fault that is given twice applies
+    twice. watched: for a delay with a pattern, the pod whose output is searched for the pattern.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Fault:
     watched: str = ""
 
     def __str__(self) -> str:
-        """Return the fault in the notation of the flag."""
+        """Return the fault as it is written on the command line."""
         pattern = self.pattern.pattern if self.pattern else ""
         pattern = f"{self.watched}:{pattern}" if self.watched else pattern
         when = pattern if self.seconds is None else f"{self.seconds:g}"
@@ -59,7 +59,7 @@ def parse_faults(orders: Mapping[str, Iterable[str]], count: int | None = None) 
 
     Args: orders: texts as in `parse_fault`, by kind.  count: number of pods of an indexed Job; None: the Job has no
         indexes.
-    Raises: OptionError: if a text has another form, or the Job has no pod with an index.
+    Raises: OptionError: if a text has another form, or contains an index that no pod of the Job has.
     """
     faults = [parse_fault(kind, text) for kind, texts in orders.items() for text in texts]
     for fault in faults:
@@ -91,9 +91,9 @@ def compile_pattern(text: str, where: str) -> re.Pattern[str]:
 
 
 class Orders:
-    """The faults that are not applied yet, by pod. The callers name a pod by its name and its number.
+    """The faults that have not been applied yet to a pod, which is identified by its name and its number.
 
-    Thread safety: none; the controller's lock guards it.
+    Thread safety: this class has no lock; the callers hold the kubelet's lock.
     """
 
     def __init__(self, faults: Sequence[Fault]):
@@ -106,7 +106,7 @@ class Orders:
         return [each for each in self._meant(name, number) if self.faults[each].kind != "delay"]
 
     def spend(self, fault: int, number: int) -> Fault:
-        """Return the fault with an index, and record that it was applied to the pod number."""
+        """Return the fault with an index in `faults`, and record that it was applied to the pod with a number."""
         self._spent.add((fault, number))
         return self.faults[fault]
 
@@ -123,7 +123,7 @@ class Orders:
         return delay in self._opened or (seconds is not None and waited >= seconds)
 
     def hear(self, name: str, number: int, text: str) -> list[int]:
-        """Return the indexes of the faults that a line of a pod's output triggers; record the delays that it ends."""
+        """Return the indexes of the faults that a line of a pod's output triggers; record the delays that end now."""
         matching = [each for each, fault in enumerate(self.faults) if fault.pattern and fault.pattern.search(text)]
         self._opened |= {each for each in matching if concerns(self.faults[each].watched, name, number)}
         armed = self.armed(name, number) if matching else []
@@ -135,5 +135,5 @@ class Orders:
 
 
 def concerns(selector: str, name: str, number: int) -> bool:
-    """Return whether a selector matches a pod: a number must be the pod's number, any other text is a name pattern."""
+    """Return whether a selector matches a pod: a number must equal the pod's number; other texts are name patterns."""
     return int(selector) == number if selector.isdecimal() else fnmatchcase(name, selector)

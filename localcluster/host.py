@@ -1,4 +1,4 @@
-"""What a Job uses from this machine: the manifest's file, the entrypoint, directories, and variables."""
+"""Provide what a Job needs from this machine: the manifest's file, the entrypoint, directories, and variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 def load_job(path: str | Path, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest file (`-`: standard input).
 
-    Args: name: the Job's name, if the file has several.
+    Args: name: the Job's name, if the file has several Jobs.
     Raises: MissingError: if the file cannot be read. ManifestError: see `parse_job`.
     """
     try:
@@ -29,7 +29,7 @@ def load_job(path: str | Path, name: str | None = None) -> JobSpec:
 
 
 def find_entrypoint(manifest: str | Path) -> Path | None:
-    """Return the start.sh beside the manifest's directory, in it, or in the current directory, or None."""
+    """Return a start.sh from the parent of the manifest's directory, that directory, or the current directory."""
     folder = Path(manifest).resolve().parent
     candidates = (folder.parent / "start.sh", folder / "start.sh", Path.cwd() / "start.sh")
     return next((each for each in candidates if each.is_file()), None)
@@ -40,7 +40,7 @@ def inherited_env(environ: Mapping[str, str]) -> dict[str, str]:
     env = {name: environ[name] for name in INHERITED if name in environ}
     env.setdefault("LANG", "C.UTF-8")
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ.get('PATH', os.defpath)}"
-    env["PYTHONUNBUFFERED"] = "1"  # the image sets this value too
+    env["PYTHONUNBUFFERED"] = "1"  # the image sets this variable, too
     return env
 
 
@@ -104,8 +104,8 @@ def make_logs(logs: str | Path) -> Path:
 
 
 def resolve(directory: str | Path) -> Path:
-    """Return an absolute path without links and `..`, so that all spellings of a directory give the same path.
+    """Return an absolute path without links and `..`; all spellings of a directory give the same path.
 
-    A circular link is left in the path, so the first use of the path raises the error.
+    A circular link stays in the path, and the first use of the path raises an error.
     """
     return Path(os.path.realpath(directory))

@@ -1,4 +1,4 @@
-"""The output for users: pod states as `kubectl get pods -w` prints them, selected lines of output, the Job's end."""
+"""Print the output for users: pod states like `kubectl get pods -w`, selected lines of output, and the Job's end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-# after its time, a launcher's line has the first text if it says what the launcher waits for, and the second if it says
-# that a variable is misspelt
+# texts in a launcher's log lines: WAITING in a line about a wait, both others in a line about a misspelt variable
 WAITING, WARNING, MISSPELT = "start_paddle: waiting:", "start_paddle: WARNING:", ": did you mean "
 
 
@@ -50,14 +49,14 @@ def pod_row(pod: PodState, now: float, width: int) -> str:
 class JobReporter:
     """Receives all events and prints nothing; subclasses print.
 
-    Thread safety: the callers hold a lock, so only one thread at a time calls it.
+    Thread safety: the callers hold a lock, so only one thread at a time calls this object.
     """
 
     def say(self, text: str) -> None:
         """Receive a sentence about the Job or the machine."""
 
     def replaced(self, replacement: Replacement) -> None:
-        """Receive a path or variable that differs from its value in a container; called once for each of them."""
+        """Receive, only once, a path or variable that differs from its value in a container."""
 
     def pod_changed(self, pod: PodState, now: float) -> None:
         """Receive a pod's new state."""
@@ -69,9 +68,9 @@ class JobReporter:
 class ConsoleReporter(JobReporter):
     """Prints to standard output.
 
-    Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line in which a launcher says what
-    it waits for, or that a variable is misspelt, is also printed, once for all pods that log the same text. quiet:
-    print only the followed lines and the Job's end.
+    Args: follow: texts `[POD@]REGEX`; a matching line is printed as `POD| line`. A line about a wait of a launcher, or
+    about a misspelt variable, is also printed, but only once if several pods log the same text. quiet: print only the
+    followed lines and the Job's end.
     """
 
     def __init__(self, follow: Sequence[str] = (), quiet: bool = False):
@@ -102,7 +101,7 @@ class ConsoleReporter(JobReporter):
         _print(pod_row(pod, now, self._width))
 
     def line(self, pod: PodState, number: int, text: str) -> None:
-        """Print a line of output if --follow selects it, or if it is a launcher's new line for the user."""
+        """Print a line of output if --follow selects the line, or if it is a launcher's new message for the user."""
         is_new = not self._quiet and self._is_new(text)
         if is_new or any(concerns(who, pod.name, number) and pattern.search(text) for who, pattern in self._follow):
             _print(f"{pod.name}| {text}")

@@ -58,7 +58,7 @@ def make_result(outcome: Outcome, pods: Sequence[Pod], seconds: float) -> Result
     codes = [pod.state.exit_code for pod in by_end if pod.state.exit_code]
     named = next((pod for pod in by_end if pod.state.name == outcome.pod), None)
     status = exit_status(outcome, codes, named.state.exit_code if named else None)
-    # deleted pods are left out: such a pod failed because it was stopped, usually by the Job's end
+    # deleted pods are omitted, because a deleted pod failed when it was stopped, usually by the Job's end
     failed = [pod for pod in by_end if pod.state.phase == "Failed" and pod.state.deleted is None]
     cause = None if outcome.is_complete else named or next(reversed(failed), None)
     return Result(outcome, status, tuple(map(_pod_result, pods)), seconds, _pod_result(cause) if cause else None)

@@ -1,9 +1,9 @@
-"""Temporary directories that are removed after their process has ended, even if it was killed.
+"""Temporary directories that are removed after their process has ended, even if the process was killed.
 
 Each directory has a marker file that the process keeps locked (flock); the kernel releases the lock when the process
-ends. So the next localcluster recognises the directories of killed processes: their marker is complete and unlocked.
-It deletes no other directory. A process id or a directory's name would be no proof, because a process id can be reused
-and another program can use the same name.
+ends. The next localcluster removes only directories with a complete and unlocked marker, which belonged to killed
+processes. A process id or a directory's name would prove nothing, because a process id can be reused and another
+program can use the same name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scratch:
         self._lock: int | None = os.open(new, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.write(self._lock, CONTENT)
-        new.rename(self.path / MARKER)  # only now, so that a marker with the final name is always locked
+        new.rename(self.path / MARKER)  # after the lock: a marker with its final name is always locked
 
     def remove(self) -> None:
         """Remove the directory with its content; a second call has no effect."""
@@ -104,11 +104,11 @@ def _remove_left(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, its marker last, so that an incomplete removal can be continued later."""
+    """Remove a directory, its marker last; an incomplete removal can therefore be continued later."""
     with contextlib.suppress(OSError):
         for inside in list(path.iterdir()):
             if inside.is_dir() and not inside.is_symlink():
-                # rmtree follows no links, not even a link that another process creates meanwhile
+                # rmtree never follows a link, even if another process creates the link during the removal
                 shutil.rmtree(inside, ignore_errors=True)
             elif inside.name != MARKER:
                 inside.unlink()

@@ -1,1 +1,1 @@
-"""`paddle master`: it distributes the tasks of a data set to trainers that join and leave, pass by pass."""
+"""The program `paddle master` distributes the tasks of a data set, pass by pass, to trainers that join and leave."""

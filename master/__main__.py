@@ -1,4 +1,4 @@
-"""`paddle master`: run a master from flags and environment, and return an exit status."""
+"""The command `paddle master` runs a master from flags and environment variables, and returns an exit status."""
 
 from __future__ import annotations
 

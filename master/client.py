@@ -6,9 +6,9 @@
             train(task.files)
             master.finish(task, samples)
 
-A repeated request does no harm: the master identifies a task by its id and epoch, and a request for a task by the
-trainer's number of the request. A request whose answer is lost with a connection or a leader is therefore repeated
-until its deadline.
+Requests can safely be repeated. The master identifies a task by its id and epoch, and a request for a task by the
+number that the trainer has given to the request. If an answer is lost with a connection or a leader, the client
+therefore repeats the request until its deadline.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
 
-COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must have the values of the master"
+COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must be those of the master"
 
 BEAT_S, SILENCE_S = 1.0, 3.0
 LOOK_S = 1.0  # maximum seconds for one read of the address
-POLL_S = 30.0  # seconds after which an open request for a task is repeated, so that it does not reach its deadline
+POLL_S = 30.0  # seconds after which an unanswered request for a task is repeated, before its deadline
 CHECK_S = 0.5  # seconds between two checks whether the leader has permanently refused this trainer
 AGAIN_S = 0.2  # seconds before a temporarily refused request is repeated
-# codes of refusals that end when this trainer joins again, or another leader follows
+# codes of temporary refusals: they end when this trainer joins again, or when another leader takes over
 _FOR_NOW = ("member", "join", "failed", "repeated")
 
 
@@ -61,13 +61,14 @@ class TaskGrant:
 
 @dataclass(frozen=True)
 class PassOver:
-    """The answer that a pass has ended.
+    """An answer that says that a pass has ended.
 
-    next_pass: the present pass; after the last pass, the number of passes.  is_last: the job has ended, too.
-    discarded: text about the discarded tasks at the end of the job; "": there are none.
+    next_pass: number of the present pass; after the last pass, the number of passes of the job.  is_last: whether the
+    job has ended, too.
+    discarded: text about the tasks that were discarded, at the end of the job; "": no task was discarded.
 
     After this answer a trainer first calls `request_save` for the ended pass, because the job ends only when the model
-    of its last pass is saved. Then the trainer requests a task of `next_pass`.
+    of its last pass is saved. After `request_save`, the trainer requests a task of `next_pass`.
     """
 
     next_pass: int
@@ -80,7 +81,7 @@ class MasterClient:
 
     Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
         incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
-        without a master before a request fails. The wait for a task does not count.
+        without a master before a request fails. The time of waiting for a task is not included.
     Attributes: look: called several times a second by the thread that waits for an answer; an error that it raises ends
         the wait, and cancels the request.
     """
@@ -97,10 +98,8 @@ class MasterClient:
         role: str = TRAINER,
     ) -> None:
         self._book, self._job, self.member = book, job, member
-        self._keys = derive_keys(secret)
-        self._hello = {"role": role, "config": config}
-        self._patience = patience
-        self._numbers = itertools.count(1)
+        self._keys, self._patience = derive_keys(secret), patience
+        self._hello, self._numbers = {"role": role, "config": config}, itertools.count(1)
         self._next: Mapping[str, Any] | None = None  # the next task, if it came with the answer to a report
         self.look: Callable[[], None] = lambda: None
         self._leader = FollowedLeader()
@@ -138,7 +137,7 @@ class MasterClient:
 
     @property
     def view(self) -> TaskView:
-        """The last view of a master: the numbers of the trainers with a task; with epoch 0 before the first message."""
+        """The last view from a master: the numbers of trainers with a task. Until a view arrives, the epoch is 0."""
         return self._leader.view
 
     def on_view(self, callback: Callable[[TaskView], None]) -> None:
@@ -174,7 +173,7 @@ class MasterClient:
     def get_task(self, pass_number: int) -> TaskGrant | PassOver:
         """Return a task of a pass, or `PassOver`; wait while other trainers may still return tasks.
 
-        After `finish` with `wants_next`, return the task that came with the answer to `finish`, if there was one.
+        After `finish` with `wants_next`, return the task in the answer to `finish`, if the answer contains a task.
         Raises: DataError: the job has failed.  PeerUnreachableError: no master has answered in time.
         """
         answer, self._next = self._next, None
@@ -212,19 +211,19 @@ class MasterClient:
 
         Args: patience: maximum seconds without a master; by default the patience of this client.
         """
-        return self._report(task, RETURNED, samples, "it does not continue this task", patience)
+        return self._report(task, RETURNED, samples, "the trainer does not continue this task", patience)
 
     def request_save(self, pass_number: int, block: float) -> str:
         """Ask whether this trainer must save the model of a pass that has ended.
 
-        Returns: GRANTED: yes; `report_saved` must follow, even without a written model, and no other trainer may save
-            for `block` seconds.  BUSY: another trainer is saving.  SAVED: the pass has a model, or a later pass ended.
+        Returns: GRANTED: yes; no other trainer may save for `block` seconds, and `report_saved` must follow, even if no
+            model was written.  BUSY: another trainer is saving.  SAVED: the pass has a model, or a later pass ended.
         """
-        question = {"block": block, "pass": pass_number}
-        return str(self._ask("request_save", question, time.monotonic() + self._patience)["state"])
+        until = time.monotonic() + self._patience
+        return str(self._ask("request_save", {"block": block, "pass": pass_number}, until)["state"])
 
     def report_saved(self, pass_number: int) -> bool:
-        """Report that the model of a pass is saved; return False if this trainer's time to save was over."""
+        """Report that the model of a pass is saved; return False if the report comes after the time limit."""
         answer = self._ask("report_saved", {"pass": pass_number}, time.monotonic() + self._patience)
         if not answer["accepted"]:
             glog.warning(f"the master refuses the report that pass {pass_number} is saved: {answer['reason']}")
@@ -235,10 +234,9 @@ class MasterClient:
         return self._ask("status", {}, time.monotonic() + self._patience)
 
     def leave(self, patience: float = 5.0) -> None:
-        """Leave the job; the master assigns this trainer's tasks to others at once, and counts no failure.
+        """Let the master assign this trainer's tasks to others at once, without a failure, and make no more requests.
 
-        A master that does not answer within `patience` seconds detects the departure later. After this call the client
-        makes no requests. A second call does nothing: a master whose job is done may have ended.
+        If the master does not answer within `patience` seconds, it detects later that this trainer has left.
         """
         if not self._leader.is_over:
             with contextlib.suppress(PaddleError, RequestRefusedError):

@@ -1,8 +1,8 @@
 """Processes the messages of members: applies the rules to each message, stores the changes, and then answers.
 
 The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
-messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. A member
-is therefore never told anything that is not stored, and one wait for a slow disk or etcd serves many requests.
+messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. Each
+answer therefore describes a state that is already stored, and one write to a slow disk or etcd serves many requests.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class TaskDesk:
             _REQUESTS[heard.kind](self, ticket, heard)
 
     def _take_join(self, joined: MemberJoined) -> None:
-        """Accept a member; refuse it if its config is not the job's."""
+        """Accept a member, or refuse it if its config differs from the job's config."""
         head = self.state.head
         fault = why_other_config(head, joined.hello["config"]) if head else ""
         if fault:
@@ -233,7 +233,8 @@ class TaskDesk:
     def _push_view(self) -> None:
         """Send the newest view to all members.
 
-        The view is sent before the answers, so that a member that gets a task knows a view that contains this member.
+        The view is sent before the answers. A member that gets a task has therefore received a view that contains this
+        member.
 
         Raises: LeadershipLostError: the epochs are exhausted.
         """

@@ -22,8 +22,8 @@ NOTE_S, FIRST_NOTE_S = 10.0, 3.0
 ABSENCE_S = 5.0  # seconds between two reads of the list of jobs in the store while no master has an address
 REST_S = 0.5  # maximum seconds between two checks whether a new connection works
 NO_ADDRESS = "no master has published its address"
-# by code: number of refusals after which a trainer gives up; several for a wrong secret, because another program may
-# answer at an outdated address, which disappears after fewer refusals
+# by code: number of refusals after which a trainer raises an error. A wrong secret needs several refusals, because for
+# a short time another program may answer at an outdated address.
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
@@ -81,7 +81,7 @@ class FollowedLeader:
         return self._is_joined
 
     def replace(self, client: ControlClient | None, core: ClientCore | None) -> None:
-        """Use another connection from now on; requests of the previous connection are repeated."""
+        """Use another connection from now on. Unanswered requests of the previous connection are repeated."""
         with self._changed:
             before, self._client, self._core, self._is_joined = self._client, client, core, False
             self._changed.notify_all()
@@ -89,14 +89,14 @@ class FollowedLeader:
             before.close()
 
     def look_around(self, job: str, book: AddressBook) -> None:
-        """Find out why no master has an address: the job may have another name, or no master was started."""
+        """Find out why no master has an address; the job may have another name, or no master was started."""
         if time.monotonic() >= self._look_due:
             self._look_due = time.monotonic() + ABSENCE_S
             with contextlib.suppress(PeerUnreachableError, VolumeError):
                 self.absence = describe_absence(job, book.place, book.list_jobs())
 
     def rest(self) -> None:
-        """Wait while the connection works; if it is missing, wait a moment, and log the reason now and then."""
+        """Wait while the connection works; otherwise wait up to REST_S, and log the reason every NOTE_S seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_over or not self._is_joined)
             if not self.is_over:
@@ -126,7 +126,7 @@ class FollowedLeader:
             return self._client
 
     def wait_number(self, timeout: float) -> int | None:
-        """Return the number that the master has assigned, or None if it has assigned none in time."""
+        """Return the number that the master has assigned, or None if it has assigned no number in time."""
         with self._changed:
             self._changed.wait_for(lambda: self.number is not None, timeout)
             return self.number
@@ -149,7 +149,7 @@ class FollowedLeader:
 
     @property
     def trouble(self) -> str:
-        """Why there is no connection; empty if there is one."""
+        """Why there is no connection; empty if a connection works."""
         client = self._client
         return self.absence if client is None else client.trouble
 
@@ -157,8 +157,8 @@ class FollowedLeader:
 def describe_absence(job: str, place: str, jobs: Sequence[str]) -> str:
     """Describe why a trainer finds no master of its job.
 
-    Args: place: the store as its flag, e.g. --store_dir=DIRECTORY.  jobs: names of the jobs that have, or had, a master
-        in the store.
+    Args: place: the flag that names the store, e.g. --store_dir=DIRECTORY.  jobs: names of all jobs that have, or had,
+        a master in the store.
     """
     if job in jobs:
         return f"the master of job '{job}' has left {place}; start paddle master --job={job} there again"

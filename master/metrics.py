@@ -1,4 +1,4 @@
-"""The metrics of a master, and a check whether its loop still runs; the health pages of the master show both."""
+"""The metrics of a master, and a check whether its loop still runs, for the health pages of the master."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import BUILD, Metric, Sample, describe_build
 
 LEADS = Metric("paddle_master_leads", "1 if this master serves, 0 if it stands by or loads")
-PASS = Metric("paddle_master_pass", "the present pass, from 0")
-TASKS = Metric("paddle_master_tasks", "tasks of the present pass by status", ("status",))
+PASS = Metric("paddle_master_pass", "number of the current pass; the first is 0")
+TASKS = Metric("paddle_master_tasks", "tasks of the current pass by status", ("status",))
 MEMBERS = Metric("paddle_master_members", "trainers that have joined and whose lease has not ended")
 WAITING = Metric("paddle_master_waiting_members", "trainers that wait for a task")
-DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks dispatched in the present pass, including repetitions")
-FAILURES = Metric("paddle_master_pass_failures", "failed dispatches of the present pass")
+DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks dispatched in the current pass, including repetitions")
+FAILURES = Metric("paddle_master_pass_failures", "failed dispatches of the current pass")
 EVENTS = Metric("paddle_master_events_total", "events: messages of members, and checks of the clock")
 LIMIT = Metric("paddle_master_task_limit_seconds", "current time limit of a task")
 
@@ -29,7 +29,7 @@ class MasterMetrics:
         self._master, self._job, self._liveness = master, job, liveness
 
     def why_stuck(self) -> str:
-        """Return "" if the loop has run recently, or if this master is a standby without a loop; else the problem."""
+        """Return the problem if the loop has not run recently, else "". For a standby, which has no loop, return ""."""
         if self._master.why_not_ready:
             return ""
         age = self._liveness.age

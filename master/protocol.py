@@ -61,8 +61,8 @@ MASTER = Protocol(
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={
-        # a trainer first sends the digest and the number of files of its list; then, if the master does not know this
-        # list, the parts of the list
+        # a trainer first sends the digest and the number of files of its list; if the master does not know the list,
+        # the trainer then sends its parts
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
         "dataset_part": Call(
             Fields(digest=_DIGEST, first=Integer(0, MOST_FILES), names=Items(Text(LONGEST_NAME, least=1), PART_NAMES)),

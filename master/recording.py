@@ -1,7 +1,7 @@
-"""A leading master writes the file OUTPUT/tasks.json, and the end of the job into the registry.
+"""A leading master writes the file OUTPUT/tasks.json, and writes the end of the job into the registry.
 
-The file and the registry have a thread each, so that a hanging volume and a hanging etcd delay neither the master nor
-each other.
+One thread writes the file, and another thread uses the registry. A volume or an etcd that hangs therefore delays only
+one thread, and never the master.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CLOSING_S = 5.0  # maximum seconds for the last record
 
 
 class RegistryLink(threading.Thread):
-    """A thread that reads the job's parameter servers once a second, and writes the end of the job into the registry.
+    """A thread that reads the servers' addresses once a second, and writes the end of the job into the registry.
 
-    Args: looks: whether to read the servers.
+    Args: looks: whether to read the addresses of the parameter servers.
     Attributes: servers: "host:port" of each server, or None for an absent server; the list is None before the first
         read.  trouble: why the servers are unknown.
     """
@@ -43,7 +43,7 @@ class RegistryLink(threading.Thread):
     def __init__(self, registry: Registry, *, looks: bool) -> None:
         super().__init__(name="registry-link", daemon=True)
         self.servers: list[str | None] | None = None
-        self.trouble = "they are being read"
+        self.trouble = "their addresses are being read"
         self._registry, self._looks = registry, looks
         self._end: str | None = None
         self._changed = threading.Event()
@@ -135,7 +135,7 @@ class TaskRecorder(threading.Thread):
         while True:
             self._changed.wait()
             self._changed.clear()
-            end, newest = self._end, self._newest  # read in this order, because `close` sets `_newest` before `_end`
+            end, newest = self._end, self._newest  # `_end` is read first, because `close` sets it last
             if newest is not None:
                 self._write(newest, end)
             if end is not None:
@@ -154,9 +154,9 @@ class TaskRecorder(threading.Thread):
                 glog.warning(f"{self._path} cannot be written: {exc.strerror}")
 
     def _is_replaced(self) -> bool:
-        """Return whether a later leader has written the file, so that this master must have been frozen.
+        """Return whether a later leader has written the file, which happens only if this master was frozen.
 
-        This is not checked for the first record of a leader, because the record of a later leader may then belong to a
+        The first record of a leader is written without this check, because the file of a later leader may belong to a
         store that was removed.
         """
         with contextlib.suppress(OSError, DamagedError):
@@ -198,7 +198,7 @@ class JobRecords:
 
     @property
     def trouble(self) -> str:
-        """Why the registry cannot be used, if that is known."""
+        """Why the registry cannot be used, if the reason is known."""
         return self._link.trouble
 
     def __enter__(self) -> JobRecords:
@@ -218,7 +218,7 @@ class JobRecords:
 
 
 def check_output(output: Path) -> None:
-    """Check that tasks.json can be written. Leader and standby may do this at the same moment.
+    """Check that tasks.json can be written. A leader and a standby may check at the same time.
 
     Raises: VolumeError.
     """

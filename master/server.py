@@ -36,11 +36,11 @@ from runtime.errors import (
 from runtime.health.liveness import LIVENESS
 
 RENEWALS = 3  # number of renewals of the leadership in its time to live
-SILENCE = 0.5  # fraction of a lease after which a silent member is lost; in the rest the member may reconnect
+SILENCE = 0.5  # fraction of a lease after which a silent member is lost; in the rest of the lease it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 # file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
 FILES_OF_A_PEER, OTHER_FILES = 3, 512
-TELL_S = 30.0  # seconds after the linger time in which the end of the job has to be written into the registry
+TELL_S = 30.0  # maximum seconds after the linger time until the end of the job is in the registry
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
@@ -67,7 +67,7 @@ class MasterOptions:
 
 
 class Master:
-    """A master. Its health pages read `why_not_ready` and `desk`."""
+    """A master. The health pages of the master read `why_not_ready` and `desk`."""
 
     def __init__(self, store: LeaderStore, registry: Registry, options: MasterOptions) -> None:
         self._store, self._registry, self._options = store, registry, options
@@ -77,7 +77,7 @@ class Master:
         self._error: BaseException | None = None
 
     def stop(self, error: BaseException) -> None:
-        """Let `run` end with this error; a signal handler may call it."""
+        """Let `run` end with this error; a signal handler may call this method."""
         self._error = error
         if self.desk is not None:
             self.desk.stop(error)
@@ -85,7 +85,7 @@ class Master:
     def run(self) -> None:
         """Lead the job to its end.
 
-        Raises: PaddleError: the error of `stop`, or of the master; DataError if the job has failed.
+        Raises: PaddleError: the error given to `stop`, or an error of the master.  DataError: the job has failed.
         """
         if self._options.output is not None:
             check_output(self._options.output)
@@ -109,7 +109,7 @@ class Master:
         self.why_not_ready = "the state is being loaded"
         began = time.monotonic()
         options = self._options
-        gc.disable()  # the collector would scan the objects of a million tasks repeatedly, and free none
+        gc.disable()  # the garbage collector would repeatedly scan the objects of a million tasks, and free none
         try:
             state = decode_state(options.tasks, leadership.load(), time.time(), leadership.token)
         finally:
@@ -184,7 +184,7 @@ class Master:
 
 @contextlib.contextmanager
 def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseException], None]) -> Iterator[None]:
-    """Renew the leadership in this block, by a thread; call `stop` when it is lost."""
+    """Renew the leadership in a thread while this block runs; call `stop` when the leadership is lost."""
     is_over = threading.Event()
 
     def renew() -> None:
@@ -217,5 +217,5 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
 
 def _admit_all(address: str) -> bool:
-    """Accept every address; a peer must prove the secret, and without a secret the program has logged a warning."""
+    """Accept every address; a peer must prove the secret. Without a secret, the program has logged a warning."""
     return True

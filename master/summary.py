@@ -1,4 +1,4 @@
-"""A summary of the state for users (pure)."""
+"""Pure functions that summarize the state of a master for users."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def describe_status(state: MasterState, leader: int, most: int) -> dict[str, Any
 
 
 def describe_record(state: MasterState, leader: int) -> dict[str, Any]:
-    """Return the content of tasks.json, see `tasks_file`."""
+    """Return the content of tasks.json; see `tasks_file`."""
     record = describe_status(state, leader, MOST_RECORDED)
     for (number, hold), holder in zip(list_holds(state, MOST_RECORDED), record["holders"], strict=True):
         holder["name"] = state.table.name(number)[:MOST_NAME]

@@ -1,4 +1,4 @@
-"""The file OUTPUT/tasks.json, which a leading master writes once a second: its fields, and its display for users."""
+"""The fields of the file OUTPUT/tasks.json, which a leading master writes once a second, and its display for users."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
 
 
 def _explain_idleness(record: dict[str, Any]) -> Iterator[str]:
-    """Yield which trainers have no task, and why the master has none for them."""
+    """Yield which trainers have no task, and why the master has no task for them."""
     idle = [f"{one['number']}" for one in record["members"] if one["connected"] and not one["tasks"]]
     if record["phase"] != Phase.RUNNING or not idle or record["todo"]:
         return

@@ -1,4 +1,4 @@
-"""The transfer of a file list to the master: one member sends the parts of its list, and other members wait (pure)."""
+"""The transfer of a file list to the master (pure): one member sends parts of its list, while other members wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DatasetOffer:
 
 
 class UploadDesk:
-    """The list in transfer, and the members that wait for its end. The first member that offers a list sends that list.
+    """The list in transfer, and the members that wait. The first member that offers a list sends its list.
 
     Args: files_per_task: number of files of each task.
     """
@@ -61,14 +61,14 @@ class UploadDesk:
         return self._finish(ticket, sender)
 
     def forget(self, member: MemberId) -> list[Reaction]:
-        """Handle a lost member; if it was the sender, the next waiting member sends its own list."""
+        """Handle a lost member. If the lost member was the sender, the next waiting member sends its own list."""
         self._waiting = [one for one in self._waiting if one.member != member]
         if self._sender is None or self._sender.member != member:
             return []
         return self._next()
 
     def settle(self) -> list[Reaction]:
-        """Handle the waiting members as soon as the job has a data set; each member's list is compared with it."""
+        """Compare the lists of the waiting members with the data set; call this as soon as the job has a data set."""
         waiting, self._waiting = self._waiting, []
         return [DatasetGiven(one.ticket, one.digest, one.config, one.files, ()) for one in waiting]
 

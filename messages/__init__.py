@@ -1,1 +1,1 @@
-"""Control messages between programs over pyzmq: membership, requests and pushes, but never gradients."""
+"""Control messages between programs over pyzmq: membership, requests and pushed messages, without gradients."""

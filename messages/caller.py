@@ -1,4 +1,4 @@
-"""Pass the server's messages to the application, and the application's requests to the server. No sockets."""
+"""Pass the server's messages to the application, and the application's requests to the server, without sockets."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ Command = OpenConnection | CloseConnection | ClientSend
 
 
 class ClientHandlers(typing.Protocol):
-    """The application's handlers for messages of the server. None of them may block; one thread calls all of them."""
+    """The application's handlers for messages of the server. No handler may block. One thread calls all handlers."""
 
     def welcomed(self, server: MemberId, welcome: Mapping[str, Any]) -> None:
-        """Handle the welcome message, which a member receives when it joins or rejoins, with the current state."""
+        """Handle the welcome message, which has the current state. A member receives it after it joins or rejoins."""
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a pushed message of the server."""
 
     def disconnected(self, reason: str) -> None:
-        """Handle the loss of the server; this member reconnects by itself."""
+        """Handle the loss of the server; this member reconnects automatically."""
 
 
 class ControlCalling(typing.Protocol):
-    """The methods that the real client and the fake client offer to the application. Any thread may call them."""
+    """The methods of the real client and of the fake client for the application. Any thread may call these methods."""
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
-        """Send a request to the server; it ends with an answer or an error within `timeout` seconds."""
+        """Send a request to the server; the request ends with an answer or an error within `timeout` seconds."""
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has joined."""
+        """Why this member has not joined; empty if the member has joined."""
 
 
 class Caller:
-    """Run the application's handlers for the effects of a ClientCore, and collect its commands for the transport.
+    """Run the application's handlers for a ClientCore's effects, and collect the core's commands for the transport.
 
     Thread safety: any thread may use `submit`, `leave` and `trouble`; handlers run without the lock.
     """
@@ -75,7 +75,7 @@ class Caller:
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> Answer:
         """See `ControlCalling`.
 
-        Raises: SchemaError: the protocol has no such request.  ClosedError: this member is closed.
+        Raises: SchemaError: the protocol has no request of this kind.  ClosedError: this member is closed.
         """
         answer: Answer = concurrent.futures.Future()
         with self._lock:

@@ -1,8 +1,8 @@
-"""A member of a protocol: a DEALER socket, and a thread that keeps it connected.
+"""A member of a protocol: a DEALER socket, and a thread that keeps the socket connected.
 
 Each connection has its own socket, and libzmq's reconnection is off. Only `client_core` decides which messages are
-repeated after a disconnection, and when, so that no old message waits in a queue. libzmq's monitor reports when the
-handshake has succeeded, or why it has failed.
+repeated after a disconnection, and when. Therefore no old message waits in a queue of libzmq. The monitor of libzmq
+reports when the handshake has succeeded, or why the handshake has failed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from messages.envelope import MAX_BYTES
 from messages.keys import CurveKeys
 from messages.wakeup import WakeUp
 
-CONNECT_S = 5.0  # seconds for the TCP connection, and then again for the handshake
+CONNECT_S = 5.0  # maximum seconds for the TCP connection, and also for the handshake that follows
 QUEUED = 256  # maximum queued messages in each direction
 CLOSING_S = 1.0  # seconds to send the last messages after `close`
-TURN = 256  # maximum messages received before queued messages are sent
+TURN = 256  # maximum number of messages that are received before queued messages are sent
 
 _EVENT = struct.Struct("=HI")
 _FAILURES = {
@@ -34,7 +34,7 @@ _FAILURES = {
     zmq.EVENT_CLOSED: "no connection to it can be made",
     zmq.EVENT_DISCONNECTED: "it has closed the connection",
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it has closed the connection in the handshake",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the program that answers there is not a control server of this job",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the program at this address is not a control server of this job",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it has another secret; PADDLE_SECRET must be the same for all programs of a job",
 }
 _ONE_SECRET = "one side has a secret, the other has none; PADDLE_SECRET must be the same for all programs of a job"
@@ -72,7 +72,7 @@ class ControlClient:
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has joined."""
+        """Why this member has not joined; empty if the member has joined."""
         return self._caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
@@ -83,7 +83,7 @@ class ControlClient:
         return self._caller.submit(kind, body, timeout, time.monotonic())
 
     def ask(self, kind: str, body: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Send a request to the server, and wait for the answer. A handler must not call this method, as it blocks.
+        """Send a request to the server, and wait for the answer. A handler must not call this blocking method.
 
         Raises: RequestRefusedError: the server refuses the request. NoAnswerError: no answer arrives in time.
             SchemaError, ClosedError: see `submit`.
@@ -91,7 +91,7 @@ class ControlClient:
         return self.submit(kind, body, timeout).result()
 
     def close(self) -> None:
-        """Leave; queued messages are sent first, if the server receives them within a second."""
+        """Leave, after queued messages are sent, if the server receives these within a second."""
         if self._is_closing:
             return
         self._caller.leave()
@@ -110,7 +110,7 @@ class ControlClient:
     # -----
 
     def _wake(self) -> None:
-        if threading.current_thread() is not self._thread:  # the client's own thread checks the queue after each event
+        if threading.current_thread() is not self._thread:  # the client's thread checks the queue after each event
             self._wakeup.call()
 
     def _run(self) -> None:
@@ -210,7 +210,7 @@ class ControlClient:
             self._fail(f"{self._endpoint} is not an address: {exc.strerror}")
 
     def _disconnect(self, linger: float) -> None:
-        """Close the connection, if there is one; queued messages may still be sent."""
+        """Close the connection if it exists; queued messages may still be sent."""
         if self._dealer is None:
             return
         self._dealer.disable_monitor()

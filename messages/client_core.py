@@ -1,8 +1,9 @@
-"""A member's side of a protocol: joining, requests with deadlines, heartbeats, reconnecting. Pure: no sockets.
+"""A member's side of a protocol, without sockets: joining, requests with deadlines, heartbeats, reconnecting.
 
-The transport reports when a connection is ready or broken and which messages have arrived, and the clock reports the
-time. The core returns a list of effects for the transport and the application. If a request has no answer when the
-connection breaks, it is sent again after the next join, with the same id, so that the server handles it only once.
+The transport reports when a connection is ready or broken, and which messages have arrived. The clock reports the time.
+The core returns a list of effects for the transport and the application. If a request has no answer when the connection
+breaks, the core sends the request again after the next join. The repeated request has the id of the first request. The
+server therefore handles the request only once.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ClientSend:
 
 @dataclass(frozen=True)
 class Welcomed:
-    """The server has accepted this member. If `server` is not the same as before, it knows no earlier requests."""
+    """The server has accepted this member. A server with another id than before knows no earlier requests."""
 
     server: MemberId
     welcome: Mapping[str, Any]
@@ -80,7 +81,7 @@ class ClientState(enum.Enum):
     """The state of a member's connection to its server."""
 
     WAITING = "waiting"  # this member waits until its next attempt to connect
-    CONNECTING = "connecting"  # connection and handshake are in progress
+    CONNECTING = "connecting"  # the connection or the handshake is in progress
     JOINING = "joining"  # connected; the server has not answered the join yet
     JOINED = "joined"  # accepted by the server
     CLOSED = "closed"  # this member never connects again
@@ -112,9 +113,9 @@ def default_delays() -> Iterator[float]:
 class ClientPace:
     """The time limits of a member.
 
-    beat: seconds after the member's last message, after which it sends a heartbeat. silence: seconds without a message
-    of the server, after which the server counts as lost; also the limit for connecting and for joining. delays: returns
-    the seconds before each further attempt to connect.
+    beat: seconds after its last message until the member sends a heartbeat.  silence: seconds without a message after
+    which the server counts as lost; also the limit for connecting and for joining.  delays: returns the seconds before
+    each further attempt to connect.
     """
 
     beat: float = 2.0
@@ -140,10 +141,10 @@ class ClientCore:
         self.protocol, self.name = protocol, name
         self._identity = {"protocol": protocol.title, "realm": realm, "member": member.to_json()}
         self.state = ClientState.WAITING
-        self.trouble = "no connection has been tried yet"  # why this member is not joined
+        self.trouble = "no connection has been tried yet"  # why this member has not joined
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._hello, self._pace = hello, pace or ClientPace()
-        self._delays = self._pace.delays()  # the delays of the present series of attempts to connect
+        self._delays = self._pace.delays()  # the delays between the present attempts to connect
         self._times = _Times()
         self._requests: dict[int, _OpenRequest] = {}
         self._newest = 0
@@ -153,7 +154,7 @@ class ClientCore:
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float, now: float) -> tuple[int, list[ClientEffect]]:
         """Send a request to the server, after this member has joined; return the id of the request.
 
-        At its deadline a request ends with an error on this side; the server may or may not have executed it.
+        At the deadline a request ends with an error in this program; the server may have executed the request.
         Raises: SchemaError: the protocol has no request of this kind. ClosedError: this member is closed.
         """
         if self.state is ClientState.CLOSED:
@@ -171,7 +172,7 @@ class ClientCore:
         return self._newest, [self._request(self._newest, now)] if joined else []
 
     def leave(self, reason: str = "it was closed") -> list[ClientEffect]:
-        """Close this member for ever: the server receives a message, and open requests fail."""
+        """Close this member permanently: the server receives a message, and open requests fail."""
         if self.state is ClientState.CLOSED:
             return []
         goodbye = [ClientSend(envelope.encode(Envelope(LEAVE)))] if self.state is ClientState.JOINED else []
@@ -186,7 +187,7 @@ class ClientCore:
         return self._join(now)
 
     def failed(self, reason: str, now: float, code: str = "") -> list[ClientEffect]:
-        """Handle a connection that failed or broke; count it under a code."""
+        """Handle a connection that failed or broke; count the failure under a code."""
         if self.state in (ClientState.WAITING, ClientState.CLOSED):
             return []
         if code:
@@ -241,7 +242,7 @@ class ClientCore:
 
     def _take_error(self, message: Envelope, now: float) -> list[ClientEffect]:
         code, reason = message.body["code"], message.body["reason"]
-        if code == "join":  # the server has lost this member; its requests are sent again after the next join
+        if code == "join":  # the server has lost this member; open requests are sent again after the next join
             return [CloseConnection(), *self._wait(reason, now)]
         if message.id:
             asked = self._requests.pop(message.id, None)
@@ -298,7 +299,7 @@ class ClientCore:
         return ClientSend(envelope.encode(Envelope(kind, body, number, self._answered_below())))
 
     def _answered_below(self) -> int:
-        return next(iter(self._requests), self._newest + 1)  # the requests are in the order of their numbers
+        return next(iter(self._requests), self._newest + 1)  # the requests are sorted by number
 
     def _wait(self, reason: str, now: float) -> list[ClientEffect]:
         was_joined = self.state is ClientState.JOINED

@@ -1,4 +1,4 @@
-"""Pass members' messages to the application, and the application's messages to members. No sockets."""
+"""Pass members' messages to the application, and the application's messages to members, without sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from messages.server_core import MemberAsked, MemberJoined, MemberLost, ServerCo
 
 
 class ServerHandlers(typing.Protocol):
-    """The application's handlers for its members. None of them may block; one thread calls all of them."""
+    """The application's handlers for its members. No handler may block. One thread calls all handlers."""
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Accept a member that joins or rejoins; return the welcome message with the current state.
@@ -35,7 +35,7 @@ class ServerHandlers(typing.Protocol):
 
 
 class ControlServing(typing.Protocol):
-    """The methods that the real server and the fake server offer to the application. Any thread may call them."""
+    """The methods of the real server and of the fake server for the application. Any thread may call these methods."""
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
         """Accept a member whose join handler returned None."""
@@ -60,7 +60,7 @@ class ControlServing(typing.Protocol):
 class Dispatcher:
     """Run the application's handlers for the effects of a ServerCore, and collect the messages to send.
 
-    An error in a handler does not end the server: the member receives an error, the error is counted, and `note`
+    An error in a handler does not end the server. The member receives an error, the server counts the error, and `note`
     receives the traceback.
 
     Thread safety: any thread may call `welcome`, `refuse_join`, `push`, `answer` and `refuse`; the handlers run without
@@ -88,13 +88,13 @@ class Dispatcher:
         self._run(effects)
 
     def broken(self, route: bytes, reason: str) -> None:
-        """Handle the loss of a connection: no message can be sent on its route any more."""
+        """Handle the loss of a connection; no message can be sent on its route any more."""
         with self._lock:
             effects = self.core.broken(route, reason)
         self._run(effects)
 
     def next_send(self) -> ServerSend | None:
-        """Return the next message to send; messages are sent in the order in which they were made."""
+        """Return the next message to send; the messages are in the order of their creation."""
         with self._lock:
             return self._unsent.popleft() if self._unsent else None
 
@@ -103,7 +103,7 @@ class Dispatcher:
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> None:
         """See `ControlServing`; does nothing if the member has gone.
 
-        Raises: SchemaError: the message is not a welcome of the protocol.
+        Raises: SchemaError: the message is not a welcome message of the protocol.
         """
         with self._lock:
             self._collect(self.core.welcome(member, body))

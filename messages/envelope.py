@@ -1,4 +1,4 @@
-"""One message as bytes: a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}. Pure functions.
+"""Pure functions that encode a message as a JSON object {"v": 1, "kind": ..., "id": ..., "ack": ..., "body": {...}}.
 
 kind    from a member to the server: join, beat, leave and the protocol's requests; from the server to a member: joined,
         beat, reply, error and the protocol's pushes
@@ -6,7 +6,7 @@ id      number of a request, counted by the member from 1; its reply or error ha
 ack     from members: all requests below this id have been answered, so that the server may delete their answers
 body    see the protocol's table
 
-Bounds are checked before parsing. Only JSON is parsed, so that a message cannot contain code.
+Bounds are checked before parsing. The parser accepts only JSON; a message therefore cannot contain code.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, 
 
 VERSION = 1  # version of the envelope
 MAX_BYTES = 1 << 20  # maximum bytes of a message
-MAX_DEPTH = 16  # maximum depth of objects and lists inside each other
-MAX_VALUES = 1 << 17  # maximum number of values of a message; each takes up to 100 bytes of memory
+MAX_DEPTH = 16  # maximum number of objects and lists inside each other
+MAX_VALUES = 1 << 17  # maximum number of values of a message; each value takes up to 100 bytes of memory
 
 JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"
 
 _BODY = "the message"
 IDENTITY = Fields(uid=Text(200, least=1), incarnation=Integer(0))
-JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # join message, besides the protocol's hello
-JOINED_FIELDS = Fields(server=IDENTITY)  # welcome message, besides the protocol's welcome
+JOIN_FIELDS = Fields(protocol=Text(200), realm=Text(200), member=IDENTITY)  # the join message, without the hello
+JOINED_FIELDS = Fields(server=IDENTITY)  # the welcome message, without the protocol's part
 ERROR_FIELDS = Fields(code=Text(40), reason=Text(4000))
 
 
 class MemberId(NamedTuple):
-    """A member's identity: the UID of its pod or of another object, and a number that grows with each of its starts."""
+    """A member's identity: the UID of its pod (or of another object), and a number that grows with each start."""
 
     uid: str
     incarnation: int
@@ -60,7 +60,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class PreparedMessage:
-    """A message without `id` and `ack`, which may be sent several times with different values of these two."""
+    """A message without `id` and `ack`, which can be sent several times with different values of `id` and `ack`."""
 
     before: bytes
     after: bytes
@@ -104,7 +104,7 @@ def _dump(kind: str, value: object) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Parse bytes as a message, and return it; its body is not checked yet.
+    """Parse bytes as a message, and return the message; the caller must check its body.
 
     Raises: SchemaError: with code `size`, `form` or `version`.
     """
@@ -116,7 +116,7 @@ def decode(data: bytes) -> Envelope:
         raise SchemaError("form", f"a message {exc}") from exc
     version, body = parts.pop("v", None), parts.pop("body", None)
     if version != VERSION or isinstance(version, bool):
-        raise SchemaError("version", f"a message of version {show_value(version)}; this program speaks {VERSION}")
+        raise SchemaError("version", f"a message of version {show_value(version)}; this program uses {VERSION}")
     _ENVELOPE.check(parts, _BODY)
     if not isinstance(body, dict):
         raise SchemaError("schema", f"{_BODY}.body is {show_value(body)}, not an object")

@@ -7,7 +7,8 @@
      +- ClosedError          this side is closed
      +- NoCurveError         the job has a secret, and this libzmq lacks CURVE
 
-A message from outside never raises an error in the application: messages/ answers or drops it, and counts it.
+A message from outside never raises an error in the application. messages/ answers or drops a faulty message, and counts
+it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from runtime.errors import ConfigError
 
 
 class ControlError(Exception):
-    """The base class of this room's errors."""
+    """The base class of the errors of messages/."""
 
 
 class SchemaError(ControlError):
-    """A message does not match the protocol's table. `code` names the kind of mismatch in one word, for programs."""
+    """A message does not match the protocol's table. `code`: the kind of mismatch as one word, for programs."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -30,7 +31,8 @@ class SchemaError(ControlError):
 class RequestRefusedError(ControlError):
     """The other side refuses a request. `code` is one word for programs, the text is for people.
 
-    A handler raises this error to refuse a member's request; at the member the request then ends with the same error.
+    A handler raises this error to refuse a member's request. The member's request then ends with an error of the same
+    code and text.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -43,7 +45,7 @@ class NoAnswerError(ControlError):
 
 
 class ClosedError(ControlError):
-    """The client is closed, or was replaced by a newer incarnation of the same member."""
+    """The client is closed, or a newer incarnation of its member has replaced it."""
 
 
 class NoCurveError(ControlError, ConfigError):

@@ -7,8 +7,8 @@ network.run()               # until no message is in transit
 network.advance(3.0)        # advance the clock
 network.cut(client)         # break the connection until network.mend(client)
 
-The fake server and client have the interface of the real server and client, and share all their code except the
-sockets. Events occur only in `run` and `advance`, in a reproducible order.
+The fake server and client have the same interface and the same code as the real server and client, except the sockets.
+Events occur only in `run` and `advance`, in a reproducible order.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class FakeClient:
         self._network = network
         self.caller = Caller(core, handlers, network.notes.append, _nothing)
         self.address = address
-        self.route = b""  # route of the member's connection, or empty
+        self.route = b""  # route of the member's connection; empty: the member is not connected
         self.is_cut = False
         self.is_frozen = False
 
     @property
     def trouble(self) -> str:
-        """Why this member has not joined; empty if it has joined."""
+        """Why this member has not joined; empty if the member has joined."""
         return self.caller.trouble
 
     def submit(self, kind: str, body: Mapping[str, Any], timeout: float) -> Answer:
@@ -129,7 +129,7 @@ class FakeNetwork:
         return self._clients[-1]
 
     def cut(self, client: FakeClient) -> None:
-        """Break a member's connection until `mend`; both sides are informed at once."""
+        """Break a member's connection until `mend`; the member and the server notice this at once."""
         client.is_cut = True
         self._break(client, "its connection is gone")
 
@@ -142,7 +142,7 @@ class FakeNetwork:
         client.is_frozen = True
 
     def run(self) -> None:
-        """Deliver messages until none is in transit."""
+        """Deliver messages until no message is in transit."""
         while any([self._run_client(client) for client in self._clients if not client.is_frozen]) or any(
             [self._run_server(server) for server in self._servers.values() if server.is_open]
         ):

@@ -1,8 +1,8 @@
-"""The keys of a job's control messages, derived from its secret: every program of the job derives the same keys.
+"""Derives the keys of a job's control messages from the job's secret; each program of the job derives the same keys.
 
-Each side has its own CURVE key pair. A program without the secret does not know the server's public key, so it cannot
-connect, and it cannot imitate the server. The server accepts only the client's key (ZAP). Each program derives both
-pairs at its start; they are never sent unencrypted and never written to a file.
+The server has a CURVE key pair, and the clients have another pair. A program without the secret does not know the
+server's public key, and therefore can neither connect nor imitate the server. The server accepts only the clients' key
+(ZAP). Each program derives both pairs at its start. The pairs are never sent unencrypted and never written to a file.
 
     private key = HKDF-SHA256(secret, salt=SALT, info=b"server" | b"client"), 32 bytes, clamped for X25519
 
@@ -37,7 +37,7 @@ class CurveKeys:
 
 
 def derive_keys(secret: str) -> CurveKeys | None:
-    """Return the keys of a job, or None if it has no secret.
+    """Return the keys of a job, or None if the job has no secret.
 
     Raises: NoCurveError: this libzmq cannot encrypt.
     """
@@ -45,7 +45,7 @@ def derive_keys(secret: str) -> CurveKeys | None:
         return None
     if not zmq.has("curve"):
         raise NoCurveError(
-            f"the job has a secret, and libzmq {zmq.zmq_version()} of this Python has no CURVE to prove it with; "
+            f"the job has a secret, and libzmq {zmq.zmq_version()} of this Python has no CURVE to prove the secret; "
             "install pyzmq from its wheel (pip install --only-binary :all: pyzmq)"
         )
     server, client = (z85.encode(derive_private(secret, info)) for info in (b"server", b"client"))
@@ -62,7 +62,7 @@ def derive_private(secret: str, info: bytes) -> bytes:
 
 
 def answer_zap(frames: Sequence[bytes], client_public: bytes) -> list[bytes]:
-    """Return the answer to libzmq's request to authenticate a peer: a peer with the job's client key is accepted.
+    """Return the answer to libzmq's request to authenticate a peer; a peer with the job's client key is accepted.
 
     Args: frames: version, request id, domain, address, identity, mechanism and credentials.
     """

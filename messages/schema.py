@@ -1,4 +1,4 @@
-"""The content of a protocol's messages: small tables by which both sides check each message.
+"""The content of a protocol's messages: tables with which the two sides check each message.
 
     RENDEZVOUS = Protocol(
         name="rendezvous",
@@ -9,8 +9,9 @@
         pushes={"stop": Fields(reason=Text(1000))},
     )
 
-A message with a missing, unknown, out-of-range or wrongly typed field is refused with an error that names the field. No
-field is optional, so both sides must have the same version of a table: a change of a table needs a new `version`.
+A message with a missing, unknown, out-of-range or wrongly typed field is refused, with an error that names the field.
+No field is optional. The two sides must therefore have the same version of a table, and a change of a table needs a new
+`version`.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from runtime.bounded_json import is_integer, show_value
 JsonObject = dict[str, Any]
 
 _NUMBERS = (int, float)
-MOST_EXACT = (1 << 63) - 1  # integers fit into 64 bits with a sign in all programs
+MOST_EXACT = (1 << 63) - 1  # in all programs, integers fit into 64 bits with a sign
 
 
 class Shape(typing.Protocol):
     """The type and bounds of a value."""
 
     def fits(self, value: object) -> bool:
-        """Return True only if `check` accepts a value. If the result is False, `check` decides, which takes longer."""
+        """Return True only if `check` accepts a value. If the result is False, the slower `check` must decide."""
 
     def check(self, value: object, path: str) -> None:
         """Return without an error if the value has this shape.
@@ -81,7 +82,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Text:
-    """A text of at most `most` characters, not empty unless `least` is 0."""
+    """A text of `least` to `most` characters."""
 
     most: int
     least: int = 0
@@ -219,7 +220,7 @@ class Protocol:
 
     @property
     def title(self) -> str:
-        """The title: name and version; both sides of a connection must have the same title."""
+        """The title, which is name and version. The two sides of a connection must have equal titles."""
         return f"{self.name}/{self.version}"
 
 

@@ -1,13 +1,13 @@
-"""The server of a protocol: a ROUTER socket behind a gate, one thread for messages and one for connections.
+"""The server of a protocol: a ROUTER socket behind a gate, with a thread for messages and a thread for connections.
 
-ROUTER and DEALER also carry messages to all members, instead of PUB and SUB. Members must join, authenticate and send
-heartbeats in any case, so a push to all of them is a loop. A member receives pushes and answers in the order in which
-they were sent, through one port, one handshake and one heartbeat. A SUB socket would lose messages that are sent while
-it connects, and no program would notice.
+Messages to all members also use ROUTER and DEALER, instead of PUB and SUB. Members must join, authenticate and send
+heartbeats in any case. A loop can therefore push a message to all members. A member receives pushed messages and
+answers in the order of sending, through one port, with one handshake and one heartbeat. A SUB socket would lose
+messages that are sent while it connects, and no program would notice the loss.
 
-If the job has a secret, the server accepts peers that prove that they know it (CURVE, see `keys`). If the job has no
-secret, the server accepts addresses for which `admits` returns True. Addresses are checked by the gate (see `gate`) and
-not by libzmq's authentication (ZAP), because libzmq sees only the gate's own connections.
+If the job has a secret, the server accepts peers that prove that they know the secret (CURVE, see `keys`). If the job
+has no secret, the server accepts addresses for which `admits` returns True. The gate checks the addresses (see `gate`).
+libzmq's authentication (ZAP) cannot check them, because libzmq sees only the gate's local connections.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RECEIVED = 64
 # maximum queued messages to a member, both answers and pushes; if the queue is full, the member counts as lost
 SENT = 1024
 CLOSING_S = 1.0  # seconds to send the last messages after `close`
-TURN = 256  # maximum messages received before queued messages are sent
+TURN = 256  # maximum number of messages that are received before queued messages are sent
 _INNER_BACKLOG = 1024  # backlog of libzmq's socket; it exceeds the gate's limit of unauthenticated connections
 # computed once, because operations on enums are slow
 _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -44,7 +44,7 @@ _NOW, _NOW_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
 
 @dataclass(frozen=True)
 class ControlAccess:
-    """The access rules: the job's keys (None without a secret), and whether a peer at an address may connect."""
+    """The access rules: the job's keys (None without a secret), and a function that checks a peer's address."""
 
     keys: CurveKeys | None
     admits: Callable[[str], bool]
@@ -125,7 +125,7 @@ class ControlServer:
         self._dispatcher.refuse(asked, code, reason)
 
     def close(self) -> None:
-        """Stop; queued messages are sent first, if the members receive them within a second."""
+        """Stop, after queued messages are sent, if the members receive these within a second."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -153,7 +153,7 @@ class ControlServer:
             (zmq.LINGER, int(CLOSING_S * 1000)),
             (zmq.BACKLOG, _INNER_BACKLOG),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.IPC_FILTER_PID, os.getpid()),  # other programs of the pod see the socket, but may not connect to it
+            (zmq.IPC_FILTER_PID, os.getpid()),  # no other program of the pod may connect to the socket
         ):
             router.setsockopt(option, value)
         if self._keys:

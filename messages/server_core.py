@@ -1,11 +1,11 @@
-"""The server's side of a protocol: connected and lost members, requests and their answers. Pure: no sockets.
+"""The server's side of a protocol, without sockets: connected and lost members, requests and their answers.
 
-Each message arrives and leaves with a route: the transport's name for one connection. A call returns the consequences
-of a message as a list of effects.
+Each message arrives and leaves with a route, which is the transport's name for one connection. A call returns the
+consequences of a message as a list of effects.
 
-A request is handled once. A member that reconnects repeats the requests to which it has no answer. The server then
-sends the answer that it has stored or, if the handler still runs, the answer that the handler gives. The server stores
-an answer until the member acknowledges it (`ack`). A new server does not know the requests of the old server.
+A request is handled once. A member that reconnects repeats its unanswered requests. The server then sends the stored
+answer; if the handler still runs, the server later sends the answer of the handler. The server stores an answer until
+the member acknowledges it (`ack`). A new server has no record of the requests of the old server.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class ServerCore:
 
     Args: realm: must be equal in the members and this server, for example a job's UID.
         member: this server's own identity, which members receive when they join.
-        silence: seconds without a message, after which a member is lost.
+        silence: seconds without a message after which a member is lost.
         most_members: maximum joined members; each has up to MOST_OPEN answers in memory.
-        probe: seconds without a message, after which the server sends a heartbeat, so that it detects a closed
+        probe: seconds without a message after which the server sends a heartbeat. The heartbeat detects a closed
             connection before `silence` has passed.
     """
 
@@ -99,7 +99,7 @@ class ServerCore:
         self.protocol, self.realm, self.member = protocol, realm, member
         self.counts: collections.Counter[str] = collections.Counter()  # number of refused messages, by code
         self._silence, self._most_members, self._probe = silence, most_members, probe
-        self._sessions: dict[str, _Session] = {}  # the members by UID; one incarnation of each
+        self._sessions: dict[str, _Session] = {}  # the members by UID; only one incarnation of each member
         self._routes: dict[bytes, _Session] = {}
 
     @property
@@ -144,7 +144,7 @@ class ServerCore:
         if message.id in session.open:
             return []
         if message.id <= session.newest:
-            raise SchemaError("repeated", f"request {message.id} was answered, and its answer is forgotten")
+            raise SchemaError("repeated", f"request {message.id} was answered, and the answer is deleted")
         if len(session.open) >= MOST_OPEN:
             raise SchemaError("busy", f"{MOST_OPEN} requests of this member have no answer yet")
         session.newest = message.id
@@ -156,7 +156,7 @@ class ServerCore:
         envelope.JOIN_FIELDS.check({key: value for key, value in message.body.items() if key != "hello"}, JOIN)
         protocol, realm = message.body["protocol"], message.body["realm"]
         if protocol != self.protocol.title:
-            raise SchemaError("protocol", f"it speaks {protocol}; this server speaks {self.protocol.title}")
+            raise SchemaError("protocol", f"its protocol is {protocol}; this server's is {self.protocol.title}")
         if realm != self.realm:
             raise SchemaError("realm", f"it belongs to {realm!r}; this server belongs to {self.realm!r}")
         self.protocol.hello.check(hello, "hello")
@@ -181,7 +181,7 @@ class ServerCore:
         return [*effects, MemberJoined(member, cast(JsonObject, hello), is_back)]
 
     def _make_room(self) -> None:
-        """Delete the member that has been lost for the longest time, if there are too many.
+        """If there are too many members, delete the member that was lost first.
 
         Raises: SchemaError: all members are connected.
         """
@@ -195,7 +195,7 @@ class ServerCore:
     # ----- Calls of the application -----
 
     def welcome(self, member: MemberId, body: Mapping[str, Any]) -> list[ServerEffect]:
-        """Accept a member that has joined, and send it the current state."""
+        """Accept a member that has joined, and send the current state to this member."""
         session = self._find(member)
         if session is None or not session.route:
             return []
@@ -215,7 +215,7 @@ class ServerCore:
         return [self._error(route, code, reason)]
 
     def answer(self, asked: MemberAsked, body: Mapping[str, Any]) -> list[ServerEffect]:
-        """Answer a request; do nothing if the request is answered already, or if its member is gone for ever.
+        """Answer a request; do nothing if the request is already answered, or if its member has left permanently.
 
         Raises: SchemaError: the answer does not match the protocol; the request stays open.
         """
@@ -228,7 +228,7 @@ class ServerCore:
         return self._settle(asked, envelope.error(code, reason, asked.id))
 
     def push(self, kind: str, body: Mapping[str, Any], to: Iterable[MemberId] | None = None) -> list[ServerEffect]:
-        """Send a pushed message to some members, or to all that have joined; a disconnected member does not receive it.
+        """Send a pushed message to some members, or to all joined members. Disconnected members do not receive it.
 
         Essential information must also be in the welcome message, which a member receives when it reconnects.
         """

@@ -1,4 +1,4 @@
-"""Wake a thread that waits in a poller; several calls before the thread wakes send one byte in all."""
+"""Wake a thread that waits in a poller. Several calls before the thread wakes send only one byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 class WakeUp:
     """A pair of sockets; the poller waits for `fileno`.
 
-    Thread safety: any thread may use `call`; only the thread that is woken may use the other methods.
+    Thread safety: any thread may use `call`. Only the thread that is woken may use `fileno`, `clear` and `close`.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class WakeUp:
                 self._writer.send(b"x")
 
     def clear(self) -> None:
-        """Reset the descriptor; the thread must look for work afterwards.
+        """Reset the descriptor; afterwards the thread must look for work.
 
-        A call that comes before the last line of this function sends no byte. None is needed, because the thread looks
-        for work after that line.
+        A call before the last line of this function sends no byte. No byte is needed, because the thread looks for work
+        after the last line.
         """
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(4096)

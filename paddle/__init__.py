@@ -1,4 +1,4 @@
-"""The names that users type: the `paddle` command, and the modules that old configs and providers import.
+"""The package with the names that users type: the `paddle` command, and the modules of old configs and providers.
 
 `trainer` and `pserver` are the implementation; this package contains only names. An import of this package loads no
 other module.

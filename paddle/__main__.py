@@ -10,7 +10,7 @@ if __name__ == "__main__":
     from paddle.command import main
 
     status = main()
-    # Without this call the interpreter would collect garbage at its end. In a trainer this takes 70 ms of processor
-    # time, and the next attempt of a job would wait for it (bench/recovery.py).
+    # Without this call, the interpreter collects garbage at its end. In a trainer, the collection takes 70 ms of
+    # processor time, and delays the next attempt of the job (bench/recovery.py).
     gc.freeze()
     sys.exit(status)

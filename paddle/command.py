@@ -1,9 +1,10 @@
-"""The `paddle` command: it chooses the program of the subcommand, and imports only that program.
+"""The `paddle` command runs the program of a subcommand, and imports only this program.
 
-Numerical libraries get one thread each unless the environment sets another number, because the pods of a job share
-machines, and because sums must have the same order everywhere. Like the wrapper script of v0.10, the command puts the
-working directory first on the module path of child processes. Its own module path stays unchanged until the program
-reads a config, so that a user's `json.py` or `socket.py` does not replace a module of the program.
+Each numerical library gets one thread by default; the environment can set another number. One thread is the default,
+because the pods of a job share machines, and because sums must have the same order everywhere. Like the wrapper script
+of v0.10, the command puts the working directory first on the module path of child processes. The command's own module
+path stays unchanged until the program reads a config. A user's `json.py` or `socket.py` therefore replaces no module of
+the program.
 """
 
 import contextlib
@@ -63,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
             _drop_output()
             sys.stderr.write(f"paddle: cannot write to stdout: {error.strerror}; make room, or send it elsewhere\n")
             return EX_IOERR
-        traceback.print_exc()  # a bug of this project
+        traceback.print_exc()  # the exception is a bug of this project
         return EX_SOFTWARE
     if status == interrupts.EXIT_STATUS:
         interrupts.end()
@@ -84,7 +85,7 @@ def _program(module: str, *packages: str) -> Callable[[list[str]], int]:
     def run(arguments: list[str]) -> int:
         for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(threads, "1")
-        # these are imported before the module path changes, so that no module of the user can replace them
+        # import these packages before the module path changes, because a user's module could replace them later
         for package in packages:
             importlib.import_module(package)
         _lead_children_here()
@@ -144,7 +145,7 @@ def _refuse(message: str) -> int:
 
 @contextlib.contextmanager
 def _dying_of_closed_pipe() -> Iterator[None]:
-    """End by SIGPIPE, like other Unix programs, if the reader of the output exits (`paddle dump_config ... | head`)."""
+    """End by SIGPIPE, like other Unix programs, if the reader of the output exits (`paddle status ... | head`)."""
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         yield
@@ -155,10 +156,10 @@ def _dying_of_closed_pipe() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_about_closed_stdout() -> Iterator[None]:
-    """Keep the exit status of a program that prints to a closed pipe, for example that of a trainer.
+    """Keep the exit status of a program that prints to a closed pipe, for example the exit status of a trainer.
 
-    SIGPIPE is ignored, so a closed pipe does not end training. The unwritten output is discarded; otherwise the
-    interpreter would report an error at its end and change the exit status.
+    SIGPIPE is ignored; a closed pipe therefore does not end training. The unwritten output is discarded, because the
+    interpreter would otherwise report an error at its end and change the exit status.
     """
     with contextlib.suppress(BrokenPipeError):
         yield

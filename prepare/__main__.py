@@ -1,4 +1,4 @@
-"""The `prepare` command: it reads a data set from a source and writes its shards into the job's directory."""
+"""The `prepare` command reads a data set from a source, and writes shards of the data set into the job's directory."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def prepare(settings: Settings) -> None:
     """Create the job's directory according to the settings.
 
-    Raises: PrepareError: the message names the error. The directory then has its old data set, or no shard 0, so that
-    no job can start with a mixture.
+    Raises: PrepareError: the message names the error. After an error, the directory has its old data set, or no shard
+    0. Therefore no job can start with a mixture of two data sets.
     """
     if settings.require_volume:
         require_volume(settings.out_dir, MOUNTINFO)
@@ -89,7 +89,7 @@ def prepare(settings: Settings) -> None:
         publish(directory, settings.out_dir, settings.split_count, settings.train_config_dir)
     if settings.data_source == "synthetic":
         say(
-            "WARNING: DATA_SOURCE=synthetic: all samples are generated; for your own data set DATA_SOURCE "
+            "WARNING: DATA_SOURCE=synthetic: all samples are generated; to use your own data, set DATA_SOURCE "
             "and DATA_PATH or DATA_URL"
         )
     samples = f"{split.training} training and {split.test} test samples"
@@ -120,7 +120,7 @@ def make_shards(dataset: Dataset, settings: Settings) -> list[Shard]:
 
 
 def make_common(dataset: Dataset, settings: Settings) -> Shard:
-    """Return the files that are equal for all trainers: lists, dictionaries and, for TEST_DATA=whole, the test set."""
+    """Return the files that are equal for all trainers: lists, dictionaries, and the test set if TEST_DATA=whole."""
     names = file_names(dataset.training_name, settings.shard_files)
     common = {**dataset.common, "train.list": "".join(f"data/{name}\n" for name in names).encode()}
     if dataset.test:
@@ -166,11 +166,11 @@ def _require_example(settings: Settings) -> None:
 
 
 def _stage_config(settings: Settings, directory: Path) -> None:
-    """Copy the example's config; keep a config directory that the volume already has, unless REPLACE_CONFIG=1."""
+    """Copy the example's config. Keep a config directory that is already on the volume if REPLACE_CONFIG is 0."""
     name = settings.train_config_dir
     example, present = settings.examples_dir / name, settings.out_dir / name
     if not name:
-        return  # the source has no example, so the user supplies the config
+        return  # the source has no example; the user supplies the config
     if not example.is_dir():
         if not present.is_dir():
             say(f"no example is called {name!r} in {settings.examples_dir}; put your config into {present}")

@@ -1,4 +1,4 @@
-"""The result of reading a source: samples, and further files that each trainer needs."""
+"""The result of reading a source: the samples, and the other files that each trainer needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Dataset:
     """A data set before it is split.
 
     Args: training: shuffled training samples.  test: all test samples.  training_name, test_name: names of the files
-    for them.  common: file name -> content, for files that are the same for all trainers (dictionaries, labels).
+    for the training and test samples.  common: file name -> content, for files that are the same for all trainers
+    (dictionaries, labels).
     facts: additional entries of `prepared.json`.
     """
 
@@ -38,7 +39,7 @@ class Split:
     """A data set after it is split.
 
     Args: training, test: numbers of samples.  shards: the files of each trainer.  common: the files that are the same
-    for all trainers; the volume holds each of them once.  facts: additional entries of `prepared.json`.
+    for all trainers; the volume holds one copy of each file.  facts: additional entries of `prepared.json`.
     """
 
     training: int

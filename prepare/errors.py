@@ -9,8 +9,8 @@ PrepareError
 ├── ForbiddenError    77  the server of DATA_URL denies access
 └── SettingsError     78  missing, malformed or contradictory settings
 
-The programs of the whole project use the same exit codes; this package defines them again because it imports no other
-package of the project.
+All programs of the project use these exit codes. The package `prepare` has its own copy of the exit codes, because it
+imports no other package of the project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 
 class PrepareError(Exception):
-    """An error that the user can understand and correct: one message, one exit code, no traceback."""
+    """An error that the user can understand and correct. The program prints one message without a traceback."""
 
     exit_code = 70
 

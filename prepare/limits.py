@@ -1,4 +1,4 @@
-"""Limits of the data job's input, because input from an untrusted source could otherwise exhaust disk and memory."""
+"""Limits of the data job's input: without limits, input from an untrusted source could exhaust disk and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prepare.errors import InputError
 LINE_BYTES = 4 << 20  # maximum bytes of a line of text, and of a row of a table
 FILES = 1_000_000  # maximum number of files in a folder, and of members of an archive
 DEPTH = 64  # maximum number of nested directories
-# bytes that Python needs for a short line besides its characters: two string objects, a tuple and their references
+# bytes that Python needs for a short line in addition to its characters: two strings, a tuple and their references
 OBJECT_BYTES = 256
 
 
@@ -17,8 +17,8 @@ OBJECT_BYTES = 256
 class Meter:
     """Counts bytes, and raises an error if they exceed a limit.
 
-    Args: variable: the variable of the environment that sets the limit.  limit: maximum number of bytes.  manner: words
-    of the error message that follow the number of bytes, for example "when it is unpacked".
+    Args: variable: the variable of the environment that sets the limit.  limit: maximum number of bytes.  manner: the
+    words that follow the number of bytes in the error message, for example "when it is unpacked".
     """
 
     variable: str

@@ -1,8 +1,8 @@
 """Check whether a directory lies on a mounted volume, according to /proc/self/mountinfo.
 
 In a container, a directory without a mounted volume lies on the container's own file system, which is deleted with the
-container. A Job that writes there succeeds, but its result is lost. This happened in the tutorial of 2017: its data job
-mounted the volume at /mnt and wrote to /home/work/mfs.
+container. A Job that writes to such a directory succeeds, but its result is lost. The data job of the tutorial of 2017
+had this error: it mounted the volume at /mnt and wrote to /home/work/mfs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prepare.log import say
 MOUNTINFO = Path("/proc/self/mountinfo")
 EMPTY_DIR = "kubernetes.io~empty-dir"  # the path of an emptyDir on its node contains this text
 KERNELS_OWN = ("/proc", "/sys", "/dev")
-# Kubernetes mounts a pod's own files below these: hosts, resolv.conf, the service account
+# Kubernetes mounts the pod's hosts, resolv.conf and service account below these directories
 POD_FILES = ("/etc", "/run", "/var/run")
 
 
@@ -34,8 +34,8 @@ class Mount:
 def parse_mounts(text: str) -> list[Mount]:
     """Return the mounts in the text of /proc/self/mountinfo; lines of another form are ignored.
 
-    Source: proc(5): the fields 4 and 5 of a line are `source` and `point`; blanks, tabs, line feeds and backslashes in
-    them are written as octal numbers.
+    Source: proc(5): the fields 4 and 5 of a line are `source` and `point`. In these fields, blanks, tabs, line feeds
+    and backslashes are written as octal numbers.
     """
     fields = (line.split(" ") for line in text.splitlines())
     return [Mount(Path(_unescape(words[4])), _unescape(words[3])) for words in fields if len(words) > 6]
@@ -46,7 +46,7 @@ def _unescape(text: str) -> str:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return the mount that holds an absolute path without links; of several mounts on a point, the last is visible."""
+    """Return the mount that holds an absolute path without links. The last of several mounts on a point counts."""
     under = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(enumerate(under), key=lambda each: (len(each[1].point.parts), each[0]), default=(0, None))[1]
 
@@ -54,14 +54,14 @@ def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
 def require_volume(out_dir: Path, mountinfo: Path) -> None:
     """Check that files in `out_dir` outlive this container, according to its mounts.
 
-    An emptyDir outlives the container but not the pod; such a directory is accepted with a warning in the log.
+    An emptyDir outlives the container, but is deleted with the pod. An emptyDir is accepted with a warning in the log.
     Raises: SettingsError: if `out_dir` lies on the container's own file system.  OutputError: if the list of mounts
     cannot be read.
     """
     try:
         mounts = parse_mounts(mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError as error:
-        advice = "REQUIRE_VOLUME=0 leaves the check out"
+        advice = "REQUIRE_VOLUME=0 disables the check"
         raise OutputError(f"cannot read {mountinfo}: {error.strerror}; {advice}") from error
     mount = find_mount(Path(os.path.realpath(out_dir)), mounts)
     if mount and EMPTY_DIR in mount.source:
@@ -71,7 +71,7 @@ def require_volume(out_dir: Path, mountinfo: Path) -> None:
     volumes = sorted({str(each.point) for each in mounts if _may_be_volume(each.point)})
     mounted = f"mounted are {', '.join(volumes)}" if volumes else "no volume is mounted"
     raise SettingsError(
-        f"OUT_DIR is {str(out_dir)!r}, which lies on no mounted volume: what is written there is lost with this "
+        f"OUT_DIR is {str(out_dir)!r}, which lies on no mounted volume: data in it is lost with this "
         f"container ({mounted}); set it to <mount path of the volume>/<JOB_NAME>, or REQUIRE_VOLUME=0 to write there"
     )
 

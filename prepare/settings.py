@@ -1,4 +1,4 @@
-"""All settings of the data job, from flags and environment; they are read and checked once at the beginning."""
+"""All settings of the data job. The job reads and checks the flags and the environment once, at its start."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SHAPES = {"text": "quick_start", "ratings": "recommendation"}
 TEST_FRACTIONS = {"digits": "1/5", "quick_start": "1/5", "movielens": "1/10", "csv": "1/10", "synthetic": "1/5"}
 IMAGE_EXAMPLES = Path("/opt/paddle/examples")
 BY_INPUT = "DATA_SOURCE to digits, quick_start or movielens"
-MAX_SHARDS = 100_000  # numbers have five digits in the file names of v0.10
-MAX_FILES = 100_000  # maximum number of files of a shard; their numbers have five digits in file names
+MAX_SHARDS = 100_000  # the file names of v0.10 have numbers of five digits
+MAX_FILES = 100_000  # maximum number of files of a shard; the file names have numbers of five digits
 
 N = TypeVar("N", int, float, Fraction)
 
 
 class Option(NamedTuple):
-    """One setting: its flag is `--name`, its variable is the name in capitals, and the flag overrides the variable."""
+    """One setting. The flag is `--name`, and the variable is the name in capitals. The flag overrides the variable."""
 
     name: str
     default: str
@@ -43,13 +43,13 @@ class Option(NamedTuple):
 
 OPTIONS = (
     Option("out_dir", "", "the job's directory on the volume, <mount>/<JOB_NAME>; required"),
-    Option("require_volume", "0 (image: 1)", "1: fail (78) unless out_dir lies on a volume mounted into the container"),
+    Option("require_volume", "0 (image: 1)", "1: fail with status 78 if out_dir is not on a volume of the container"),
     Option(
         "split_count",
         "CONF_PADDLE_GRADIENT_NUM",
         "number of shards; must equal CONF_PADDLE_GRADIENT_NUM, the number of trainers",
     ),
-    Option("shard_files", "1", "files of a shard's training samples; a master assigns each file as one task"),
+    Option("shard_files", "1", "number of files of a shard's training samples; a master assigns each file as one task"),
     Option("data_source", "by TRAIN_CONFIG_DIR", f"{', '.join(CONFIG_OF_SOURCE)}; digits if nothing is set"),
     Option("data_url", "", "https:// address of an archive or file (needs data_sha256), or file://"),
     Option("data_sha256", "", "SHA-256 of the input file, 64 hexadecimal digits; optional for file:// and data_path"),
@@ -57,12 +57,12 @@ OPTIONS = (
     Option("data_timeout", "600", "seconds after which a download gives up"),
     Option("data_encoding", "auto", "for text: utf-8, latin-1, or auto (a file that is not UTF-8 is Latin-1)"),
     Option("data_max_bytes", "100Gi", "maximum bytes of input, downloaded and unpacked; Ki, Mi, Gi or Ti may follow"),
-    Option("data_max_memory", "512Mi", "maximum bytes of input in memory; the source csv holds no input there"),
-    Option("csv_delimiter", "found", "for csv: the character between columns, or tab"),
+    Option("data_max_memory", "512Mi", "maximum bytes of input in memory; the source csv keeps no input in memory"),
+    Option("csv_delimiter", "found", "for csv: the character between columns, or the word tab"),
     Option(
         "csv_header",
         "auto",
-        "for csv: keep or drop the header line, or none if there is no header; auto: drop a line that looks like one",
+        "for csv: keep or drop the header line; none: there is no header; auto: drop a line that looks like a header",
     ),
     Option("csv_label", "", "for csv: the column, by name or number, whose values are spread evenly over the shards"),
     Option("min_count", "2", "minimum number of times that a word of dict.txt occurs in the training text"),
@@ -74,7 +74,7 @@ OPTIONS = (
     Option("synthetic_shape", "by TRAIN_CONFIG_DIR", "text (for quick_start; default) or ratings (for recommendation)"),
     Option("synthetic_rows", "3000", "number of samples"),
     Option("train_config_dir", "by the source", "name of the example whose config is copied to out_dir"),
-    Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if missing, the examples of the checkout"),
+    Option("examples_dir", f"{IMAGE_EXAMPLES}", "directory of the examples; if absent, the examples of the checkout"),
     Option("replace_config", "0", "1: replace a config directory on the volume that differs from the example"),
     Option("data_owner", "that of the volume", "if prepare runs as root: uid:gid of the owner of the created files"),
 )
@@ -82,7 +82,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """The checked settings; names and meanings are those of OPTIONS."""
+    """The checked settings; OPTIONS explains each name."""
 
     out_dir: Path
     require_volume: bool
@@ -111,9 +111,9 @@ class Settings:
     data_owner: tuple[int, int] | None
 
     def check_counts(self, training: int, test: int) -> None:
-        """Check that there are enough samples for all shards; a trainer without training or test samples would fail.
+        """Check that the samples suffice for all shards; a trainer without training or test samples would fail.
 
-        Raises: InputError: if there are too few; the message names the numbers of samples and of shards.
+        Raises: InputError: if there are too few samples; the message names the numbers of samples and of shards.
         """
         count = self.split_count
         if training < count:
@@ -168,7 +168,8 @@ def _parser() -> _SettingsParser:
 def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of this run.
 
-    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; it names all of them.
+    Raises: ArgumentsError: if the command line is invalid.  SettingsError: if settings are wrong; the message names all
+    wrong settings.
     """
     flags = vars(_parser().parse_args(argv))
     given = {o.name: flags[o.name] if flags[o.name] is not None else environ.get(o.name.upper(), "") for o in OPTIONS}
@@ -176,7 +177,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 class _Reading:
-    """Reads the values one after the other and collects the errors."""
+    """Reads the values one by one, and collects the errors."""
 
     def __init__(self, given: Mapping[str, str], environ: Mapping[str, str]) -> None:
         self.given = given
@@ -230,7 +231,7 @@ class _Reading:
         value = self.given[name] or default
         try:
             number = read(value)
-            # Python would also accept 1_0, and digits of other scripts
+            # Python also accepts 1_0 and digits of other scripts
             if low <= number <= high and value.isascii() and "_" not in value:
                 return number
         except (ValueError, ZeroDivisionError):

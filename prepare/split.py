@@ -1,7 +1,7 @@
 """Pure functions on samples: their order, the choice of the test set, and the distribution to shards.
 
 The samples are sorted by random keys. The keys are drawn from `random.Random(seed).random()`, the only sequence that
-Python guarantees across versions, so the same input and seed give the same shards everywhere.
+Python guarantees across versions. The same input and seed therefore give the same shards everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LabelledLine(NamedTuple):
 
 
 def shuffle(samples: Sequence[LabelledLine], seed: int) -> list[LabelledLine]:
-    """Return the samples in an order that depends only on the seed and their number."""
+    """Return the samples in an order that depends only on the seed and on the number of samples."""
     draw = Random(seed)
     keys = [draw.random() for _ in samples]
     return [samples[i] for i in sorted(range(len(samples)), key=keys.__getitem__)]
@@ -51,12 +51,12 @@ def is_held_out(position: int, fraction: Fraction) -> bool:
 
 
 def deal(samples: Sequence[LabelledLine], count: int) -> list[list[LabelledLine]]:
-    """Distribute samples to shards in turn, class after class, and keep their order inside each shard.
+    """Distribute the samples of each class to the shards in turn, and keep the order of samples inside each shard.
 
-    Each class begins at the shard after the last sample of the previous class. So the sizes of the shards differ by at
-    most one, in total and in each class. In synchronous training all trainers make as many steps as the longest shard
-    has batches, so with equal sizes no trainer is idle. With equal numbers of each class, all batches have a similar
-    distribution.
+    Each class begins at the shard after the last sample of the previous class. The sizes of the shards therefore differ
+    by at most one, in total and in each class. In synchronous training, all trainers make as many steps as the longest
+    shard has batches. With equal sizes, no trainer is idle. With equal numbers of each class, all batches have a
+    similar distribution.
 
     Args: count: number of shards, >= 1.
     """

@@ -1,4 +1,4 @@
-"""Writes the job's directory so that a reader never takes an incomplete data set for a complete data set.
+"""Writes the job's directory in steps: a reader never takes an incomplete data set for a complete data set.
 
 All files are written and synced in a staging directory inside OUT_DIR, and then moved in this order:
 
@@ -8,9 +8,9 @@ All files are written and synced in a staging directory inside OUT_DIR, and then
 4. the config directory is moved in;
 5. the new marker is moved in, and the old files are deleted.
 
-If the program is killed between two steps, then OUT_DIR has all old shards, or all new shards, or no shard 0. Without
-shard 0 no job can start, because each job needs it. The next run removes the remains. `output/` is created if it does
-not exist, and never changed. The steps use only rename, link and fsync, which are reliable on NFS.
+If the program is killed between two steps, OUT_DIR has all old shards, or all new shards, or no shard 0. Each job needs
+shard 0, and cannot start without it. The next run removes the remains of the killed run. `output/` is created if it
+does not exist, and never changed. The steps use only rename, link and fsync, which are reliable on NFS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prepare.log import say
 from prepare.settings import MARKER
 
 STAGING = ".preparing-"
-TOKEN = "mine"  # a file in the staging directory; it is gone if a later run has taken over OUT_DIR
+TOKEN = "mine"  # a file in the staging directory; a later run that takes over OUT_DIR removes this file
 STALE_TRIES = 5
 DIRECTORY_MODE = 0o775
 FILE_MODE = 0o664
@@ -49,8 +49,8 @@ Owner = tuple[int, int] | None
 def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     """Create out_dir and an empty directory in it for this run; remove the remains of killed runs.
 
-    After an error, only directories remain that existed before, or that have content.
-    If a second run starts meanwhile, it removes the directory of the first run, which then fails and publishes nothing.
+    After an error, only directories remain that existed before, or that have content. If a second run starts meanwhile,
+    it removes the directory of the first run. The first run then fails, and publishes nothing.
     Args: owner: the owner of out_dir if this call creates it and the user is root.
     """
     with writing_to(out_dir):
@@ -69,7 +69,7 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
     try:
         yield directory
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)  # errors are ignored, so that `raise` reports the first error
+        shutil.rmtree(directory, ignore_errors=True)  # ignore errors, because `raise` must report the first error
         with contextlib.suppress(OSError):  # a directory that is not empty has files of another program
             for path in created:
                 path.rmdir()
@@ -79,7 +79,7 @@ def staging(out_dir: Path, owner: Owner) -> Iterator[Path]:
 
 
 def write_shards(directory: Path, shards: Sequence[Shard], common: Shard) -> None:
-    """Write `<id>/data/<file>` for each shard; a common file is stored once and hard-linked into the other shards."""
+    """Write `<id>/data/<file>` for each shard. A common file is stored once, and hard-linked into the other shards."""
     with writing_to(directory):
         for shard_id, shard in enumerate(shards):
             data = directory / str(shard_id) / "data"
@@ -151,7 +151,7 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
     """Move the content of the staging directory to its final place; the module's docstring describes the order.
 
     Raises: OutputError: if the directory cannot be written.  OutputError: if another run has started meanwhile; nothing
-    is changed then.
+    is then changed.
     """
     if not (directory / TOKEN).exists():
         raise OutputError(f"another run of prepare started meanwhile and has taken over {out_dir}")
@@ -180,11 +180,12 @@ def publish(directory: Path, out_dir: Path, count: int, config: str) -> None:
 def give_to(owner: Owner, path: Path) -> None:
     """Make the user of the pods the owner of a directory and its content, if this process is root.
 
-    Any other user keeps its own files: it cannot give them away, and the pods run as the same user.
+    A user other than root cannot change the owner of its files. The pods run as this user, which therefore stays the
+    owner.
 
-    Args: owner: uid and gid; an error is raised if the change fails. None means the owner of the parent directory,
-    which in the end is the owner of the volume. Then the change may fail: an NFS server that squashes root forbids it,
-    and so does a container whose root is mapped to another user.
+    Args: owner: uid and gid; if the change fails, an error is raised. None: the owner of the parent directory, which is
+    normally the owner of the volume. With None, the change may fail without an error, because NFS servers that squash
+    root and containers whose root is mapped to another user forbid the change.
     """
     if os.geteuid() != 0:
         return
@@ -206,7 +207,7 @@ def _shards_in(out_dir: Path) -> list[Path]:
 
 
 def _retire(shard: Path, retired: Path) -> None:
-    """Move a shard's data to `retired`, and remove the shard's directory if it is empty then."""
+    """Move a shard's data to `retired`, and then remove the shard's directory if it is empty."""
     if (shard / "data").exists():
         (shard / "data").rename(retired / shard.name)
         _sync_directory(shard)
@@ -268,7 +269,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _again_if_stale(step: Callable[[], Result]) -> Result:
-    """Call a step; repeat it if NFS rejects it because another client has changed the directory (ESTALE)."""
+    """Call a step, and repeat it after the error ESTALE: another client of NFS has then changed the directory."""
     for tries_left in reversed(range(STALE_TRIES)):
         try:
             return step()

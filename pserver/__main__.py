@@ -31,8 +31,8 @@ def _run(arguments: list[str]) -> int:
     job = read_environment(os.environ)
     ports = line.number("ports_num") + line.number("ports_num_for_sparse")
     if line.values["probe"]:
-        # the server, the probe and --help each import only the modules that they need, because a launcher waits for
-        # them (bench/launch.py measures the wait)
+        # the server, the probe and --help import only the modules that they need, because a launcher waits until they
+        # are ready (bench/launch.py measures the wait)
         from pserver.client import probe
 
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
@@ -51,7 +51,7 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
         signal.signal(number, _stop)
     # a server never multiplies matrices; without this variable, importing numpy would start one thread for each core
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # these modules are imported here, so that --help and the probe start fast and signal handlers are set before
+    # these modules are imported only here, so that --help and the probe start fast; signal handlers are already set
     if line.is_elastic:
         from pserver.life.elastic_server import run_elastic
 

@@ -1,7 +1,7 @@
 """The flags of `paddle pserver`, which `runtime/gflags.py` parses.
 
-Every flag of the legacy's pserver is accepted; one warning lists the given flags that have no effect. The flags of an
-elastic job, which need a store, have the names of the Go pserver of 2017, except that '-' may also be written as '_'.
+Every flag of the legacy pserver is accepted; one warning lists the given flags that have no effect. The flags of an
+elastic job need a store, and have the names of the Go pserver of 2017, in which '_' may replace '-'.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLAGS = index_flags(
         "nics",
         "",
         _S,
-        "comma list of interface names, labels such as lo:1, or IPv4 addresses to listen on; empty: all",
+        "interface names, labels such as lo:1, or IPv4 addresses to listen on, separated by commas; empty: all",
     ),
     Flag("num_gradient_servers", 1, _S, "number of trainers", 1, 1 << 20),
     Flag(
@@ -39,7 +39,7 @@ FLAGS = index_flags(
         "async_lagged_ratio_default",
         1.5,
         _S,
-        "discard ratio of other configs; a gradient whose age is at least ratio x trainers is discarded",
+        "discard ratio if a config's own has no effect; a gradient of an age of at least ratio x trainers is discarded",
         0,
     ),
     Flag(
@@ -57,7 +57,7 @@ FLAGS = index_flags(
         "log_barrier_show_log",
         False,
         _S,
-        "make the log line of --log_barrier_abstract after every pass; it needs three trainers or more in any case",
+        "write the line of --log_barrier_abstract after every pass; with fewer than three trainers there is no line",
     ),
     Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0: none", 0, 65535),
@@ -73,15 +73,15 @@ FLAGS = index_flags(
     Flag("sock_listen_queue_size", 1024, _S, "maximum number of connections that wait to be accepted", 1, 1 << 20),
     Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
-    Flag("probe", False, _S, "do not serve, but ask every service of --pservers whether it is ready; exit 0 or 69"),
+    Flag("probe", False, _S, "ask whether all services of --pservers are ready; exit with 0 if they are, else 69"),
     Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets the first port of a host"),
-    Flag("timeout", 60.0, _S, "with --probe: seconds until all must have answered", 0, 86400),
-    # ----- of an elastic job -----
+    Flag("timeout", 60.0, _S, "with --probe: maximum seconds until all services have answered", 0, 86400),
+    # ----- flags of an elastic job -----
     Flag("store_dir", "", _S, "elastic: local directory in which the programs of a job find each other"),
-    Flag("etcd_endpoints", "", _S, "elastic: comma list of http://host:port of an etcd in place of --store_dir"),
+    Flag("etcd_endpoints", "", _S, "elastic: endpoints of an etcd, instead of --store_dir: http://host:port,..."),
     Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
     Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the first server that starts sets it", 1, 4096),
+    Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the first server that starts decides", 1, 4096),
     Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free index", -1, 4095),
     Flag(
         "checkpoint_path",
@@ -94,7 +94,7 @@ FLAGS = index_flags(
     Flag("etcd_ttl", "5s", _S, "elastic: time after which a silent server loses its index"),
     Flag("dial_timeout", "5s", _Q, "the attempts to reach etcd at the start always last 15 s"),
     Flag("log_level", "info", _Q, "every log line is written"),
-    # ----- accepted, without a meaning here -----
+    # ----- flags that are accepted, but have no effect -----
     Flag("small_messages", False, _Q, "messages are always sent at once"),
     Flag("seed", 1, _Q, "a server draws no random numbers"),
     Flag("thread_local_rand_use_global_seed", False, _Q, "a server draws no random numbers"),
@@ -108,7 +108,7 @@ FLAGS = index_flags(
 ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # defaults of a server with a store
 STATIC_ONLY = ("num_gradient_servers",)  # flags without effect if trainers join and leave
 ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_interval", "etcd_ttl")
-MOST_PORTS = 4096  # maximum ports of a server with a store, because the registry lists them
+MOST_PORTS = 4096  # maximum number of ports of a server with a store; the registry lists the ports
 
 
 class PserverFlags(FlagValues):
@@ -126,7 +126,7 @@ class PserverFlags(FlagValues):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether a store is given, so that trainers join and leave."""
+        """Whether a store is given; trainers may then join and leave."""
         return bool(self.endpoints or self.store_dir)
 
 
@@ -184,8 +184,8 @@ def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
     alone = [f"--{name}" for name in ELASTIC_ONLY if name in given]
     if alone and not line.is_elastic:
         raise UsageError(
-            f"{', '.join(alone)} without a store: name --store_dir=DIR on one machine or "
-            "--etcd_endpoints=http://host:2379 on a cluster, as the master and the trainers of the job do"
+            f"{', '.join(alone)} without a store: give the --store_dir=DIR (one machine) or "
+            "--etcd_endpoints=http://host:2379 (cluster) that the master and the trainers of the job have"
         )
     if not line.number("port"):
         raise UsageError("--port is 0; without a store it must be in [1, 65535]")
@@ -198,7 +198,7 @@ def _check_elastic(line: PserverFlags) -> None:
         if line.seconds(name) < least:
             raise UsageError(f"--{name} is '{line.text(name)}'; it must be at least {least:g}s")
     if "," in line.text("nics"):
-        raise UsageError(f"--nics is '{line.text('nics')}'; a server of an elastic job has one address or all of them")
+        raise UsageError(f"--nics is '{line.text('nics')}'; a server of an elastic job has one address or all")
     if line.number("ports_num") + line.number("ports_num_for_sparse") > MOST_PORTS:
         raise UsageError(
             f"--ports_num and --ports_num_for_sparse together are over the limit of {MOST_PORTS} of an elastic server"

@@ -16,7 +16,7 @@ _MOST_FRAME = 1 << 16  # maximum decompressed bytes of one frame; google/snappy,
 
 
 class PayloadError(Exception):
-    """A payload cannot be decompressed; its text says why."""
+    """A payload cannot be decompressed; the error's text says why."""
 
 
 def compress(raw: bytes | bytearray, compression: Compression) -> bytes | bytearray:
@@ -62,11 +62,11 @@ def _gunzip(payload: bytes, most: int) -> bytes:
     try:
         raw = stream.decompress(payload, most + 1)
     except zlib.error as error:
-        raise PayloadError(f"gzip cannot read it ({error})") from error
+        raise PayloadError(f"gzip cannot read the payload ({error})") from error
     if len(raw) > most:
         raise PayloadError(_too_large(most))
     if not stream.eof or stream.unused_data:
-        raise PayloadError("it is not one gzip member from its beginning to its end")
+        raise PayloadError("the payload is not exactly one gzip member")
     return raw
 
 
@@ -79,9 +79,9 @@ def _unsnap(payload: bytes, most: int) -> bytes:
     try:
         count = cramjam.snappy.decompress_into(payload, raw)
     except cramjam.DecompressionError as error:
-        raise PayloadError(f"Snappy cannot read it ({error})") from error
+        raise PayloadError(f"Snappy cannot read the payload ({error})") from error
     if count != size:
-        raise PayloadError(f"Snappy decompresses it to {count} bytes, and its frames declare {size}")
+        raise PayloadError(f"Snappy decompresses the payload to {count} bytes, and its frames declare {size}")
     return bytes(raw)
 
 
@@ -91,18 +91,18 @@ def measure_snappy(payload: bytes) -> int:
     Raises: PayloadError: the bytes are not frames.
     """
     if not payload.startswith(_SNAPPY_BEGINNING):
-        raise PayloadError("it does not begin like data in Snappy's framed format")
+        raise PayloadError("the payload does not begin like data in Snappy's framed format")
     at, total = len(_SNAPPY_BEGINNING), 0
     while at < len(payload):
         kind, body = payload[at], at + 4
         at = body + int.from_bytes(payload[at + 1 : body], "little")
         if at > len(payload) or (kind <= 1 and at < body + 4):
-            raise PayloadError("it ends inside a frame of Snappy")
-        # kinds 0 and 1 have data after 4 bytes of CRC-32C; data of kind 0 are compressed and begin with their full size
+            raise PayloadError("the payload ends inside a frame of Snappy")
+        # A frame of kind 0 or 1 has 4 bytes of CRC-32C, then data. Data of kind 0 begin with their decompressed size.
         if kind <= 1:
             total += _read_varint(payload[body + 4 : at]) if kind == 0 else at - body - 4
         elif kind < 0x80 or (kind == 0xFF and payload[body:at] != _SNAPPY_BEGINNING[4:]):
-            raise PayloadError(f"it has a frame of a kind that Snappy does not define ({kind})")
+            raise PayloadError(f"the payload has a frame of a kind that Snappy does not define ({kind})")
     return total
 
 
@@ -116,7 +116,7 @@ def _read_varint(body: bytes) -> int:
 
 
 def _too_large(most: int) -> str:
-    return f"its decompressed size is above {most} bytes"
+    return f"the payload's decompressed size is above {most} bytes"
 
 
 _DECOMPRESSORS: Mapping[Compression, Callable[[bytes, int], bytes]] = {

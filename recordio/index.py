@@ -1,4 +1,4 @@
-"""The chunks of a RecordIO file, from its headers, and ranges of its records as tasks name them."""
+"""The index of a RecordIO file's chunks, made from their headers, and the ranges of records that tasks name."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _RANGE = re.compile(r"(.+)#chunk=(\d{1,19})&offset=(\d{1,19})&skip=(\d{1,19})&co
 
 @dataclass(frozen=True)
 class RecordRange:
-    """`count` records of a file, which begin in chunk number `chunk` after the first `skip` records of this chunk.
+    """A range of `count` records of a file.
 
-    The header of the chunk is at byte `offset` of the file. A task names a range by the text that `str` returns, and a
-    data provider gets that text in place of a file name. `parse` reads the text.
+    The range begins in chunk number `chunk`, after the first `skip` records of this chunk. The header of the chunk is
+    at byte `offset` of the file. A task names a range by the text that `str` returns. A data provider gets this text in
+    place of a file name. `parse` reads the text.
     """
 
     path: str
@@ -64,12 +65,12 @@ class FileIndex:
         Raises: ValueError: the file has fewer records.
         """
         if first < 0 or count < 1 or first + count > self.records:
-            raise ValueError(f"{self.path} has {self.records} records; [{first}, {first + count}) are wanted")
+            raise ValueError(f"{self.path} has {self.records} records; records [{first}, {first + count}) do not exist")
         chunk = self.chunks[bisect.bisect_right(self.chunks, first, key=lambda one: one.first) - 1]
         return RecordRange(self.path, chunk.number, chunk.offset, first - chunk.first, count)
 
     def split(self, chunks: int) -> Iterator[RecordRange]:
-        """Yield all records of the file as ranges of `chunks` chunks; the last range may have fewer."""
+        """Yield all records of the file as ranges of `chunks` chunks; the last range may have fewer chunks."""
         for start in range(0, len(self.chunks), chunks):
             group = self.chunks[start : start + chunks]
             count = sum(one.records for one in group)
@@ -92,8 +93,8 @@ def name_chunks(names: Iterable[str]) -> Iterator[str]:
     """Yield the names in a file list; each RecordIO file is replaced by the ranges of its chunks, in order.
 
     A file is a RecordIO file if it begins like one. A file that cannot be opened keeps its name. After a damaged header
-    no further chunk can be found. A range of one record then represents the rest, and reading it raises
-    DamagedChunkError: the task fails, and no record is skipped silently.
+    no further chunk can be found. A range of one record then represents the rest of the file. Reading this range raises
+    DamagedChunkError, so the task fails and no record is skipped silently.
 
     Raises: VolumeError: the volume of a file does not answer.
     """
@@ -147,7 +148,7 @@ def scan(file: BinaryIO, path: str, number: int = 0, offset: int = 0) -> Iterato
         place = ChunkPlace(path, number, offset)
         if number >= MOST_CHUNKS:
             raise DamagedChunkError(
-                f"a file may have at most {MOST_CHUNKS} chunks; write it with larger chunks, or as several files",
+                f"a file may have at most {MOST_CHUNKS} chunks; write the file with larger chunks, or as several files",
                 place,
             )
         chunk = parse_header(read_at(handle, path, HEADER.size, offset), place, first, size)

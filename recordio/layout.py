@@ -1,6 +1,6 @@
 """The layout of RecordIO files: chunks without gaps, each with a header of 20 bytes and a payload.
 
-The decompressed payload has for each record its length (uint32, little-endian) and its bytes. The header has no
+The decompressed payload contains the length (uint32, little-endian) and the bytes of each record. The header has no
 checksum, so every field is checked against the payload and the size of the file.
 
 Source: go/recordio of PaddlePaddle, 1a278fc; spec/distributed.md 5.4.
@@ -19,19 +19,19 @@ MAGIC = 0x01020304
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")  # the first bytes of a file
 HEADER = struct.Struct("<5I")  # magic, CRC-32 of the payload, compression, bytes of the payload, records
 LENGTH = struct.Struct("<I")
-# maximum bytes of a payload, compressed or not: eight times the size of the original writer's chunks
+# maximum bytes of a payload, both compressed and decompressed: eight times the size of the original writer's chunks
 MOST_CHUNK_BYTES = 256 << 20
 
 
 class Compression(IntEnum):
-    """How a payload is compressed, by its number in the header."""
+    """The compression of a payload; the value is the number in the header."""
 
     NONE = 0
     SNAPPY = 1  # framed format: google/snappy, framing_format.txt
     GZIP = 2
 
 
-_KINDS = {int(one): one for one in Compression}  # ten times as fast as Compression(number)
+_KINDS = {int(one): one for one in Compression}  # a lookup is ten times as fast as Compression(number)
 
 
 class ChunkIndex(NamedTuple):
@@ -78,13 +78,13 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
     magic, crc, compression, size, records = HEADER.unpack(header)
     if magic != MAGIC:
         raise DamagedChunkError(
-            f"a chunk does not begin with 0x{magic:08x}; take a file in the RecordIO format, or an undamaged copy",
+            f"the chunk begins with the wrong number 0x{magic:08x}; take a RecordIO file, or an undamaged copy",
             place,
         )
     kind = _KINDS.get(compression)
     if kind is None:
         raise DamagedChunkError(
-            f"its compression is {compression}; take an undamaged copy, with 0 (none), 1 (Snappy) or 2 (gzip)",
+            f"the chunk's compression is {compression}; take an undamaged copy, with 0 (none), 1 (Snappy) or 2 (gzip)",
             place,
         )
     chunk = ChunkIndex(place.number, place.offset, first, records, kind, size, crc)
@@ -97,19 +97,19 @@ def parse_header(header: bytes, place: ChunkPlace, first: int, file_size: int) -
     raw = size if kind is Compression.NONE else MOST_CHUNK_BYTES
     if size > MOST_CHUNK_BYTES:
         raise DamagedChunkError(
-            f"it has {size} bytes, and a chunk may have at most {MOST_CHUNK_BYTES}; write the file with smaller chunks",
+            f"the chunk has {size} bytes; the maximum is {MOST_CHUNK_BYTES}; write the file with smaller chunks",
             place,
         )
     if records * LENGTH.size > raw:
         raise DamagedChunkError(
-            f"{records} records are more than {raw} bytes can hold; take an undamaged copy, or smaller chunks",
+            f"{records} records do not fit into {raw} bytes; take an undamaged copy, or smaller chunks",
             place,
         )
     return chunk
 
 
 def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
-    """Return the end of each record in a decompressed payload; after it come the 4 bytes of the next record's length.
+    """Return the end of each record in a decompressed payload; the 4 bytes after an end are the next record's length.
 
     Raises: DamagedChunkError: the payload does not consist of exactly this number of records.
     """
@@ -124,7 +124,7 @@ def find_ends(payload: bytes, records: int, place: ChunkPlace) -> array[int]:
         at = -1
     if at != len(payload):
         raise DamagedChunkError(
-            f"its {len(payload)} bytes are not the {records} records that its header declares; take an undamaged copy",
+            f"{len(payload)} bytes of payload are not the {records} records of the header; take an undamaged copy",
             place,
         )
     return ends

@@ -1,7 +1,6 @@
 """Read the records of a RecordIO file, or of a range of records, chunk by chunk.
 
-A chunk is checked completely before its first record is returned: its CRC, its decompression, and the number of
-records.
+The CRC, the decompression and the number of records of a chunk are checked before its first record is returned.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from recordio.errors import ChunkPlace, DamagedChunkError
 from recordio.index import RecordRange, open_records, read_at, scan
 from recordio.layout import LENGTH, MOST_CHUNK_BYTES, ChunkIndex, find_ends
 
-Source = str | Path | RecordRange  # a text is the name of a file or of a range
+Source = str | Path | RecordRange  # a str is the name of a file or of a range
 
 
 class RecordIOReader:
-    """An iterator of records (bytes). It closes the file at the end of the iteration or of its `with` block.
+    """An iterator of records (bytes). The iterator closes the file at its own end, or at the end of its `with` block.
 
-    Iterating raises DamagedChunkError at a damaged chunk, after the records of all previous chunks, and
-    MissingInputError or VolumeError if the file cannot be read.
+    At a damaged chunk the iteration raises DamagedChunkError, after the records of all earlier chunks. If the file
+    cannot be read, the iteration raises MissingInputError or VolumeError.
     """
 
     def __init__(self, source: Source):
@@ -40,7 +39,7 @@ class RecordIOReader:
         path = wanted.path if isinstance(wanted, RecordRange) else str(wanted)
         self._file = open_records(path)
         chunks = read_range(self._file, wanted) if isinstance(wanted, RecordRange) else read_all(self._file, path)
-        # `chain` runs in C: a record costs one step of a generator
+        # `chain` is written in C, so a record costs only one step of a generator
         self._records: Iterator[bytes] = chain.from_iterable(chunks)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -74,7 +73,7 @@ def read_all(file: BinaryIO, path: str) -> Iterator[Iterator[bytes]]:
 
 
 def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]:
-    """Yield the records of each chunk that are in a range, and close the file; earlier chunks are not decompressed.
+    """Yield the records of each chunk that are in a range, and close the file; decompress no chunk before the range.
 
     Raises: see RecordIOReader.  DamagedChunkError: also if the file ends before the range does.
     """
@@ -91,7 +90,7 @@ def read_range(file: BinaryIO, wanted: RecordRange) -> Iterator[Iterator[bytes]]
             place = ChunkPlace(wanted.path, wanted.chunk, wanted.offset)
             size = os.fstat(file.fileno()).st_size
             raise DamagedChunkError(
-                f"{left} of the {wanted.count} records from here on are not in the file of {size} bytes; restore "
+                f"{left} of the {wanted.count} records of the range are not in the file of {size} bytes; restore "
                 "the file that was indexed, or index the file again",
                 place,
             )
@@ -119,7 +118,7 @@ def load_chunk(file: BinaryIO, path: str, chunk: ChunkIndex) -> tuple[bytes, arr
     crc = zlib.crc32(payload)
     if len(payload) != chunk.size or crc != chunk.crc:
         raise DamagedChunkError(
-            f"the CRC-32 of its {chunk.size} bytes is 0x{crc:08x}, and its header says 0x{chunk.crc:08x}; take "
+            f"the CRC-32 of the chunk's {chunk.size} bytes is 0x{crc:08x}, and the header says 0x{chunk.crc:08x}; take "
             "an undamaged copy of the file, or write it anew",
             place,
         )

@@ -44,8 +44,8 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
 
     Returns: the paths of the shards, and the number of records.
     Raises: UsageError: the prefix is not a file name, or shards with this prefix exist and `overwrite` is false.
-        DataError: there is no record.  VolumeError: the shards or the list cannot be written.  An error of `records` is
-        raised as it is, and existing shards then stay unchanged.
+        DataError: there is no record.  VolumeError: the shards or the list cannot be written.  If `records` raises an
+        error, this function raises the same error and leaves existing shards unchanged.
     """
     if not re.fullmatch(r"[^/.\0][^/\0]*", plan.prefix):
         raise UsageError(
@@ -53,7 +53,7 @@ def write_shards(records: Iterable[bytes], plan: ShardPlan) -> tuple[list[Path],
         )
     old = list(find_shards(plan)) if plan.directory.is_dir() else []
     if old and not plan.overwrite:
-        raise UsageError(f"there is {old[0]} already; give another --name_prefix, or replace it with --overwrite")
+        raise UsageError(f"{old[0]} exists already; give another --name_prefix, or replace the shards with --overwrite")
     for path in old:
         if not path.is_file():
             raise UsageError(f"{path} is no regular file and is not replaced; give another --name_prefix")
@@ -93,9 +93,9 @@ def _fill(staging: Path, records: Iterator[bytes], plan: ShardPlan) -> tuple[lis
 
 
 def _publish(staging: Path, names: list[str], plan: ShardPlan) -> None:
-    plan.list_file.unlink(missing_ok=True)  # while old and new shards exist together, no list names them
+    plan.list_file.unlink(missing_ok=True)  # no list exists while the directory has old and new shards
     for name in names:
-        # a file is absent if this call repeats a call that has renamed the file before a temporary error
+        # This function is repeated after a temporary error. A file that is absent was renamed before the error.
         if (staging / name).exists():
             (staging / name).replace(plan.directory / name)
     sync_directory(plan.directory)

@@ -45,7 +45,7 @@ def read_rows(path: Path) -> Iterator[bytes]:
                     yield text
         except csv.Error as error:
             raise DataError(
-                f"{path} line {rows.line_num}: {error}; repair that line, or convert --form=lines"
+                f"{path} line {rows.line_num}: {error}; repair that line, or convert with --form=lines"
             ) from error
 
 
@@ -94,13 +94,13 @@ def _lines_of(file: BinaryIO, path: Path) -> Iterator[bytes]:
             )
         if len(line) > MOST_LINE_BYTES:
             raise OversizedRecordError(
-                f"{path} line {number} has more than {MOST_LINE_BYTES} bytes; break it up, or convert --form=files"
+                f"{path} line {number} has more than {MOST_LINE_BYTES} bytes; split it, or convert with --form=files"
             )
         yield line
 
 
 def _decode(lines: Iterable[bytes], taken: list[bytes], path: Path) -> Iterator[str]:
-    """Yield the lines as text in which each byte is a character, and append them to `taken`."""
+    """Yield each line as a text with one character for each byte, and append the line to `taken`."""
     size = 0
     for line in lines:
         size = size + len(line) if taken else len(line)

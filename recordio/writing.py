@@ -21,8 +21,8 @@ CHUNK_BYTES = 32 << 20  # default bytes of the records of a chunk; source: go/re
 class RecordIOWriter:
     """A context manager that writes a file of records.
 
-    The file is written under a temporary name, and renamed by `close` or at the end of the context. An error in the
-    context removes the new file, and keeps an existing file of that name.
+    The file is written under a temporary name, and renamed by `close` or at the end of the context. After an error in
+    the context the new file is removed, and an existing file of that name remains.
     """
 
     def __init__(
@@ -30,14 +30,15 @@ class RecordIOWriter:
     ):
         """Open the file.
 
-        A record begins a new chunk if the current chunk would otherwise exceed `max_chunk_bytes`; the stored lengths of
-        the records do not count, as in the Go library's writer. A single larger record is a chunk by itself.
+        A record begins a new chunk if the current chunk would otherwise exceed `max_chunk_bytes`. This limit does not
+        count the stored lengths of the records, as in the Go library's writer. A single larger record is a chunk by
+        itself.
         Raises: VolumeError: the file cannot be written.  ConfigError: Snappy is not installed.
         """
         compress(b"", compression)
         self._path = Path(path)
         self._compression, self._most = compression, max_chunk_bytes
-        self._raw = bytearray()  # alternating lengths and records of the current chunk
+        self._raw = bytearray()  # the current chunk: the length of each record, and then the record
         self._records = 0  # number of records in that chunk
         try:
             self._place = find_output(self._path)
@@ -54,13 +55,13 @@ class RecordIOWriter:
         size = len(record)
         if size + LENGTH.size > MOST_CHUNK_BYTES:
             raise OversizedRecordError(
-                f"a record of {size} bytes for {self._path}: a chunk may have at most {MOST_CHUNK_BYTES}; "
+                f"a record of {size} bytes for {self._path}: a chunk has at most {MOST_CHUNK_BYTES} bytes; "
                 "split the record"
             )
         raw = len(self._raw) + size
         if raw - LENGTH.size * self._records > self._most or raw + LENGTH.size > MOST_CHUNK_BYTES:
             self.flush()
-        # this is one operation, so that an argument that is not bytes raises before its length is stored
+        # one operation stores both: if the record is not bytes, an error is raised before the length is stored
         self._raw += LENGTH.pack(size) + record
         self._records += 1
 

@@ -46,7 +46,9 @@ def import_etcd(module: str) -> Any:
 
 
 def name_job(flag: str, environment: str, name: str = "job") -> str:
-    """Return the name of the job: the value of the flag called `name`, or of the environment.
+    """Return the name of the job: `flag` if it is not empty, else `environment`, else DEFAULT_JOB.
+
+    Args: name: the flag's name, for the error.
 
     Raises: UsageError: the name cannot be a part of a path or key.
     """

@@ -1,16 +1,16 @@
-"""A registry in a directory of one machine: `--store_dir`.
+"""A registry in a directory of one machine, which the flag `--store_dir` names.
 
-KEY@TOKEN    a claim, created exclusively; the claim with the largest TOKEN holds KEY. Only the owner of a claim changes
-             its content and times. The content is {"value": "...", "ttl": 5.0, "is_over": false}; the file is empty
-             until the owner has taken over.
+KEY@TOKEN    a claim, created exclusively. The claim with the largest TOKEN holds KEY. Only the owner of a claim changes
+             the content and times of the file. The content is {"value": "...", "ttl": 5.0, "is_over": false}; the file
+             is empty until the owner has rewritten the keys of the earlier claim.
 KEY=TOKEN    a key without lease, which does not expire. The content is {"value": "...", "through": "ps/0"}; TOKEN is
-             the token of the claim of "ps/0" through which the key was written
+             the token of the claim of "ps/0" through which the key was written.
 
-A '/' of a key is '.' in the file name. If a claim has not changed for its time to live, another process may take it;
-that process measures the time by its own clock, so the clocks of machines are not compared. The new owner creates the
-next claim, rewrites under its own token all keys that were written through the earlier claim, and writes its value
-into its claim. Afterwards no process reads keys with the earlier token. An owner checks for a newer claim before and
-after it writes, and reports success only after the second check. So an owner that was frozen changes nothing later.
+A '/' of a key is '.' in the file name. Another process may take a claim whose file has not changed for the claim's time
+to live. That process measures the time by its own clock, so the clocks of two machines are never compared. The new
+owner first creates the next claim. Then the owner rewrites, under its own token, all keys that were written through the
+earlier claim. Finally the owner writes its value into its claim. Afterwards no process reads keys with the earlier
+token. An owner checks for a newer claim before and after a write, so a process that has lost its claim changes no key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAME = re.compile(r"([a-z0-9_.-]{1,300})([@=])(\d{12})")
 
 @dataclass(frozen=True)
 class Scan:
-    """The files in the directory: for each key with claims, and for each key without lease, its tokens, ascending."""
+    """The tokens of the claims and of the keys without lease in a directory; the list of each key is ascending."""
 
     claims: dict[str, list[int]] = field(default_factory=dict)
     values: dict[str, list[int]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class ClaimFile:
-    """The content of a claim file; it changes whenever its owner renews it."""
+    """The content and the modification time of a claim's file; each renewal changes the time."""
 
     renewed: int  # modification time of the file in nanoseconds
     value: str | None = None  # None: the owner of the claim has not taken over yet
@@ -98,7 +98,7 @@ class DirectoryRegistry:
         with volume_errors(self._directory):
             for _ in range(LOOKS):
                 now, names = time.monotonic(), scan(self._directory)
-                with suppress(FileNotFoundError):  # a file with a larger token has replaced it
+                with suppress(FileNotFoundError):  # a file with a larger token has replaced the listed file
                     found = dict(sorted(self._read(prefix, names, now)))
                     if scan(self._directory) == names:
                         return found
@@ -159,10 +159,10 @@ class DirectoryRegistry:
                 yield key, found
 
     def _is_held(self, key: str, token: int, claim: ClaimFile, now: float) -> bool:
-        """Return whether a claim has not expired; its content and the time are stored for the next call.
+        """Return whether a claim is still held. The content of the claim and the time are stored for the next call.
 
-        Args: now: time before the file was read. After a freeze, a later time would make a claim that was renewed look
-            expired.
+        Args: now: time before the file was read. If this process was frozen after the read, a later time could make a
+            renewed claim look expired.
         """
         with self._lock:
             before = self._seen.get(key)
@@ -208,7 +208,7 @@ class DirectoryClaim:
             try:
                 os.utime(self._path)
             except FileNotFoundError as exc:
-                raise self._lost("its file was removed") from exc
+                raise self._lost("the claim's file was removed") from exc
         self._check()
         self._valid_until = began + self._ttl
 
@@ -237,7 +237,7 @@ class DirectoryClaim:
 
     def _carry_over(self) -> None:
         for _ in range(LOOKS):
-            with suppress(FileNotFoundError):  # a file with a larger token has replaced it
+            with suppress(FileNotFoundError):  # a file with a larger token has replaced the listed file
                 for key, tokens in scan(self._directory).values.items():
                     found, through = _read_value_file(self._directory, key, tokens[-1])
                     if through == self.key and tokens[-1] < self.token:
@@ -250,16 +250,16 @@ class DirectoryClaim:
         _replace(self._directory, self._path, write_staging(self._directory, content))
 
     def _check(self) -> None:
-        """Return if this process holds the key.
+        """Check that this process still holds the key.
 
         Raises: LeaseLostError.
         """
         if time.monotonic() >= self._valid_until:
-            raise self._lost(f"it was not renewed for {self._ttl:g} s: the process was frozen, or the volume is slow")
+            raise self._lost(f"no renewal for {self._ttl:g} s: the process was frozen, or the volume is slow")
         with volume_errors(self._directory):
             newest = scan(self._directory).newest(self.key)
         if newest != self.token:
-            raise self._lost("another process holds it now" if newest else "its file was removed")
+            raise self._lost("another process holds the key now" if newest else "the claim's file was removed")
 
     def _lost(self, why: str) -> LeaseLostError:
         return LeaseLostError(f"this process has lost its claim of {self.key} in {self._directory}: {why}")
@@ -269,9 +269,9 @@ class DirectoryClaim:
 
 
 def scan(directory: Path) -> Scan:
-    """Return the names in a directory; none if it does not exist.
+    """Return the tokens of the keys in a directory; a directory that does not exist has none.
 
-    Raises: DamagedError: it has more than MOST_FILES names.
+    Raises: DamagedError: the directory has more than MOST_FILES names.
     """
     found = Scan()
     try:
@@ -280,7 +280,7 @@ def scan(directory: Path) -> Scan:
         return found
     if len(names) > MOST_FILES:
         raise DamagedError(
-            f"--store_dir: {directory} has {len(names)} files, which no job makes; use another directory"
+            f"--store_dir: {directory} has {len(names)} files, more than any job makes; use another directory"
         )
     for name in names:
         match = _NAME.fullmatch(name)
@@ -298,7 +298,7 @@ def path_of(directory: Path, key: str, kind: str, token: int) -> Path:
 
 
 def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
-    """Return a claim; a malformed file is a claim without value.
+    """Return the claim in a file; a malformed file counts as a claim without value.
 
     Raises: FileNotFoundError.
     """
@@ -319,7 +319,7 @@ def read_claim_file(directory: Path, key: str, token: int) -> ClaimFile:
 
 
 def read_value(directory: Path, names: Scan, key: str) -> Entry | None:
-    """Return a key without lease, or None if it was written only through claims that other processes have taken over.
+    """Return a key without lease, or None if another process has taken over the claim that wrote the key.
 
     Raises: DamagedError.  FileNotFoundError: the file was replaced while it was read.
     """

@@ -1,4 +1,4 @@
-"""The etcd at `--etcd_endpoints`: any of its members may answer, over HTTP with etcd3gw."""
+"""Requests to the etcd at `--etcd_endpoints`, over HTTP with etcd3gw; any member of the etcd may answer a request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EtcdEndpoints:
     def call(self, work: Callable[[Etcd3Client], _Result], patience: float = 0.0) -> _Result:
         """Return the result of `work` with the first endpoint that answers; `work` may run several times.
 
-        Args: patience: seconds in which attempts are repeated; without it each endpoint is tried once.
+        Args: patience: seconds for which the attempts are repeated; 0: each endpoint is tried once.
         Raises: PeerUnreachableError: no endpoint has answered; the text contains the reasons.
         """
         until = time.monotonic() + patience
@@ -66,7 +66,7 @@ class EtcdEndpoints:
                     self._chosen = (chosen + 1) % len(self._places)
             if time.monotonic() >= until:
                 raise PeerUnreachableError(
-                    f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}; see whether it runs there, and its log"
+                    f"--etcd_endpoints: no etcd answers: {'; '.join(troubles)}; check that etcd runs there, and its log"
                 )
             time.sleep(PAUSE_S)
 
@@ -111,16 +111,16 @@ def read_endpoint(text: str) -> tuple[str, str, int]:
 
 
 def encode(text: str) -> str:
-    """Return a key or value for a request."""
+    """Encode a key or value for a request to etcd."""
     return base64.b64encode(text.encode()).decode()
 
 
 def decode(text: str) -> str:
-    """Return a key or value of an answer.
+    """Decode a key or value from an answer of etcd.
 
     Raises: ValueError: the key or value is not text.
     """
-    # called a million times when a leader loads its state; b64decode takes twice as long
+    # A leader that loads its state calls this function a million times; b64decode takes twice as long as a2b_base64.
     return binascii.a2b_base64(text).decode()
 
 
@@ -130,12 +130,14 @@ def made_at(key: str, revision: int) -> dict[str, Any]:
 
 
 def lease_at(lease: Lease, etcd: Etcd3Client) -> Lease:
-    """Return a lease bound to this endpoint and thread."""
+    """Return the lease as an object that sends its requests through the given client."""
     return Lease(lease.id, etcd)
 
 
 def make_leased(etcd: EtcdEndpoints, key: str, value: str, ttl: int) -> tuple[Lease, int] | None:
-    """Create a key that etcd removes when its lease expires; return lease and revision, or None if the key exists.
+    """Create a key that etcd removes when the key's lease expires.
+
+    Return the lease and the revision, or None if the key exists already.
 
     Args: ttl: seconds.
     Raises: PeerUnreachableError.
@@ -157,7 +159,7 @@ def revoke(etcd: EtcdEndpoints, lease: Lease) -> None:
 
 
 def watch_once(etcd: EtcdEndpoints, key: str, seconds: float = WATCH_S, **more: Any) -> None:
-    """Wait until a key may have changed, but at most `seconds` and at most WATCH_S.
+    """Wait until a key may have changed, for at most the smaller of `seconds` and WATCH_S.
 
     Raises: PeerUnreachableError.
     """
@@ -169,5 +171,5 @@ def _describe(exc: Exception) -> str:
     detail = getattr(exc, "detail_text", None) or str(exc) or type(exc).__name__
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         detail = json.loads(detail)["message"]
-    system = _SYSTEM_ERROR.search(detail)  # requests wraps the system's message into a long text
+    system = _SYSTEM_ERROR.search(detail)  # the library `requests` wraps the system's message into a long text
     return glog.clean(system[0] if system else detail, 200)

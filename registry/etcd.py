@@ -1,10 +1,10 @@
 """etcd as a registry: `--etcd_endpoints`.
 
-    /JOB/KEY      a claim has the lease of its owner: etcd removes it when the owner stops renewing; its token is the
-                  revision at which it was created
+    /JOB/KEY      a claim has the lease of its owner: etcd removes the claim when the owner stops renewing the lease.
+                  The token of a claim is the revision at which the claim was created.
 
-A write through a claim is a transaction with the condition that the claim still has the same revision: etcd itself
-refuses writes of a former owner.
+Each write through a claim is a transaction. Its condition is that the claim still has the same revision, so etcd
+refuses the writes of a former owner.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class EtcdRegistry:
         return start, start[:-1] + chr(ord(start[-1]) + 1)
 
     def _read(self, prefix: str) -> tuple[dict[str, Entry], int]:
-        """Return the keys with a prefix, and the revision of this state."""
+        """Return the keys with a prefix, and the revision of etcd at which they were read."""
         start, end = self._range(prefix)
         question = {"key": encode(start), "range_end": encode(end), "limit": PAGE}
         page: dict[str, Any] = self._etcd.call(lambda client: client.post(client.get_url("/kv/range"), json=question))
         if page.get("more"):
-            raise DamagedError(f"etcd has more than {PAGE} keys below {start}, which no job makes; use another --job")
+            raise DamagedError(f"etcd has over {PAGE} keys below {start}, more than any job makes; use another --job")
         return dict(self._entry_of(pair) for pair in page.get("kvs", [])), int(page["header"]["revision"])
 
     def _entry_of(self, pair: Mapping[str, Any]) -> tuple[str, Entry]:
@@ -141,10 +141,10 @@ class EtcdClaim:
         began = time.monotonic()
         left = self._etcd.call(lambda client: lease_at(self._lease, client).refresh())
         if left <= 0:
-            raise self._lost("its lease has ended")
+            raise self._lost("the claim's lease has ended")
         question = {"compare": [self._condition], "success": [], "failure": []}
         if not self._etcd.call(lambda client: client.transaction(question)).get("succeeded"):
-            raise self._lost("its key was removed, or another process holds it")
+            raise self._lost("the key was removed, or another process holds it")
         self._valid_until = began + self._ttl
 
     def update(self, value: str) -> None:
@@ -161,17 +161,20 @@ class EtcdClaim:
         revoke(self._etcd, self._lease)
 
     def _write(self, operation: dict[str, Any]) -> None:
-        """Execute an operation while the claim holds. The operation may be executed twice, with the same result."""
+        """Execute an operation if this process still holds the claim.
+
+        etcd may execute the operation twice, with the same result.
+        """
         question = {"compare": [self._condition], "success": [operation], "failure": []}
         left = self._valid_until - time.monotonic()
         if left <= 0:
-            raise self._lost("it was not renewed in time")
+            raise self._lost("the claim was not renewed in time")
         try:
             answer = self._etcd.call(lambda client: client.transaction(question), left)
         except PeerUnreachableError as exc:
-            raise self._lost(f"it could not write before its claim expired: {exc}") from exc
+            raise self._lost(f"no write succeeded before the claim expired: {exc}") from exc
         if not answer.get("succeeded"):
-            raise self._lost("etcd does not have it any more, or another process holds it")
+            raise self._lost("etcd does not have the key any more, or another process holds the key")
 
     def _lost(self, why: str) -> LeaseLostError:
         return LeaseLostError(f"this process has lost its claim of {self._prefix}{self.key} in etcd: {why}")

@@ -1,13 +1,13 @@
-"""The interface of a registry: keys, and claims of keys that expire when their owner ends.
+"""The interface of a registry of keys. A claim is a key that expires when its owner ends.
 
     registry = open_registry(endpoints, directory, "job", ttl=5.0)
-    claim = registry.claim("ps/0", "...")        # None: another process holds it
-    claim.renew()                                # every third of the time to live, by a thread of the owner
+    claim = registry.claim("ps/0", "...")        # None: another process holds the key
+    claim.renew()                                # a thread of the owner calls it every third of the time to live
     claim.put("ckpt/0", "...")                   # refused as soon as another process holds "ps/0"
 
 A key consists of lower case letters, digits, '_' and '-', in parts separated by '/'. A value is a text of at most
-MOST_VALUE_BYTES. A process that is frozen for longer than the time to live loses its claims: writes through them have
-no effect, and each method of a lost claim raises LeaseLostError.
+MOST_VALUE_BYTES. A process that is frozen for longer than the time to live loses its claims. Writes through a lost
+claim have no effect, and each method of a lost claim raises LeaseLostError.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 from runtime.errors import BugError
 
-# maximum bytes of a value in UTF-8; the record of an elastic driver has 80 to 150 for each worker, and
-# etcd accepts requests of 1.5 MiB
+# Maximum bytes of a value in UTF-8. The record of an elastic driver has 80 to 150 bytes for each worker. etcd accepts
+# requests of 1.5 MiB.
 MOST_VALUE_BYTES = 1 << 20
 _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 
@@ -27,7 +27,7 @@ _KEY = re.compile(r"[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64}){0,3}")
 class Entry(NamedTuple):
     """An existing key.
 
-    The token of a claim grows with every later claim of the same key; the tokens of keys without a claim have no order.
+    Each later claim of a key has a larger token. The tokens of keys without a claim have no order.
     """
 
     value: str
@@ -38,7 +38,7 @@ class Claim(Protocol):
     """A key that this process holds until its claim expires or is released.
 
     Attributes: key, token: see `Entry`.  valid_until: in seconds of `time.monotonic`; no other process holds the key
-        before that time. Every `renew` moves this time.
+        before that time. Every `renew` sets a later time.
 
     Thread safety: `renew` may run concurrently with the other methods.
     """
@@ -64,7 +64,8 @@ class Claim(Protocol):
         """
 
     def put(self, key: str, value: str) -> None:
-        """Write another key, which stays when the claim ends. Always write a given key through claims of one fixed key.
+        """Write another key, which remains when the claim ends. A given key must always be written through claims of
+        the same key.
 
         Raises: LeaseLostError: the write may or may not have taken effect.  PeerUnreachableError, VolumeError.
         """
@@ -87,8 +88,8 @@ class Registry(Protocol):
     def read(self, prefix: str) -> dict[str, Entry]:
         """Return the keys with a prefix.
 
-        A claim is included until it expires. A directory registry can detect an expired claim only after watching it
-        for its time to live.
+        A claim is included until it expires. A directory registry detects an expired claim only after it has watched
+        the claim for the claim's time to live.
         """
 
     def put(self, key: str, value: str) -> None:
@@ -98,7 +99,7 @@ class Registry(Protocol):
         """Write a key if it does not exist; return whether this call has written it."""
 
     def delete(self, key: str) -> None:
-        """Remove a key that is not a claim; it need not exist."""
+        """Remove a key that is not a claim; do nothing if the key does not exist."""
 
     def wait(self, prefix: str, known: Mapping[str, Entry], timeout: float) -> dict[str, Entry]:
         """Return the result of `read` as soon as it differs from `known`, or after `timeout` seconds."""

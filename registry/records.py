@@ -22,7 +22,7 @@ class CheckpointRecord:
     """The newest snapshot of a parameter server.
 
     uuid: the end of the file's name.  crc32: checksum of the file.  step: number of the optimiser's steps.
-    timestamp: in nanoseconds of the server's clock, for users.
+    timestamp: time of the snapshot by the server's clock, in nanoseconds; only users read it.
     """
 
     uuid: str
@@ -100,7 +100,7 @@ def read_job_end(value: str) -> JobEnd:
     if phase not in ("done", "failed") or not isinstance(reason, str):
         raise _describe_damage(JOB_END, "does not say how the job has ended")
     said = glog.clean(reason, MOST_REASON)
-    return JobEnd(discarded=said) if phase == "done" else JobEnd(said or "its master does not say why")
+    return JobEnd(discarded=said) if phase == "done" else JobEnd(said or "the job's master does not say why")
 
 
 def _parse(key: str, value: str) -> dict[str, Any]:

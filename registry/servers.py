@@ -61,7 +61,7 @@ def read_desired(value: str) -> int:
     """
     if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= MOST_SERVERS):
         raise DamagedError(
-            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove it with the "
+            f"the registry's {DESIRED} is {value[:40]!r}, which is no number of servers; remove this key with the "
             "job's other keys to begin anew"
         )
     return int(value)
@@ -70,7 +70,7 @@ def read_desired(value: str) -> int:
 def claim_index(
     registry: Registry, desired: int, host: str, note: Callable[[str], None], only: int = -1
 ) -> tuple[Claim, ServerRecord]:
-    """Wait for a free index, claim the smallest one; return the claim, and the record of a server at its start.
+    """Wait for a free index and claim the smallest. Return the claim, and the record of a server that is being started.
 
     Args: desired: number of servers of the job.  note: writes a log line about the wait.  only: the only acceptable
         index; -1: any.
@@ -88,12 +88,12 @@ def claim_index(
                 return claim, replace(first, index=index, incarnation=claim.token)
         if time.monotonic() - noted >= NOTE_S:
             noted = time.monotonic()
-            note(f"waiting for {_describe(registry, desired, only)}")
+            note(f"waiting until {_describe(registry, desired, only)}")
         registry.wait(SERVERS, taken, LOOK_S)
 
 
 def find_servers(registry: Registry) -> list[ServerRecord | None]:
-    """Return all servers of the job, None for each that is absent or not ready; [] if no server ever started.
+    """Return the servers of the job, with None for a server that is absent or not ready; [] if no server ever started.
 
     Raises: DamagedError: a record is malformed.
     """
@@ -149,9 +149,11 @@ def _damaged(index: int, what: str) -> DamagedError:
 def _describe(registry: Registry, desired: int, only: int) -> str:
     """Return which servers must end before an index is free."""
     held = [
-        f"{one.index} by {one.host}:{one.ports[0]}" if one.ports else f"{one.index} by {one.host}"
+        f"index {one.index} is held by {one.host}:{one.ports[0]}"
+        if one.ports
+        else f"index {one.index} is held by {one.host}"
         for one in find_servers(registry)
         if one is not None and only in (-1, one.index)
     ]
-    what = f"all {desired} indices of servers" if only < 0 else f"index {only}"
-    return f"{what} to be free: held {'; '.join(held[:10]) or 'by servers that are being started'}"
+    what = f"one of {desired} indices of servers" if only < 0 else f"index {only}"
+    return f"{what} is free: {'; '.join(held[:10]) or 'held by servers that are being started'}"

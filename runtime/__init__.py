@@ -1,3 +1,3 @@
-"""Code that all programs share: errors, log lines, liveness, health and metrics pages, files, addresses."""
+"""The code that all programs share: errors, log lines, liveness, health and metrics pages, files, and addresses."""
 
-VERSION = "0.10.1"  # the same version as in setup.py and Dockerfile; a test compares them
+VERSION = "0.10.1"  # a test compares this version with the versions in setup.py and Dockerfile

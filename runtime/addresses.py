@@ -1,7 +1,4 @@
-"""The addresses of the parameter servers: `--pservers=host,host:port`, and the ports of each server.
-
-Pure: no input or output.
-"""
+"""Pure functions for the addresses of parameter servers: the hosts of `--pservers=host,host:port`, and their ports."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ MOST_DIGITS = 5  # maximum number of digits of a port
 
 
 def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
-    """Return each host with its first port, which is `port` if the text has none.
+    """Return each host with its first port. The default of the first port is `port`.
 
     Args: ports: number of consecutive ports of each host.
     Raises: UsageError: the text contains a malformed or repeated host or port.
@@ -23,7 +20,7 @@ def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
     for number, (host, first) in enumerate(hosts):
         if first + ports - 1 > LAST_PORT:
             raise UsageError(
-                f"--pservers: {host} would need the ports {first} to {first + ports - 1}; the last one is {LAST_PORT}"
+                f"--pservers: {host} would need the ports {first} to {first + ports - 1}; the last port is {LAST_PORT}"
             )
         for other, before in hosts[:number]:
             if other == host and abs(first - before) < ports:
@@ -35,12 +32,12 @@ def list_hosts(text: str, port: int, ports: int) -> list[tuple[str, int]]:
 
 
 def list_services(hosts: Sequence[tuple[str, int]], offset: int, count: int) -> list[tuple[str, int]]:
-    """Return `count` ports of every host, starting at its first port plus `offset`, in the order of the hosts."""
+    """Return `count` ports of each host in turn, beginning at the host's first port plus `offset`."""
     return [(host, first + offset + number) for host, first in hosts for number in range(count)]
 
 
 def is_host_name(text: str) -> bool:
-    """Return whether a text can be a name or IPv4 address: each part between two dots has 1 to 63 characters.
+    """Return whether a text can be a name or IPv4 address; each part between two dots must have 1 to 63 characters.
 
     `socket.getaddrinfo` raises a UnicodeError for any other text.
     """

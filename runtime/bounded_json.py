@@ -1,8 +1,8 @@
-"""JSON objects from other programs, read and written within limits. Pure: no input or output.
+"""Reads and writes JSON objects of other programs within limits, without input or output.
 
-The size, depth and number of values of a text are checked before it is parsed. Valid JSON that no program of this
-project writes is refused: infinite numbers, integers beyond 64 bits, an object with the same key twice, text that is
-not Unicode.
+The depth and the number of values of a text are checked before the text is parsed. Some valid JSON is also refused,
+because no program of this project writes it: infinite numbers, integers beyond 64 bits, an object that has a key twice,
+and text that is not Unicode.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from runtime import glog
 
 MAX_INTEGER = (1 << 64) - 1
 
-_MAX_DIGITS = 20  # characters of an integer with its sign, checked before it is converted
-# An unclosed string matches to the end of the text, so that the search examines every quote only once.
+_MAX_DIGITS = 20  # maximum characters of an integer with its sign; checked before the conversion
+# An unclosed string matches to the end of the text; the search therefore examines each quote only once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -28,12 +28,12 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 class BoundedJsonError(ValueError):
     """The text exceeds the limits, or is not a JSON object.
 
-    Its message continues the name of the text: "a note" + " that is not JSON".
+    The message of the error continues the name of the text: "a note" + " that is not JSON".
     """
 
 
 def _make_dump() -> Callable[[object], str]:
-    """Return a function like json.JSONEncoder.encode that creates its C encoder once instead of at each call."""
+    """Return a function like json.JSONEncoder.encode; it creates its C encoder only once, and not at each call."""
     plain = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)  # plain.encode uses this encoder if json has its C part
     if make is None:
@@ -86,7 +86,7 @@ def parse_bounded(data: bytes, *, depth: int, values: int) -> dict[str, Any]:
 
 
 def check_structure(data: bytes, *, depth: int, values: int) -> None:
-    """Check, without parsing a text, that it has neither too many values nor too many levels.
+    """Check the number of values and levels of a text, without parsing the text.
 
     Raises: BoundedJsonError: the text has too many values or levels.
     """
@@ -98,7 +98,7 @@ def check_structure(data: bytes, *, depth: int, values: int) -> None:
     if found > values:
         raise BoundedJsonError(f"with about {found} values; at most {values} are accepted")
     left = plain.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):  # each turn removes the innermost brackets
+    for _ in range(depth):  # each iteration removes the innermost brackets
         if not left:
             return
         left = left.replace(b"()", b"")
@@ -112,7 +112,7 @@ def is_integer(value: object, least: int = 0, most: int = MAX_INTEGER) -> bool:
 
 
 def show_value(value: object, limit: int = 100) -> str:
-    """Return a value for a message: printable, and at most about `limit` characters."""
+    """Return a value as printable text for a message, with at most about `limit` characters."""
     return glog.clean(repr(value), limit)
 
 
@@ -130,7 +130,7 @@ def _check_text(value: object) -> None:
 
 
 def _decode(text: str) -> Any:
-    """Return the result of JSONDecoder.decode; this function is faster if no white space surrounds the value."""
+    """Return the result of JSONDecoder.decode, but faster if no white space surrounds the value."""
     try:
         value, end = _DECODER.raw_decode(text)
     except json.JSONDecodeError:

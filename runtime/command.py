@@ -1,4 +1,4 @@
-"""The common part of all command lines: flag values, the manual, and the exit status."""
+"""The common part of all command lines: values of flags, the manual, and the exit status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FlagValues:
         return read_seconds(name, self.text(name))
 
     def items(self, *names: str) -> list[str]:
-        """Return the items of the comma-separated list in the first of these flags that has a value."""
+        """Return the items of a comma-separated list: the value of the first of these flags that has a value."""
         text = next((self.text(name) for name in names if self.text(name)), "")
         return [one.strip() for one in text.split(",") if one.strip()]
 

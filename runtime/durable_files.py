@@ -1,4 +1,4 @@
-"""Durable writes by sync and rename: after a power failure a file or directory is either complete or absent."""
+"""Writes files durably by sync and rename: after a power failure, a file or directory is either complete or absent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runtime import glog
 from runtime.errors import VolumeError
 from runtime.regular_files import open_regular, require_regular
 
-# maximum number of attempts: a directory handle of NFS may become stale when the server restarts, and the next attempt
-# opens the directory again
+# Maximum number of attempts. A directory handle of NFS may become stale when the server restarts; the next attempt then
+# opens the directory again.
 STALE_ATTEMPTS = 3
 
-# errors that occur although the volume works, because the path is absent, a directory, a pipe or a loop of links
+# errors of a working volume: the path does not exist, or is a directory, a pipe or a loop of links
 NO_SUCH_FILE = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL,
 })  # fmt: skip
@@ -26,17 +26,17 @@ NO_SUCH_FILE = frozenset({
 REMEDY = "make room, mount it read-write, or give it to the uid that writes"
 MOST_TEXT_BYTES = 64 << 20  # maximum bytes of a JSON file about a job
 
-# the content of a file, in parts, so that large arrays are written without a copy
+# the content of a file, in parts, which avoids copies of large arrays
 Content = Iterable[bytes | memoryview]
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: syncing a file does not sync its directory."""
+    """Make the names in a directory durable; syncing a file does not sync the directory of the file."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     except OSError as error:
-        # some network file systems do not support fsync of a directory; their renames are durable without it
+        # some network file systems do not support fsync of a directory; their renames are always durable
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -44,7 +44,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_durably(directory: Path, write: Callable[[], Any]) -> None:
-    """Write by calling a function that can be repeated.
+    """Call a function that writes, and repeat the call if a handle is stale.
 
     Raises: VolumeError: the volume is full, read-only or not writable.
     """
@@ -61,10 +61,10 @@ def write_durably(directory: Path, write: Callable[[], Any]) -> None:
 def warn_if_removed(save_dir: Path) -> None:
     """Warn if the directory of all saves has been removed since training began.
 
-    The next save creates the directory again, because the training from now on is worth saving.
+    The next save creates the directory again, because further training is worth saving.
     """
     if not save_dir.is_dir():
-        glog.warning(f"{save_dir} has been removed since training began: it is made again, but its content is lost")
+        glog.warning(f"{save_dir} has been removed since training began: it is created again without its content")
 
 
 def write_file(path: Path, content: Content) -> int:
@@ -94,7 +94,7 @@ def read_text_file(path: Path, most: int = MOST_TEXT_BYTES) -> bytes:
 
 
 def write_mark(path: Path, content: Content) -> None:
-    """Write and sync a small file whose existence marks a directory as complete: it must never exist half-written.
+    """Write and sync a small file whose existence marks a directory as complete. The file is always complete.
 
     Raises: OSError.
     """
@@ -109,7 +109,7 @@ def write_mark(path: Path, content: Content) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a small file atomically for readers; the new content need not survive a power failure.
+    """Replace a small file; readers see the old or the new content. The new content may not survive a power failure.
 
     Raises: OSError.
     """
@@ -119,10 +119,10 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def find_output(path: Path) -> Path:
-    """Return the path that a rename may replace in order to write the file that a user named.
+    """Return the path that a rename can replace to write the file that a user named.
 
-    A rename would replace any existing object of that name. For a link the function therefore returns the link's
-    target; for a device or a pipe it raises an error.
+    A rename would also replace a link, a device or a pipe of that name. For a link, this function therefore returns the
+    target of the link. For a device or a pipe, this function raises an error.
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device, ELOOP for a loop of links.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -136,14 +136,14 @@ def staging_of(directory: Path) -> Path:
 
 
 def old_of(directory: Path) -> Path:
-    """Return the path to which an old directory is moved when another one replaces it."""
+    """Return the path to which an old directory is moved when a new directory replaces it."""
     return directory.with_name(f".{directory.name}.old")
 
 
 def replace_directory(staging: Path, directory: Path) -> Path:
-    """Rename a directory to its final name; first move an old directory away, because a rename needs an empty target.
+    """Move an old directory away, and rename a directory to its final name; a rename needs an empty target.
 
-    Returns: the path to which an old directory was moved; if there was none, nothing exists at this path.
+    Returns: the path to which an old directory was moved; without an old directory, nothing exists at this path.
     """
     old = old_of(directory)
     remove_if_possible(old)
@@ -159,7 +159,7 @@ def replace_directory(staging: Path, directory: Path) -> Path:
 
 
 def remove_if_possible(path: Path) -> None:
-    """Remove a directory with its content, or a file, or a link but not its target."""
+    """Remove a directory with its content, a file, or a link without its target."""
     if path.is_symlink() or path.is_file():
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Environment variables by which the launcher configures its programs; command lines remain those of the tutorial."""
+"""Reads the environment variables by which the launcher configures its programs, without additional flags."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_SECRET_BYTES = 4096
 
 @dataclass(frozen=True)
 class JobEnvironment:
-    """The job and attempt that a program belongs to; all fields are empty outside a job."""
+    """The job and the attempt of a program; the names are empty outside a job."""
 
     job: str = ""
     attempt: str = ""
     secret: str = ""
     peer_timeout: float = 10.0
-    stuck_timeout: float = 1800.0  # maximum seconds of one step of a program's loop before /healthz reports it as stuck
+    stuck_timeout: float = 1800.0  # seconds of one loop step after which /healthz reports a program as stuck
 
     def __repr__(self) -> str:
         return f"JobEnvironment(job={self.job!r}, attempt={self.attempt!r}, peer_timeout={self.peer_timeout!r})"
@@ -53,7 +53,7 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: int, most: int
 
 
 def _read_secret(name: str) -> str:
-    """Return the content of the secret's file, or "" if it does not exist: a mounted Secret may be optional."""
+    """Return the content of the secret's file, or "" if the file does not exist; a mounted Secret may be optional."""
     if not name:
         return ""
     try:
@@ -63,7 +63,7 @@ def _read_secret(name: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is no UTF-8 text"
+        reason = exc.strerror if isinstance(exc, OSError) else "the file is not UTF-8 text"
         raise ConfigError(f"PADDLE_SECRET_FILE names {name}, which cannot be read: {reason}") from exc
     if not secret or len(content) > MAX_SECRET_BYTES:
         raise ConfigError(

@@ -20,8 +20,8 @@
      +- StoppedError         143  ended by SIGTERM
          +- InterruptError   130  ended by Ctrl-C (SIGINT); the `paddle` command then dies of SIGINT itself
 
-Errors with 64, 65, 66, 77 and 78 recur at every retry, so programs are not restarted after them; other errors may be
-temporary.
+Errors with 64, 65, 66, 77 and 78 recur at every retry. Programs are therefore not restarted after these errors. Other
+errors may be temporary.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DataError(PaddleError):
 
 
 class DamagedError(DataError):
-    """A checkpoint or a pass is damaged, so another save is needed. A temporary read error never raises this error."""
+    """A checkpoint or a pass is damaged, and another save is needed. A temporary read error never raises this error."""
 
 
 class MissingInputError(PaddleError):
@@ -69,13 +69,13 @@ class LostFileError(MissingInputError):
 
 
 class PeerUnreachableError(PaddleError):
-    """A program did not answer within the deadline, or its answer showed that it belongs to another job or attempt."""
+    """A program did not answer before the deadline, or its answer showed that it belongs to another job or attempt."""
 
     exit_code = 69
 
 
 class BugError(PaddleError):
-    """A module of this project has broken the contract of another module."""
+    """A module of this project has used another module in a way that is not allowed."""
 
     exit_code = 70
 
@@ -87,7 +87,7 @@ class VolumeError(PaddleError):
 
 
 class LostPeerError(PaddleError):
-    """A connected program of the job has ended, hangs, or has given up."""
+    """A connected program of the job has ended, hangs, or has stopped waiting."""
 
     exit_code = 75
 
@@ -96,10 +96,10 @@ HELD_PORT = "another process holds this port"
 
 
 class PortInUseError(PaddleError):
-    """The address and port that the program should listen on are in use.
+    """The address and port at which the program should listen are in use.
 
-    Its text contains HELD_PORT. The launcher and the report recognise the error by this text, because its exit status
-    is also that of a lost peer.
+    The text of this error contains HELD_PORT. The launcher and the report recognise the error by this text, because a
+    lost peer has the same exit status.
     """
 
     exit_code = 75
@@ -114,20 +114,20 @@ class DirectoryInUseError(PaddleError):
 class LeadershipLostError(PaddleError):
     """Another master leads, or this master could not renew its leadership.
 
-    This master ends, and a standby or restart continues.
+    The master with this error ends, and a standby or a restarted master continues.
     """
 
     exit_code = 75
 
 
 class LeaseLostError(PaddleError):
-    """Another process may hold this process's claim in the registry. This process ends, and a restart claims again."""
+    """Another process may hold this process's claim in the registry. After a restart, the process makes a new claim."""
 
     exit_code = 75
 
 
 class SetAsideError(PaddleError):
-    """The save that this attempt was to resume from is damaged and set aside; the next attempt uses an older save."""
+    """The save from which this attempt should resume is damaged, and renamed. The next attempt uses an older save."""
 
     exit_code = 75
 
@@ -165,8 +165,8 @@ def stopped_by(number: int) -> StoppedError:
     return InterruptError(f"stopped by {name}") if number == signal.SIGINT else StoppedError(f"stopped by {name}")
 
 
-# errors of the volume and not of the file: a disk error, a network file system whose server is unreachable or was
-# restarted, a mount without its client; after a repair of the volume the same file can be read
+# Errors of the volume, after whose repair the file can be read: a disk error, a network file system whose server is
+# unreachable or was restarted, or a mount without its client.
 SICK_VOLUME = frozenset({
     errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNABORTED,
     errno.ECONNREFUSED, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EREMOTEIO,
@@ -174,7 +174,7 @@ SICK_VOLUME = frozenset({
 
 
 def reading_error(kind: type[PaddleError], message: str, error: OSError) -> PaddleError:
-    """Return the error for a file that cannot be read: of this kind, or VolumeError if the cause may be temporary."""
+    """Return the error for a file that cannot be read: VolumeError if the cause may be temporary, otherwise `kind`."""
     if error.errno in SICK_VOLUME:
         return VolumeError(f"{message}: {error.strerror}; check the volume")
     return kind(f"{message}: {error.strerror}")

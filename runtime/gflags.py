@@ -1,8 +1,8 @@
 """The syntax of gflags, for all programs: `--name=value`, `--name value`, `--name`, `--noname`.
 
 A program with a table of flags reads its command line by `read_arguments`. The launcher reads its command line by
-`read_pairs`, because it passes most flags on to programs whose tables it does not know. Both functions raise errors
-with the same messages. One dash is equivalent to two. If a flag is given twice, the last value counts.
+`read_pairs`, because it passes most flags to other programs, and does not have their tables. The two functions raise
+errors with equal messages. One dash is equivalent to two dashes. If a flag is given twice, the last value counts.
 
 Source: gflags 2.2, gflags.cc (CommandLineFlagParser); spec/trainer.md 1.1.
 """
@@ -21,7 +21,7 @@ from runtime.errors import UsageError
 
 Value = bool | int | float | str
 
-_INT32 = 1 << 31  # gflags' integers have 32 bits with a sign
+_INT32 = 1 << 31  # the integers of gflags have 32 bits with a sign
 # gflags' words for true and false, in upper or lower case
 _TRUE, _FALSE = ("1", "t", "true", "y", "yes"), ("0", "f", "false", "n", "no")
 _FLAG = re.compile(r"--?([A-Za-z_][^=]*)(?:=(.*))?", re.DOTALL)
@@ -39,7 +39,7 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag. Its type is the type of its default; `least` and `most` are the inclusive bounds of a number."""
+    """One flag. The flag has the type of its default. `least` and `most` are inclusive bounds of a number."""
 
     name: str
     default: Value
@@ -86,9 +86,9 @@ def read_arguments(arguments: Sequence[str], flags: Mapping[str, Flag]) -> dict[
 def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """Return name and value of every flag, without a table of flags.
 
-    The word after `--name` is its value unless it looks like a flag. A `--name` without value is true. `--noname` sets
-    `name` to false: no flag of the programs has a name that begins with "no".
-    Raises: UsageError: an argument is neither a flag nor the value of one.
+    The word after `--name` is its value, except if this word looks like a flag. A `--name` without value is true.
+    `--noname` sets `name` to false: no flag of the programs has a name that begins with "no".
+    Raises: UsageError: an argument is neither a flag nor the value of a flag.
     """
     pairs: list[tuple[str, str]] = []
     rest = list(arguments)
@@ -104,7 +104,7 @@ def read_pairs(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def split_argument(argument: str) -> tuple[str, str | None]:
-    """Return the name, and the text after the equals sign, or None instead of the text if there is no equals sign.
+    """Return the name of a flag, and the text after the equals sign, or None without an equals sign.
 
     Raises: UsageError: the argument is not a flag.
     """
@@ -134,7 +134,7 @@ def convert(flag: Flag, text: str) -> Value:
 def read_seconds(name: str, text: str) -> float:
     """Return the seconds of a time: a number, or hours, minutes and seconds in Go's notation.
 
-    Raises: UsageError: the text is neither, or the time is above 30 days.
+    Raises: UsageError: the text is not such a time, or the time is longer than 30 days.
     """
     try:
         seconds = float(text)

@@ -1,9 +1,10 @@
 """Log lines in the format of glog: `I1120 10:59:13.169946  1191 TrainerInternal.cpp:165] message`.
 
-A line that the legacy program printed, too, shows the source file and line number of the legacy program (`at=`),
-because users search for them. Any other line shows those of the caller. Every line is one unbuffered write to stderr.
+A line that the legacy program also printed shows the source file and line number of the legacy program (`at=`), because
+users search for these. Any other line shows the file and line number of the caller. Each line is one unbuffered write
+to stderr.
 
-On a terminal, warnings and errors are coloured, and a line that changes may stay at the bottom (runtime/terminal/).
+On a terminal, warnings and errors are coloured, and a changing line may stay at the bottom (runtime/terminal/).
 
 With `to_json` each line is also written as a JSON object to a separate file, for log collectors.
 """
@@ -24,12 +25,12 @@ from typing import Any
 from runtime.errors import VolumeError
 from runtime.terminal import bar, colours
 
-_lock = threading.RLock()  # reentrant: a signal handler may log while its own thread is writing a line
-# a forked process gets a new lock: it must not wait for a thread that it does not have
+_lock = threading.RLock()  # reentrant, because a signal handler may log while its thread is writing a line
+# a fork holds the lock; otherwise the new process could wait for ever for a thread that it does not have
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-# the JSON log; unbuffered, because a buffer refuses the line of a signal handler that interrupts a write
+# the file of the JSON log; unbuffered, because a buffer refuses a signal handler's line during a write
 _json: FileIO | None = None
-_said_in_json: dict[str, Any] = {}  # the fields of every JSON line besides its message
+_said_in_json: dict[str, Any] = {}  # the fields of every JSON line except the message
 _bottom_line = ""  # the text that stays at the bottom of a terminal
 _COLOURS = {"W": colours.YELLOW, "E": colours.RED, "F": colours.RED}
 SEVERITIES = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
@@ -77,7 +78,7 @@ def to_json(path: str, *, role: str, number: int | str | None, attempt: str) -> 
 
 
 def identify(number: int) -> None:
-    """Set the number of this trainer or server in all further JSON lines, after the program has received the number."""
+    """Set the number of this trainer or server in all further JSON lines; the program receives it after its start."""
     _said_in_json["id"] = number
 
 
@@ -102,7 +103,7 @@ def write(text: str) -> None:
 
 
 def set_bottom_line(text: str) -> None:
-    """Show a text below all further lines, or remove it if it is empty. stderr must be a terminal."""
+    """Show a text below all further lines; "" removes the text. stderr must be a terminal."""
     global _bottom_line
     with _lock:
         if text or _bottom_line:
@@ -111,7 +112,7 @@ def set_bottom_line(text: str) -> None:
 
 
 def _draw_bottom() -> str:
-    """Return the bottom line, cut to one line; the cursor is then at its beginning, so that later text replaces it."""
+    """Return the bottom line, cut to one line. The cursor is then at its beginning, where later text replaces it."""
     return f"{_bottom_line[: bar.count_columns(sys.stderr) - 1]}\r"
 
 

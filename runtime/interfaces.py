@@ -13,7 +13,7 @@ from runtime.errors import ConfigError
 ANY_ADDRESS = "0.0.0.0"
 _SIOCGIFADDR = 0x8915
 _SIOCGIFCONF = 0x8912
-_ROOM = 40 * 1024  # bytes, enough for a thousand names
+_ROOM = 40 * 1024  # bytes of the buffer, which suffice for a thousand names
 
 
 def resolve_nics(nics: str) -> list[str]:
@@ -30,7 +30,7 @@ def split_names(nics: str) -> list[str]:
 
 
 def find_own_addresses(nics: str) -> list[str]:
-    """Return the addresses by which programs reach this host: those of `nics`, or all if `nics` is empty or wrong."""
+    """Return the addresses at which programs reach this host: `nics`, or all addresses if `nics` is empty or wrong."""
     return list(find_own_nics(nics).values())
 
 

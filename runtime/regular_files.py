@@ -1,4 +1,4 @@
-"""Open files that other programs wrote, if they are regular files."""
+"""Opens files of other programs, if the files are regular."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def open_regular(path: Path) -> BinaryIO:
 
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """
-    # the mode is checked before the file is opened, because opening may activate a device
+    # check the mode before opening, because opening may activate a device
     require_regular(path, path.stat().st_mode)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -26,7 +26,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def require_regular(path: Path, mode: int) -> None:
-    """Raise an error if the mode is not that of a regular file.
+    """Raise an error if the mode does not belong to a regular file.
 
     Raises: OSError: EISDIR for a directory, EINVAL for a pipe, socket or device.
     """

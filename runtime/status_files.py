@@ -1,6 +1,7 @@
 """Files in which a program records its state once a second, and the functions that read them.
 
-Such a record is an object with `written`, the time in seconds since 1970, and `end`, None until the program has ended.
+Such a record is an object with the fields `written` (the time in seconds since 1970) and `end` (None until the program
+has ended).
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 INTERVAL_S = 1.0  # seconds between two records
-LATE_S = 5.0  # age of a record in seconds after which its program seems to be killed, frozen, or unable to write
-MOST_ROWS = 5  # rows of a table of `paddle status`, so that a long job has one screen
-WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and seconds between two reads of it
+LATE_S = 5.0  # age of a record in seconds from which its program counts as killed, frozen, or unable to write
+MOST_ROWS = 5  # maximum rows of a table of `paddle status`; the output must fit on one screen
+WATCH_S, LOOK_S = 3.0, 0.1  # seconds for which an old record is observed, and seconds between two reads of the record
 
 
 def read_settled(
     read: Callable[[], dict[str, Any]], clock_s: Callable[[], float] = time.time
 ) -> tuple[dict[str, Any], float, bool]:
-    """Return the newest record, its age in seconds, and whether the program should have written another one by now.
+    """Return the newest record, its age in seconds, and whether the program should have written a newer record by now.
 
     The program's clock may differ from the clock of this machine. A record that seems to be old or from the future is
-    therefore observed for some seconds: if it changes, the program is alive.
+    therefore observed for some seconds. If the record changes, the program is alive.
     Args: read: returns the current record.
     Raises: the errors of `read`.
     """
@@ -49,7 +50,7 @@ def describe_duration(seconds: float) -> str:
 
 
 def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = None) -> Iterator[str]:
-    """Yield a table: its title, its first MOST_ROWS rows, and where the other rows are. Yield nothing if it is empty.
+    """Yield a table: its title, its first MOST_ROWS rows, and the place of the other rows. Yield nothing without rows.
 
     Args: where: the file that has all rows.  count: number of all rows, if `rows` contains only some of them.
     """
@@ -64,7 +65,7 @@ def tabulate(title: str, rows: Sequence[str], where: str, count: int | None = No
 
 
 def clock(seconds: float) -> str:
-    """Return a time by the clock of this machine."""
+    """Return a time as text, in the time zone of this machine."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):

@@ -33,7 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]], None]) -> int:
-    """Run a job with these arguments and return its exit status; an error other than a bug is logged as one line."""
+    """Run a job with these arguments, and return its exit status.
+
+    Every error is logged; a PaddleError takes one line.
+    """
     glog.info(f"commandline: {program} {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
     STOPPER.install()
     try:
@@ -72,12 +75,12 @@ def run(arguments: Sequence[str]) -> None:
         attempt = os.environ.get("PADDLE_ATTEMPT", "")
         number = None if flags.is_elastic else flags.trainer_id
         glog.to_json(flags.log_json, role="trainer", number=number, attempt=attempt)
-    # signals wait until the imports end: an exception that a signal handler raises inside the import of a compiled
-    # module would come out as an exception of another type
+    # Signals wait until the imports end. If a signal handler raised an exception during the import of a compiled
+    # module, the import would replace it by an exception of another type.
     with STOPPER:
-        # These imports take 0.59 s of CPU time (median of nine). They come after the parsing of the flags, so that
-        # --help and wrong flags are answered in 0.07 s. The garbage collector finds nothing during imports, and without
-        # it the imports are a tenth faster.
+        # These imports take 0.59 s of CPU time (median of nine). The imports come after the parsing of the flags,
+        # because --help and wrong flags can then be answered in 0.07 s. The garbage collector is disabled: it finds
+        # nothing during imports, and would make the imports a tenth slower.
         gc.disable()
         from kernels import flush_denormals, keep_memory
         from trainer.training.assembly import Assembly
@@ -122,7 +125,7 @@ def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> N
         updater.abort(reason)
         reporter.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
-    ignore_signals()  # the model is saved: a signal must not keep the reporter from recording that the run is complete
+    ignore_signals()  # the model is saved; a signal must not prevent the record of the end
     reporter.end(0)
 
 

@@ -1,4 +1,4 @@
-"""Command lines of the small commands: argparse, with the exit statuses of this project for errors."""
+"""The command lines of the small commands: argparse, with this project's exit statuses for errors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], int | None]], Main]:
-    """Return a decorator that turns a function into a main program; the function returns an exit status, or None for 0.
+    """Return a decorator that turns a function into a main program. The function returns an exit status, or None for 0.
 
     The program writes an expected error as one line to stderr.
-    Args: manual: the text that --help prints; if it is "", the function itself handles --help.
+    Args: manual: the text that --help prints; if the text is "", the function itself handles --help.
     """
 
     def decorate(run: Callable[[Sequence[str]], int | None]) -> Main:

@@ -1,4 +1,4 @@
-"""The command line of `paddle train`: a table of its flags, with all flags of v0.10; runtime/gflags.py parses them.
+"""The flags of `paddle train` in a table, with all flags of v0.10. runtime/gflags.py parses the command line.
 
 Source: spec/trainer.md 1.1 and 1.2.
 """
@@ -14,7 +14,7 @@ from runtime.gflags import Flag, Status, index_flags, read_arguments, read_secon
 
 LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
-# meanings that several flags without effect share
+# helps of several flags without effect
 _LIBRARY = "directory in which v0.10 searched for this library; it is not loaded here"
 _BARRIER = "flag of paddle pserver: log of the trainers that are often the last of a round; a trainer has no such log"
 _BALANCE = "v0.10 could check whether its servers received equal amounts of sparse data; there is no such check here"
@@ -31,13 +31,13 @@ TABLE: tuple[Flag, ...] = (
         "number of passes from start_pass on; job=test: number of the last pass to test, plus 1",
         0,
     ),
-    Flag("start_pass", 0, _S, "number of the first pass; unless 0, pass start_pass-1 is loaded from save_dir", 0),
+    Flag("start_pass", 0, _S, "number of the first pass; if above 0, pass start_pass-1 is loaded from save_dir", 0),
     Flag("init_model_path", "", _S, "directory, merged model or tar to load from; overrides start_pass"),
     Flag(
         "load_missing_parameter_strategy",
         "fail",
         _S,
-        "fail, rand or zero for absent parameter files",
+        "what happens if a parameter file is missing: fail, rand (random values) or zero",
         choices=("fail", "rand", "zero"),
     ),
     Flag("save_dir", "", _S, "directory for pass-* directories; empty: save_dir of the config"),
@@ -59,10 +59,10 @@ TABLE: tuple[Flag, ...] = (
     Flag("version", False, _S, "print the version and exit"),
     Flag("with_cost", True, _S, "value of with_cost for the config script"),
     # logging
-    Flag("log_period", 100, _S, "batches between progress lines, and the window of Current values", 1),
+    Flag("log_period", 100, _S, "batches between progress lines; Current values cover these batches", 1),
     Flag("dot_period", 1, _S, "batches between dots; 0 = none", 0),
     Flag("show_parameter_stats_period", 0, _S, "batches between parameter statistics; 0 = none", 0),
-    Flag("show_layer_stat", False, _S, "statistics of every layer in every batch"),
+    Flag("show_layer_stat", False, _S, "log statistics of every layer in every batch"),
     Flag("log_clipping", False, _S, "log where gradients are clipped; servers clip without a log line"),
     Flag("log_error_clipping", False, _S, "log where a layer's errors are clipped"),
     Flag("progress_period", 30, _S, "seconds between lines of progress, speed and time left; 0 = none", 0),
@@ -87,7 +87,7 @@ TABLE: tuple[Flag, ...] = (
         "average_test_period",
         0,
         _S,
-        "batches of a period; in its last log_period batches the averaged parameters are tested; 0 = never",
+        "batches of a period; the averaged parameters are tested in the last log_period batches of each; 0 = never",
         0,
     ),
     Flag("test_pass", -1, _S, "job=test: first pass number"),
@@ -100,7 +100,7 @@ TABLE: tuple[Flag, ...] = (
         _S,
         "file to which each pass writes the scores of auc-validation and pnpair-validation layers",
     ),
-    Flag("feat_file", "", _I, "v0.10 does not use it, either"),
+    Flag("feat_file", "", _I, "v0.10 does not use this flag, either"),
     Flag("distribute_test", False, _I, "every trainer tests alone, and no results are merged"),
     Flag("beam_size", 1, _I, "the config alone sets the beam width"),
     Flag("diy_beam_search_prob_so", "", _I, "user library for beam scores"),
@@ -124,7 +124,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("grad_share_block_num", 64, _I, "gradient sharing between threads"),
     Flag("memory_threshold_on_load_data", 1.0, _I, "memory limit of old data providers"),
     Flag("feed_data", False, _S, "job=time: new data for every batch"),
-    Flag("allow_inefficient_sparse_update", False, _I, "v0.9: allow sparse updates of many rows; here they always are"),
+    Flag("allow_inefficient_sparse_update", False, _I, "v0.9: allow sparse updates of many rows; here always allowed"),
     Flag("use_mkldnn", False, _I, "choice of kernels"),
     Flag("use_mkl_packed", False, _I, "choice of kernels"),
     Flag("use_nnpack", False, _I, "choice of kernels"),
@@ -165,7 +165,7 @@ TABLE: tuple[Flag, ...] = (
         "nics",
         "xgbe0,xgbe1",
         _S,
-        "interfaces or addresses of this trainer; it shares memory with servers at these addresses; not given: all",
+        "interfaces or addresses of this trainer, which shares memory with servers at these addresses; not given: all",
     ),
     Flag("rdma_tcp", "tcp", _S, "tcp; rdma is not supported", choices=("tcp",)),
     Flag("start_pserver", False, _S, "with --local=0: start a parameter server beside the trainer"),
@@ -186,7 +186,7 @@ TABLE: tuple[Flag, ...] = (
         "store_dir",
         "",
         _S,
-        "directory in which a master and pservers on this machine are found; the trainer trains the master's tasks",
+        "directory in which the trainer finds master and pservers of this machine, to train the master's tasks",
     ),
     Flag(
         "etcd_endpoints",
@@ -240,13 +240,16 @@ class Values:
         raise AttributeError(name)
 
     def number_trainer(self, number: int, trainers: int) -> None:
-        """Set the id of this trainer and the number of trainers, which the starting program has assigned."""
+        """Set the id of this trainer and the number of trainers.
+
+        The program that starts the trainers assigns both numbers.
+        """
         self._values |= {"trainer_id": number, "num_gradient_servers": trainers}
         vars(self).update(self._values)
 
     @property
     def is_elastic(self) -> bool:
-        """Whether a store is given: then a master distributes the tasks."""
+        """Whether a store is given, so that a master distributes the tasks."""
         return bool(self._values["store_dir"] or self._values["etcd_endpoints"])
 
     @property
@@ -260,7 +263,7 @@ class Values:
 
 
 def parse_flags(arguments: Sequence[str]) -> Values:
-    """Return the flags of a command line, checked one by one and together.
+    """Return the flags of a command line. Check the value of each flag, and the combination of all flags.
 
     Raises: UsageError: a flag is unknown (with the closest name), or its value is impossible.
     """
@@ -280,9 +283,7 @@ def _check_together(values: Values) -> None:
             f"which is {values.log_period}"
         )
     if values.job == "test" and values.test_wait and (values.model_list or values.init_model_path):
-        raise UsageError(
-            "--test_wait waits for pass directories: it goes with neither --model_list nor --init_model_path"
-        )
+        raise UsageError("--test_wait waits for pass directories: leave out --model_list and --init_model_path")
     if values.resume_from and values.job != "train":
         raise UsageError(f"--resume_from continues training, --job={values.job} does not: leave one of them out")
     if values.start_pserver and (values.local or values.job != "train"):
@@ -307,7 +308,7 @@ def _check_collective(values: Values) -> None:
     for name in ("local", *others):
         if name in values.given and (name != "local" or values.local):
             raise UsageError(
-                f"--{name} does not go with --collective: paddle elastic run numbers the trainers, and there are no "
+                f"--{name} cannot be used with --collective: paddle elastic run numbers the trainers, and there are no "
                 "servers; leave it out"
             )
     if values.job != "train":
@@ -346,7 +347,9 @@ def _check_elastic(values: Values) -> None:
     for flag in (FLAGS[name] for name in _STATIC_ONLY if name in values.given):
         value = getattr(values, flag.name)
         if value != (False if flag.name == "local" else flag.default):
-            raise UsageError(f"--{flag.name}={value} does not go with {store}: {_STATIC_ONLY[flag.name]}; leave it out")
+            raise UsageError(
+                f"--{flag.name}={value} cannot be used with {store}: {_STATIC_ONLY[flag.name]}; leave it out"
+            )
     if read_seconds("wait", values.wait) < LEAST_WAIT_S:
         raise UsageError(f"--wait is '{values.wait}'; it must be at least {LEAST_WAIT_S}s")
 
@@ -358,7 +361,7 @@ def _refuse_without_store(values: Values) -> None:
 
 
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
-    """Return (host, port) of every dense service, or of every sparse service, host by host.
+    """Return (host, port) of every dense service, or of every sparse service; the services of a host are successive.
 
     Raises: UsageError: the text describes what is wrong with --pservers.
     """
@@ -369,7 +372,7 @@ def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
 
 
 def list_warnings(values: Values) -> list[str]:
-    """Return a line for each given flag that has no effect, alone or together with other flags."""
+    """Return a line for each given flag that has no effect by itself, or because of other flags."""
     lines = [
         f"--{flag.name} has no meaning here ({flag.meaning})"
         for flag in values.changed()

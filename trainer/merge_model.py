@@ -1,7 +1,7 @@
 """`paddle merge_model`: a config and its parameters in one file.
 
-The file begins with a length (int64) and a serialised TrainerConfig of this length in bytes. The contents of the
-parameter files follow without gaps, in the order of the message.
+The file begins with a length (int64) and a serialised TrainerConfig of this length in bytes. After the message, the
+contents of the parameter files follow without gaps, in the order of the message.
 
 Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.
 """
@@ -47,8 +47,8 @@ def merge(arguments: Sequence[str]) -> None:
 
     Raises: UsageError: a directory or file is not given.  MissingInputError: config or parameters are missing.
     """
-    # These imports, here and in `_warn_of_objects`, take 0.19 s of CPU time (median of nine). They are not at the top
-    # of the module, so that --help and wrong arguments are answered in 0.07 s.
+    # These imports, here and in `_warn_of_objects`, take 0.19 s of CPU time (median of nine). The imports are not at
+    # the top of the module, because --help and wrong arguments can then be answered in 0.07 s.
     from trainer.arrays.parameters import ParameterTable
     from trainer.arrays.rng import Stream
     from trainer.config import parse_config
@@ -87,7 +87,7 @@ def _warn_of_objects(config: TrainerConfig) -> None:
 
 
 def frame_config(config: TrainerConfig) -> bytes:
-    """Return the message with its length in front."""
+    """Return the encoded message, preceded by its length."""
     data = config.SerializeToString()
     return struct.pack("<q", len(data)) + data
 

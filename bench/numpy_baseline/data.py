@@ -25,7 +25,7 @@ class Lists:
         return cls(np.fromiter((one for ids in lists for one in ids), np.int64, starts[-1]), starts)
 
     def take(self, numbers: Array) -> tuple[Array, Array]:
-        """Returns the ids of the lists of these numbers, one list after the other, and the lengths of the lists."""
+        """Returns the ids of the lists with these numbers, one list after the other, and the lengths of the lists."""
         firsts = self.starts[numbers]
         lengths = self.starts[numbers + 1] - firsts
         starts = np.cumsum(lengths) - lengths
@@ -35,8 +35,10 @@ class Lists:
 class PackedLists:
     """Some of the lists, sorted by length and packed, so that each time step is a block of rows.
 
-    `order`: the positions of the lists in `numbers`, the longest list first; `live`: for each step, the number of lists
-    that have this step; `starts`: the first row of each step; `ids`: the ids of all rows.
+    - `order`: the positions of the lists in `numbers`, the longest list first.
+    - `live`: for each step, the number of lists that have this step.
+    - `starts`: the first row of each step.
+    - `ids`: the ids of all rows.
     """
 
     def __init__(self, lists: Lists, numbers: Array) -> None:
@@ -61,7 +63,7 @@ def find_windows(lengths: Array, first: int, length: int) -> Array:
     """Returns the row numbers of the window around each row of some lists: (rows, length).
 
     `first` is the position of a window's first row, relative to the row that the window belongs to. Where a window
-    reaches beyond its list, it contains the number of all rows; the caller has a row of zeros there.
+    reaches beyond its list, it contains the total number of rows; at this number, the caller has a row of zeros.
     """
     rows = int(lengths.sum())
     ends = np.repeat(np.cumsum(lengths), lengths)[:, None]

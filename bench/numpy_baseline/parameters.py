@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 Array = np.ndarray
-BLOCK = 65536  # elements of a vector that a rule updates at once, so that they stay in the cache
-FEW = 16  # if fewer ids than this have further occurrences, one call adds all further rows of each of these ids
+BLOCK = 65536  # number of elements that a rule updates at once, so that the elements stay in the cache
+FEW = 16  # if fewer ids than this number have further rows, one call for each id adds all of its further rows
 
 
 class Parameters:
@@ -45,7 +45,7 @@ class Parameters:
 
 
 def order_gates(columns: Array) -> Array:
-    """Moves the columns of the candidate behind those of the input gate and of the forget gate, and returns the result.
+    """Returns the columns with the candidate behind the input gate and the forget gate.
 
     torch and TensorFlow's BlockLSTMV2 have this order: input gate, forget gate, candidate, output gate.
     """

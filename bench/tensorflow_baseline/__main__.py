@@ -39,7 +39,7 @@ def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Pa
     @tf.function(input_signature=network.SIGNATURE)
     def run(*slots: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            cost = network.find_cost(*slots)  # the sum over the samples, as in the trainer
+            cost = network.find_cost(*slots)  # the cost is the sum over the samples, as in the trainer
         optimizer.apply(tape.gradient(cost, network.trainable_variables))
         return cost
 

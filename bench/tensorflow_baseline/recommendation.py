@@ -56,7 +56,8 @@ class RecommendationGraph(tf.Module):
         """Returns the sum of the squared differences."""
         films, genres, words, windows, titles, fields, scores = slots
         title = self.title.add_up(take_windows(tf.gather(self.tables[1], words), windows, WINDOW * WIDTH))
-        title = tf.tanh(tf.math.segment_max(title, titles))  # tanh is increasing; tanh first would be more work
+        # tanh is increasing, so it can follow the maximum, on fewer elements
+        title = tf.tanh(tf.math.segment_max(title, titles))
         film_id = self.layers[0](tf.gather(self.tables[0], films))
         film = self.film(tf.concat([film_id, title, self.layers[2](self.layers[1](genres))], 1))
         of_user = [

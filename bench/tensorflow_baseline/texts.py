@@ -61,14 +61,15 @@ class ConvolutionGraph(tf.Module):
     def find_cost(self, words: tf.Tensor, windows: tf.Tensor, texts: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Returns the sum of the costs."""
         features = self.features.add_up(take_windows(tf.gather(self.table, words), windows, WINDOW * WIDTH))
-        largest = tf.tanh(tf.math.segment_max(features, texts))  # tanh is increasing; tanh first would be more work
+        # tanh is increasing, so it can follow the maximum, on fewer elements
+        largest = tf.tanh(tf.math.segment_max(features, texts))
         return add_costs(self.classes.add_up(largest), labels)
 
 
 class LstmGraph(tf.Module):
     """lstm: one LSTM layer of size 128 without peepholes, dropout, and the maximum of each output over the steps.
 
-    The layer is that of Keras, because its loop takes only about half as long here as the kernel BlockLSTMV2. The
+    The layer is the LSTM of Keras, because its loop takes only about half as long here as the kernel BlockLSTMV2. The
     sequences are padded to the length of the longest sequence.
     """
 
@@ -93,7 +94,8 @@ class LstmGraph(tf.Module):
         inside = np.arange(len(numbers)) < np.array(packing.live)[:, None]
         words = np.zeros(inside.shape, np.int64)
         words[inside] = packing.ids
-        behind = np.where(inside, np.float32(0), np.float32(-1e9))  # added to padding, which then is never the maximum
+        # padding gets a large negative value, so that it is never the maximum
+        behind = np.where(inside, np.float32(0), np.float32(-1e9))
         return [words.T, behind.T[:, :, None], self._data.labels[numbers[packing.order]]]
 
     def find_cost(self, words: tf.Tensor, behind: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

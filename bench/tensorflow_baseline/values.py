@@ -34,7 +34,7 @@ class Connected(tf.Module):
 
 
 def take_windows(rows: tf.Tensor, windows: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns the rows of each window as one row; the number of all rows stands for a row of zeros.
+    """Returns the rows of each window as one row; the total number of rows stands for a row of zeros.
 
     Args: size: number of elements of all rows of a window.
     """

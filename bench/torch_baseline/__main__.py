@@ -29,7 +29,8 @@ MakeOptimizer = Callable[..., torch.optim.Optimizer]
 def make_rmsprop(values: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
     """Returns the centred form of RMSProp.
 
-    The trainer adds epsilon = 1e-6 under the root; torch adds epsilon after the root, and therefore has its root 1e-3.
+    The trainer adds epsilon = 1e-6 under the root; torch adds epsilon after the root, and its epsilon is therefore the
+    root of 1e-6.
     """
     return torch.optim.RMSprop(values, rate, alpha=0.95, eps=1e-3, centered=True)
 
@@ -59,7 +60,7 @@ def make_step(options: argparse.Namespace, data: Ratings | Texts, parameters: Pa
 
     def step(numbers: np.ndarray) -> float:
         optimizer.zero_grad(set_to_none=ranks == 1)
-        cost = compute(*network.read(numbers))  # the sum over the samples, as in the trainer
+        cost = compute(*network.read(numbers))  # the cost is the sum over the samples, as in the trainer
         # DistributedDataParallel divides gradients by the number of nodes, but parameter servers do not
         (cost * ranks).backward()
         optimizer.step()

@@ -51,7 +51,7 @@ class RecommendationModule(nn.Module):
         title = self.title.add_up(functional.embedding(windows, rows).flatten(1))
         title = torch.tanh(
             torch.segment_reduce(title, "max", lengths=lengths, axis=0)
-        )  # tanh is increasing; tanh first would be more work
+        )  # tanh is increasing, so it can follow the maximum, on fewer elements
         film_id = self.layers[0](functional.embedding(films, self.tables[0]))
         film = self.film(torch.cat([film_id, title, self.layers[2](self.layers[1](genres))], 1))
         of_user = [

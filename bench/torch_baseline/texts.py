@@ -54,8 +54,8 @@ class ConvolutionModule(nn.Module):
         """Returns the sum of the costs."""
         rows = pad_row(functional.embedding(words, self.table))
         features = self.features.add_up(functional.embedding(windows, rows).flatten(1))
-        # `embedding_bag` is torch's fastest maximum over sequences of different lengths; tanh is increasing, and comes
-        # after the maximum because tanh first would be more work
+        # `embedding_bag` is torch's fastest maximum over sequences of different lengths. tanh is increasing, so it can
+        # follow the maximum, on fewer elements.
         largest = functional.embedding_bag(torch.arange(len(features)), features, starts, mode="max")
         return functional.cross_entropy(self.classes.add_up(torch.tanh(largest)), labels, reduction="sum")
 

@@ -2,8 +2,9 @@
 
 usage: PYTHONPATH=bench python -m torch_networks NETWORK DIRECTORY --threads N --passes N --batch-size N
 
-The program reads the data of DIRECTORY and trains N passes, each in a different order of the samples. It prints the
-number of parameters, then the seconds and the mean cost of each pass. The cost of a batch is a sum, as in the trainer.
+The program reads the data of DIRECTORY and trains N passes, each in a different order of the samples. The program
+prints the number of parameters, then the seconds and the mean cost of each pass. The cost of a batch is a sum, as in
+the trainer.
 """
 
 from __future__ import annotations

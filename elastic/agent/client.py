@@ -28,7 +28,7 @@ from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
-REQUEST_S = 5.0  # seconds to connect, and seconds for an answer after the wait that its request asks for
+REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, in addition to the wait that its request asks for
 
 
 class _TimedConnection(http.client.HTTPConnection):
@@ -81,7 +81,7 @@ class AgentClient:
         self._ask("PUT", f"/workers/{name}", agent, launch.encode())
 
     def end(self, agent: str, name: str) -> None:
-        """Tell the agent to end a worker; return before the worker has ended."""
+        """Request the end of a worker; do not wait for the end."""
         self._ask("PUT", f"/ends/{name}", agent, b"{}")
 
     def read_output(
@@ -99,14 +99,14 @@ class AgentClient:
         """Return how many of the seconds from `heard` to `now` count as silence of the agent.
 
         `Hearing` leaves out the time in which no agent at all answered, because then this driver may be cut off. The
-        whole time counts if the discovery does not find the agent's host either.
+        whole time counts if the discovery does not find the agent's host.
         """
         if self._hearing is None or not self.is_listed:
             return now - heard
         return self._hearing.measure_silence(heard, now)
 
     def report_loss(self) -> None:
-        """Report that the agent has lost a worker; return when its host is excluded from the next discovery."""
+        """Report that the agent has lost a worker; return when the agent's host is excluded from the discovery."""
         self._on_loss(self)
 
     def _note_answer(self) -> None:
@@ -133,7 +133,7 @@ class AgentClient:
         if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
             if status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET")
-            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; look at what listens there")
+            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; see which program is there")
         if status == HTTPStatus.OK:
             return found
         text = glog.clean(found.decode("utf-8", "replace").strip(), 200)

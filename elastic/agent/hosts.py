@@ -18,9 +18,9 @@ from runtime import glog
 from runtime.errors import ConfigError, LostPeerError, PaddleError
 
 PROBES = 64  # maximum number of simultaneous requests to agents
-ANSWER_S = 1.0  # seconds that a discovery waits for answers; it is short, so that a lost agent delays no others
+ANSWER_S = 1.0  # maximum seconds that a discovery waits for answers; it is short, because the wait delays all hosts
 MOST_KNOWN = 100_000  # maximum number of hosts whose agents are remembered
-DEAF_S = 60.0  # seconds without an answer of any agent; by then the agents have ended the workers of a cut-off driver
+DEAF_S = 60.0  # seconds without any answer until all agents count as lost; by then they have ended their workers
 SETTLE_S = 0.1  # seconds between two requests to an agent in the first discovery
 LOOKS_S = 5.0  # maximum seconds until two further discoveries have begun
 LONGEST_WAIT_S = 600.0  # maximum seconds until the first host is found
@@ -132,8 +132,8 @@ class AgentHosts(HostDiscovery):
     def find(self, host: str, seconds: float) -> AgentClient | None:
         """Return the agent of a host, or None if the host is this machine.
 
-        The wait for the first host is long: a driver that takes over workers may begin while the API server is down, so
-        that the discovery finds nothing. As soon as some host is known, the wait for this host is `seconds`.
+        The wait for the first host is long, because the discovery finds nothing while the API server is down. As soon
+        as any host is known, the wait for the given host is at most `seconds`.
 
         Raises: LostPeerError: the discovery does not find the host.
         """
@@ -147,7 +147,7 @@ class AgentHosts(HostDiscovery):
     def _lose(self, client: AgentClient) -> None:
         """Exclude an agent until it answers again.
 
-        Wait until two further discoveries have begun, so that one whole discovery has excluded the agent.
+        The call waits until two further discoveries have begun: then one whole discovery has excluded the agent.
         """
         with self._changed:
             for agent in self._agents.values():
@@ -190,7 +190,7 @@ class AgentHosts(HostDiscovery):
                     agent.probe(self._pool)
                     continue
                 if agent.asked is not None:
-                    agent.asked.result()  # raises a programming error; `_KnownAgent.ask` handles all others
+                    agent.asked.result()  # `result` raises only a programming error; `ask` handles all other errors
                 agent.asked = self._pool.submit(agent.ask)
             wait([agent.asked for agent in agents.values() if agent.asked is not None], ANSWER_S)
             if time.monotonic() >= until or not any(one.problem or one.is_asked for one in agents.values()):
@@ -212,5 +212,5 @@ class AgentHosts(HostDiscovery):
 def find_way(address: str) -> str:
     """Return the address of this machine on the route to another machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # to connect a UDP socket chooses the route and sends nothing
+        probe.connect((address, 9))  # connecting a UDP socket chooses the route and sends nothing
         return str(probe.getsockname()[0])

@@ -88,7 +88,7 @@ class WorkerOutput:
     def read(self, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
         """Return the output that the driver does not have yet; wait for new output at most `wait` seconds.
 
-        Args: most: bytes of each stream at most.
+        Args: most: maximum bytes of each stream.
         """
 
         def is_news() -> bool:

@@ -1,15 +1,15 @@
-"""The requests of the driver to an agent, and the answers of the agent (pure).
+"""The requests of the driver to an agent, and the answers of the agent.
 
-GET  /agent/state                                     {"agent": ID, "workers": 2, "is_leaving": false}
-PUT  /workers/<incarnation>?agent=ID                  {"argv": [...], "environ": {...}, "rank": 0}: start
-PUT  /ends/<incarnation>?agent=ID                     end by SIGTERM; SIGKILL after a grace period
-GET  /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S    output and exit code of the worker
+- `GET /agent/state` is answered with {"agent": ID, "workers": 2, "is_leaving": false}.
+- `PUT /workers/<incarnation>?agent=ID` starts a worker; the body is {"argv": [...], "environ": {...}, "rank": 0}.
+- `PUT /ends/<incarnation>?agent=ID` ends a worker by SIGTERM, and by SIGKILL after a grace period.
+- `GET /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S` is answered with output and exit code.
 
-All requests and answers are signed with the job's secret. ID is a unique text for each agent, so that a replayed
-request to a later agent at the same address has no effect. A replay to the same agent has no effect either, because a
-worker is started once and ended once. A.B is a mark of two offsets in a stream: the driver has shown the bytes before
-A, so that the agent may drop them, and the driver has received the bytes before B. A is -1 if the driver does not know
-how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
+All requests and answers are signed with the job's secret. ID is a unique text for each agent. A request that is
+replayed to a later agent at the same address therefore has no effect. A replay to the same agent has no effect either,
+because a worker is started once and ended once. A.B is a mark of two offsets in a stream. The driver has shown the
+bytes before A, and the agent may drop them. The driver has received the bytes before B. A is -1 if the driver does not
+know how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
 
     {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
 
@@ -73,7 +73,7 @@ class AgentState(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """How far the driver is in a stream: the mark A.B of a request.
+    """The mark A.B of a request: how much of a stream the driver has shown and received.
 
     Attributes: shown: number of shown bytes, which the agent may drop; -1: unknown.  seen: number of received bytes.
     """
@@ -150,7 +150,7 @@ def read_news(body: bytes) -> WorkerNews:
     for kind in KINDS:
         numbers = fields.get(kind)
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(is_integer(one, 0) for one in numbers):
-            raise AgentProtocolError(f"{kind} is no three numbers")
+            raise AgentProtocolError(f"{kind} is no list of three numbers")
         first, length, total = numbers
         if first + length > total:
             raise AgentProtocolError(f"{kind} has a part beyond its end")

@@ -1,4 +1,4 @@
-"""The driver's part of a worker on another machine: it starts, shows and ends the worker through the agent there."""
+"""The driver's part of a remote worker: it starts and ends the worker, and shows the output, through an agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver never sends these v
 def describe_launch(
     command: Sequence[str], slot: SlotInfo, events: WorkerEvents, variables: Mapping[str, str]
 ) -> WorkerLaunch:
-    """Return what an agent needs to start the worker of a slot (pure).
+    """Return the request with which an agent starts the worker of a slot.
 
     The result has no secret, because the agent gives its own secret to the worker.
     """
@@ -90,7 +90,7 @@ class RemoteWorker:
     def _follow(self, shower: OutputShower, is_to_end: bool) -> WorkerNews | None:
         """Ask for new output.
 
-        While earlier output is not shown yet, ask for 0 bytes, so that the agent still notices that the driver runs.
+        While earlier output is not shown yet, ask for 0 bytes; by this request the agent detects that the driver runs.
         """
         is_idle = shower.wait(POLL_S)
         most, wait = (MOST_CHUNK, POLL_S) if is_idle else (0, 0.0)
@@ -103,7 +103,7 @@ class RemoteWorker:
     def _ask(self, request: Callable[[], _T], is_to_end: bool = False) -> _T | None:
         """Send a request; return the answer, or None if the agent does not answer now.
 
-        Args: is_to_end: whether the worker is to end, so that its loss does not matter.
+        Args: is_to_end: whether the worker is to end; its loss then does not matter.
         Raises: the error of the request, if the agent has not answered for too long.
         """
         try:

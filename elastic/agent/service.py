@@ -122,7 +122,7 @@ class WorkerAgent:
         self._workers.leave()
         count = self._workers.count()
         if count:
-            glog.info(f"{count} workers may leave for {self._options.leave_timeout:g} s, then they are ended")
+            glog.info(f"{count} workers have {self._options.leave_timeout:g} s to leave; then the agent ends them")
         if not self._workers.wait_for_none(self._options.leave_timeout):
             self._workers.end_all()
             self._workers.wait_for_none(3 * GRACE_S)

@@ -1,4 +1,4 @@
-"""Shows the output of a remote worker line by line in its own thread, so that a slow reader delays only this worker."""
+"""Shows the output of a remote worker line by line in its own thread; a slow reader delays only this worker."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OutputShower:
                     self._changed.notify_all()
 
     def _show(self, kind: str, part: StreamPart, file: FileIO | None, is_last: bool) -> StreamMark:
-        """Show the complete lines of a part, and an incomplete line if it fills an answer or is the worker's last."""
+        """Show the complete lines of a part, and an incomplete line that fills an answer or is the last line."""
         data = part.data
         end = part.first + len(data)
         lines = data[: data.rfind(b"\n") + 1] or (data if len(data) >= MOST_CHUNK else b"")

@@ -80,7 +80,7 @@ class AgentWorkers:
             ended = [one for one in self._workers.values() if one.is_over]
             for one in ended[: max(0, len(ended) - MOST_ENDED)]:
                 del self._workers[one.name]
-        glog.info(f"starts {name} as rank {launch.rank}: {glog.clean(' '.join(launch.argv), 200)}")
+        glog.info(f"the agent starts {name} as rank {launch.rank}: {glog.clean(' '.join(launch.argv), 200)}")
         threading.Thread(target=self._run, args=(worker,), name=name, daemon=True).start()
 
     def end(self, name: str) -> None:
@@ -140,7 +140,7 @@ class AgentWorkers:
         with self._changed:
             worker = self._workers.get(name)
         if worker is None:
-            raise LostPeerError("this agent has no worker of this name")
+            raise LostPeerError("this agent has no worker with this name")
         return worker
 
     def _run(self, worker: AgentWorker) -> None:

@@ -1,1 +1,1 @@
-"""Collectives among the workers of a job: all-reduce, all-gather, broadcast, barrier; sums repeat bit for bit."""
+"""Collectives of a job's workers: all-reduce, all-gather, broadcast and barrier. A repeated sum has the same bits."""

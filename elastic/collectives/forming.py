@@ -1,4 +1,4 @@
-"""Forms a group of ranks from a plan: connects the ranks, and chooses the path on which their arrays travel."""
+"""Forms a group of ranks from a plan: connects the ranks, and chooses the path on which their arrays are sent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def form(
 
 
 def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
-    """Return the ranks of each host (pure); ranks are on one host if each can open the memory of exactly these ranks.
+    """Return the ranks of each host. Ranks are on one host if each of them can open the memory of exactly these ranks.
 
     Args: opened: for each rank, the ranks whose memory it can open, including the rank itself.
     """
@@ -95,7 +95,7 @@ def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[
                     memories[number] = opened
     answers = _exchange(mesh, 1, {"opened": sorted(memories)}, deadline)
     if own is not None:
-        own.close()  # every rank has opened the memory by now, or never will
+        own.close()  # no rank opens the memory later
     sets = {rank: _read_ranks(one.get("opened"), mesh.size) for rank, one in answers.items()} | {mesh.rank: memories}
     return memories, find_hosts([sets[rank] for rank in range(mesh.size)])
 

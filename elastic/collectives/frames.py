@@ -1,16 +1,16 @@
-"""The messages between two ranks of a group (pure; no sockets, no arrays).
+"""The messages between two ranks of a group.
 
-A connection begins with the handshake of `pserver.wire.authentication`. Then it carries messages, each a header of 40
-bytes, a note and a payload:
+A connection begins with the handshake of `pserver.wire.authentication`. After the handshake the connection carries
+messages. A message has a header of 40 bytes, a note and a payload. The header has these fields:
 
-    offset  0  4s   magic b"PDLC"      offset  4  u8   kind        offset  5  u8   version    offset  6  u16  zero
-    offset  8  u32  length of the note                             offset 12  u32  piece
-    offset 16  u64  sequence           offset 24  u64  length of the payload                  offset 32  8s   tag
+- offset 0: 4 bytes, the text b"PDLC"; offset 4: u8, kind; offset 5: u8, version; offset 6: u16, zero
+- offset 8: u32, length of the note; offset 12: u32, piece
+- offset 16: u64, sequence; offset 24: u64, length of the payload; offset 32: 8 bytes, tag
 
 An exchange is a step in which the ranks of the group send messages to each other. `sequence` is the number of the
-exchange, so that two ranks at different exchanges detect the difference. `piece` numbers the data messages that a rank
-sends in one exchange. `tag` authenticates the preceding header fields and the note with the key of the handshake;
-without a secret `tag` is zeros.
+exchange. By this number, two ranks at different exchanges detect the difference. `piece` numbers the data messages that
+a rank sends in one exchange. `tag` authenticates the preceding header fields and the note with the key of the
+handshake; without a secret `tag` is zeros.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 MAGIC = b"PDLC"
 VERSION = 1
 MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note: an announcement of some thousand arrays fits
-PIECE_BYTES = 1 << 20  # bytes: many compared with the fixed cost of a message, few enough for a ring to forward early
+PIECE_BYTES = 1 << 20  # bytes: larger pieces need fewer messages, and smaller pieces let a ring forward earlier
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size
@@ -107,7 +107,7 @@ def measure(head: bytes) -> tuple[int, int] | None:
     if head[:4] != MAGIC[: len(head)]:
         raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
     if len(head) > 5 and head[5] != VERSION:
-        raise ProtocolError(f"a message of version {head[5]}, this program speaks version {VERSION}")
+        raise ProtocolError(f"a message of version {head[5]}; this program uses version {VERSION}")
     if len(head) < HEADER_BYTES:
         return None
     values = _HEADER.unpack(head)

@@ -1,4 +1,4 @@
-"""Fuses requests into batches, and reads and writes the arrays of a batch as a single array (no sockets).
+"""Fuses requests into batches, and reads and writes the arrays of a batch as a single array.
 
 The cost of a small array is mostly the cost of its messages. Therefore requests with the same kind, type and reduction
 form a batch of up to `FUSION_BYTES`. The other modules treat the arrays of a batch as a single concatenated array.
@@ -21,7 +21,7 @@ FUSION_BYTES = 64 << 20
 class FusedArray(NamedTuple):
     """A request with its flat arrays: `source` has the values of this rank, `target` takes the result.
 
-    Both may be the same array.
+    `source` and `target` may be the same array.
     """
 
     request: Request

@@ -41,7 +41,7 @@ STALL_END_S = 1800.0  # seconds until a stalled group ends; all programs of this
 
 
 class ArrayPath(Protocol):
-    """The way in which arrays travel between ranks; see `memory.MemoryPath` and `sockets.SocketPath`."""
+    """The way in which arrays are sent between ranks; see `memory.MemoryPath` and `sockets.SocketPath`."""
 
     def announce(self, note: bytes, batch: Batch) -> int:
         """Announce the waiting requests to the other ranks; `batch` has the first of these requests."""
@@ -94,13 +94,13 @@ class HeartbeatThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child of the process that is the rank."""
+        """Whether this process is a forked child of the rank's process."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raises: HorovodInternalError: this is a child of the process that is the rank."""
+        """Raises: HorovodInternalError: this process is a forked child of the rank's process."""
         if self.is_forked:
-            raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is one")
+            raise HorovodInternalError("a forked process is no rank; only the process that called hvd.init() is a rank")
 
     def stop(self) -> None:
         """Stop the thread, and wait for its end."""
@@ -173,7 +173,7 @@ class RankGroup:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
             if name in self._waiting:
-                raise ValueError(f"a collective '{name}' waits already; wait for it, or give this one another name")
+                raise ValueError(f"a collective '{name}' waits already; wait for it, or give another name")
             self._waiting[name] = handle
             is_much = sum(one.request.nbytes for one in self._waiting.values()) >= CYCLE_BYTES
         if self._driving.locked():
@@ -341,7 +341,7 @@ class RankGroup:
             until = self._complain(announced, began)
 
     def _wait_for_news(self, note: bytes) -> bool:
-        """Wait, because the last round ran no request, for a new request of this rank or a round of another rank.
+        """Wait for a new request of this rank or a round of another rank, because the last round ran no request.
 
         Returns: whether `note` is still the announcement of this rank.
         """

@@ -47,9 +47,13 @@ class AddressStore(Protocol):
 class GroupPlan:
     """The plan of a group, and the rank of this process.
 
-    Attributes: scope: scope of the addresses in the store; every group has a new scope.  host: address at which other
-        ranks reach this rank.  secret: secret of the job, or empty.  timeout: seconds until all ranks have to be
-        connected.  port: port on which this rank listens; 0: any free port.  incarnation: unique name of this process.
+    Attributes:
+    - scope: scope of the addresses in the store; every group has a new scope.
+    - host: address at which other ranks reach this rank.
+    - secret: secret of the job, or empty.
+    - timeout: seconds until all ranks have to be connected.
+    - port: port on which this rank listens; 0: any free port.
+    - incarnation: unique name of this process.
     """
 
     rank: int
@@ -86,7 +90,7 @@ def _token(plan: GroupPlan, rank: int) -> bytes:
 
 def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadline: float) -> PeerRank:
     """Connect to a lower rank with repeated attempts until the deadline; return the connection."""
-    why = "it has not published its address"
+    why = "the rank has not published its address"
     for delay in exponential_backoff(0.05, 1.0):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -114,7 +118,7 @@ def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
         while handshake.wanted:
             data = stream.recv(handshake.wanted)
             if not data:
-                raise _RefusedError("it ended the connection")
+                raise _RefusedError("the called rank ended the connection")
             stream.sendall(handshake.feed(data))
         if handshake.fault:
             raise _RefusedError(handshake.fault)
@@ -146,7 +150,7 @@ def read_address(value: bytes, number: int) -> tuple[str, int]:
 
 
 class Acceptor:
-    """Accepts the connections of the higher ranks in a thread, so that no caller waits for another caller."""
+    """A thread that accepts the connections of the higher ranks; no caller waits for another caller."""
 
     def __init__(self, plan: GroupPlan, pool: Pool) -> None:
         self._plan, self._pool = plan, pool

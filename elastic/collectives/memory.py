@@ -1,9 +1,9 @@
 """Collectives among processes of the same host: every rank has memory that all other ranks read.
 
-All data move in exchanges. Before exchange e a rank writes into its slot e % 2. The rank then sends a message to all
-other ranks, and waits for their messages. Then the rank reads the slots e % 2 of the other ranks, until the rank begins
-exchange e + 1. A rank may write into a slot again after all messages of exchange e + 1 have arrived, which is before
-exchange e + 2 of the rank.
+All data move in exchanges. Before exchange number e, a rank writes into its slot e % 2. The rank then sends a message
+to all other ranks, and waits for their messages. Then the rank reads the slots e % 2 of the other ranks, until the rank
+begins exchange e + 1. The rank may write into this slot again when all messages of exchange e + 1 have arrived. This is
+before exchange e + 2.
 
 For a small array every rank computes the whole reduction, in a single exchange. A larger array is cut into pieces, and
 every rank reduces a part of each piece for all ranks. An exchange carries a piece of the arrays, and the reduced parts
@@ -25,8 +25,8 @@ from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
-PIECE_BYTES = 2 << 20  # bytes of a piece, so that the slots of a few ranks fit into the cache; see bench/allreduce.py
-DIRECT_BYTES = 1 << 20  # bytes of all ranks up to which every rank computes the whole reduction; see bench/allreduce.py
+PIECE_BYTES = 2 << 20  # bytes of a piece: the slots of a few ranks then fit into the cache; see bench/allreduce.py
+DIRECT_BYTES = 1 << 20  # maximum bytes of all arrays if every rank computes the whole reduction; see bench/allreduce.py
 SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, then the reduced parts of the previous piece
 
 
@@ -49,7 +49,9 @@ class MemoryPath:
     # ----- Exchanges -----
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Write the begin of the first batch, and announce the waiting requests; return the number of the exchange."""
+        """Write the first piece of the first batch, and announce the waiting requests; return the number of the
+        exchange.
+        """
         self._place(batch)
         return self._tell(FrameKind.ANNOUNCE, note)
 
@@ -83,8 +85,8 @@ class MemoryPath:
     def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
         """Run a batch.
 
-        Args: frames: the announcements, if `announce` has written the begin of this batch; else None.  root: the only
-            rank that needs the result of an all-reduce; None: all ranks.
+        Args: frames: the announcements, if `announce` has written the first piece of this batch; else None.  root: the
+            only rank that needs the result of an all-reduce; None: all ranks.
         """
         is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
         if batch.kind == CollectiveKind.ALLREDUCE:
@@ -104,7 +106,7 @@ class MemoryPath:
         return batch.nbytes * self._mesh.size <= DIRECT_BYTES
 
     def _place(self, batch: Batch) -> None:
-        """Write the begin of a batch into this rank's slot."""
+        """Write the first piece of a batch into this rank's slot."""
         if batch.kind == CollectiveKind.BROADCAST and batch.argument != self._mesh.rank:
             return
         if batch.kind != CollectiveKind.BARRIER:
@@ -168,7 +170,9 @@ class MemoryPath:
 
 
 def _part(count: int, rank: int, size: int) -> tuple[int, int]:
-    """Return begin and end of the part of `count` elements that a rank reduces; parts are multiples of 16 elements."""
+    """Return the start and end of the part of `count` elements that a rank reduces; a part is a multiple of 16
+    elements.
+    """
     step = -(-count // size)
     step = -(-step // 16) * 16
     return min(rank * step, count), min((rank + 1) * step, count)

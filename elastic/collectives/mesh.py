@@ -2,7 +2,8 @@
 
 A lost rank, or a rank that sends an invalid message, ends the group for all ranks. The rank that detects the failure
 sends the reason to all other ranks (ABORT) and closes its connections. Every rank sends a heartbeat once a second, even
-while it computes. Waiting ranks thereby detect a rank that is frozen, or cut off behind an open connection.
+while it computes. By these heartbeats, a waiting rank detects a frozen rank, and a rank that is unreachable although
+its connection is open.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ LIMITS = ConnectionLimits(
 )
 GOODBYE_S = 1.0  # seconds for sending the last messages
 MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
-# a host counts as lost after this number of seconds without an answer; the socket options below break its
-# connection within 5 s of its last answer
+# a host counts as lost after this number of seconds without an answer; the socket options below break the
+# connection within 5 s of the last answer
 LOST_AFTER_S = 4
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, LOST_AFTER_S - 1))
 BEAT_S = 1.0  # seconds between two heartbeats
-# seconds of silence after which a waiting rank counts another rank as lost
-SILENCE_S = 4.0
+SILENCE_S = 4.0  # seconds of silence after which a waiting rank counts another rank as lost
 _NO_PAYLOAD: tuple[memoryview, ...] = ()
 
 
@@ -49,10 +49,12 @@ def tune(stream: socket.socket) -> None:
 class PeerRank:
     """Another rank: its connection, its received messages, and the memory for its next payloads.
 
-    Attributes: expected: memory for payloads by sequence and piece; a payload that is received into its memory removes
-        the entry.  gone: why the rank is lost; empty: the rank is connected.  abort: why the rank has ended the group;
-        empty: it has not.  left: whether the rank has sent GOODBYE.  heard: time of the last receipt in seconds of
-        `time.monotonic`.
+    Attributes:
+    - expected: memory for payloads by sequence and piece; a payload that is received into its memory removes the entry.
+    - gone: why the rank is lost; empty: the rank is connected.
+    - abort: why the rank has ended the group; empty: it has not.
+    - left: whether the rank has sent GOODBYE.
+    - heard: time of the last receipt in seconds of `time.monotonic`.
     """
 
     def __init__(self, stream: socket.socket, key: bytes, pool: Pool) -> None:
@@ -132,7 +134,7 @@ class Pulse:
 
 
 class Mesh:
-    """All connections of a rank. Thread safety: one thread at a time, except for `wake` and `abandon`.
+    """All connections of a rank. One thread at a time may call a method; any thread may call `wake` and `abandon`.
 
     Attributes: failure: why the group has ended; empty: the group has not ended.  silence: seconds after which a
         waiting rank counts a silent rank as lost; 0: never.
@@ -143,7 +145,7 @@ class Mesh:
         self.rank, self.size = rank, len(peers) + 1
         self.peers = dict(sorted(peers.items()))
         self.failure = self._abandoned = ""
-        self.silence = 0.0  # 0 until the group is formed, because ranks send no heartbeats before
+        self.silence = 0.0  # 0 until the group is formed, because ranks send no heartbeats earlier
         self._pulse = Pulse()
         self._poller = select.poll()
         self._of_file = {peer.connection.stream.fileno(): number for number, peer in self.peers.items()}
@@ -226,7 +228,7 @@ class Mesh:
         for number, peer in self.peers.items():
             silent = now - max(peer.heard, since)
             if silent > self.silence and not (peer.gone or peer.left):
-                self.fail(f"rank {number} is lost: it has said nothing for {silent:.1f} s, though it is connected")
+                self.fail(f"rank {number} is lost: it has sent nothing for {silent:.1f} s, though it is connected")
 
     def _flush(self, number: int, peer: PeerRank) -> None:
         try:
@@ -238,13 +240,13 @@ class Mesh:
             self._poller.modify(peer.connection.stream, select.POLLIN)
 
     def _lose(self, peer: PeerRank, exc: OSError) -> None:
-        """Record that nothing can be sent to a rank any more; first read its last messages for the reason."""
+        """Record that a rank receives no more messages; first read its last messages, which may have the reason."""
         with contextlib.suppress(ProtocolError):
             peer.read()
         peer.gone = peer.gone or f"its connection ended ({exc})"
 
     def flush(self, deadline: float) -> None:
-        """Wait until every message has been sent, so that arrays may change."""
+        """Wait until every message has been sent; then the sent arrays may change."""
         while self._writing and not all(self.peers[number].gone for number in self._writing):
             self._check_time(deadline, sorted(self._writing), "has not taken its messages")
             self.turn(max(0.0, deadline - time.monotonic()))
@@ -263,7 +265,7 @@ class Mesh:
                 self.fail(f"rank {number} is lost: {peer.gone}")
 
     def missing(self, ranks: Iterable[int]) -> list[int]:
-        """Return the ranks from which there is no received message for `take`."""
+        """Return the ranks from which no message has arrived for `take`."""
         return [number for number in ranks if not self.peers[number].arrived]
 
     def wait(self, ranks: Sequence[int], deadline: float) -> None:

@@ -1,9 +1,9 @@
-"""The requests of collectives, and the agreement of the ranks (pure).
+"""The requests of collectives, and the agreement of the ranks about the requests that run.
 
 Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
 request with the same name. The requests run in the order of rank 0. A request to which the caller
-gives no name gets a number as its name, in the order of the calls. If the ranks call different collectives without
-names in the same place, the numbers are equal and the kinds differ, which is a mismatch, too.
+gives no name gets a number as its name, in the order of the calls. If two ranks call different collectives without
+names at the same position, the requests have the same number and different kinds. This is a mismatch, too.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def describe_mismatch(requests: Sequence[Request]) -> str:
     return (
         f"collective '{requests[0].name}': {'; '.join(others[:8])}; "
         f"rank{'s' if texts.count(usual) > 1 else ''} {ranks} call{'s' if texts.count(usual) == 1 else ''} {usual}; "
-        "let every rank call the same"
+        "let every rank call the same collective"
     )
 
 

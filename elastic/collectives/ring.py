@@ -2,8 +2,8 @@
 
 All-reduce: the array is cut into as many chunks as there are ranks. In the first round each chunk travels around the
 ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
-to all ranks. A rank forwards a chunk piece by piece, so that all connections work at the same time. Every run adds the
-values in the same order, and all ranks receive copies of the same sums, so that results are equal bit for bit.
+to all ranks. A rank forwards a chunk piece by piece, so all connections are used at the same time. Every run adds the
+values in the same order, and all ranks receive copies of the same sums. So the results are equal bit for bit.
 
 Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
@@ -43,7 +43,7 @@ def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def bounds_of(counts: Sequence[int]) -> list[int]:
-    """Return the begin of each part, and the end of the last part, for consecutive parts with these lengths."""
+    """Return the start of each part, and the end of the last part, for consecutive parts with these lengths."""
     bounds = [0]
     for count in counts:
         bounds.append(bounds[-1] + count)

@@ -1,4 +1,5 @@
-"""Collectives over connections: small arrays travel with the announcement or along a tree, large arrays around a ring.
+"""Collectives over connections: small arrays are sent with the announcement or along a tree, large arrays around a
+ring.
 
 A host with several ranks takes part in a ring as a single rank. First the ranks of the host reduce their arrays in
 shared memory. Then the first rank of the host takes part in the ring, and passes the result on in shared memory.
@@ -19,7 +20,7 @@ from elastic.collectives.mesh import Mesh, SubMesh
 from elastic.collectives.requests import CollectiveKind, Reduction, Request
 from pserver.wire.shared_memory import SharedMemory
 
-TREE_BYTES = 1 << 16  # bytes of an array up to which the number of messages determines the time, and not their length
+TREE_BYTES = 1 << 16  # maximum bytes of an array that is sent along a tree, which needs fewer messages than a ring
 INLINE_BYTES = 1 << 15  # bytes; an array up to this size is sent with the announcement
 INLINE_SIZE = 8  # ranks; larger groups send no arrays with the announcement
 SEGMENT_BYTES = 16 << 20  # bytes of an array in one pass of the ring, for which the other ranks of a host wait

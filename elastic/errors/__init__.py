@@ -1,10 +1,10 @@
 """The exceptions that end a collective, their exit codes, and the reaction of `elastic.process.loop` to each.
 
-PaddleError
- +- HorovodInternalError       75  a collective failed: restore the last commit, join the next generation, continue
- +- CollectiveMismatchError    70  the ranks do not call the same collective: the program has an error
- +- RemovedFromJobError        75  the driver has no rank for this worker any more: the worker leaves
-HostsUpdatedInterrupt              the hosts have changed: join the next generation with the present state
+- `HorovodInternalError` (75): a collective failed. The loop restores the last commit, joins the next generation and
+  continues.
+- `CollectiveMismatchError` (70): the ranks do not call the same collective. The loop does not catch this error.
+- `RemovedFromJobError` (75): the driver has no rank for this worker any more. The worker leaves.
+- `HostsUpdatedInterrupt`: the hosts have changed. The loop joins the next generation with the present state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostsUpdatedInterrupt(RuntimeError):  # as in Horovod
     """The hosts of the job have changed, and every worker has seen the change at the same commit.
 
     Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here, because a
-        new host may replace a host that left, and the worker of the new host needs the state. Horovod ignores this.
+        new host may replace a host that left. The worker of the new host needs the state. Horovod ignores this case.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

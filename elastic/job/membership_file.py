@@ -74,7 +74,7 @@ def read_record(path: Path) -> dict[str, Any]:
         record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
         RECORD.check(record, NAME)
     except (BoundedJsonError, SchemaError) as exc:
-        raise DamagedError(f"{path} is no record of a driver: {exc}; a driver writes it anew within a second") from exc
+        raise DamagedError(f"{path} is no record of a driver: {exc}; a driver writes one each second") from exc
     return record
 
 
@@ -106,7 +106,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
 
 
 def choose_members(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the workers to show, by rank; if there are too many, prefer those that do not work, then the newest."""
+    """Return the workers to show, by rank; workers that do not work have priority, then the newest workers."""
     by_interest = sorted(members, key=lambda one: (one["state"] in (WORKS, DONE), -one["since"], one["rank"]))
     return sorted(by_interest[:MOST_ROWS], key=lambda one: one["rank"])
 
@@ -154,13 +154,13 @@ def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str
     if not is_late:
         return f"as of {ago} ago, by the driver {record['driver']}"
     follows = (
-        "its workers go on for --driver-grace seconds; run the same command again to continue with them"
+        "its workers continue for --driver-grace seconds; run the same command again to continue with them"
         if record["goes_on"]
-        else "its workers end with it"
+        else "its workers end with the driver"
     )
     return (
         f"the driver {record['driver']} has not written for {ago}: it was killed, is frozen or cannot write here; "
-        f"{follows}; the lines below show the state then"
+        f"{follows}; the lines below show the state at that time"
     )
 
 

@@ -1,4 +1,4 @@
-"""Records the state of a job in the directory --output-filename; a thread writes, so that the driver never waits."""
+"""Records the state of a job in the directory --output-filename; a thread writes, so the driver never waits."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class JobWorkers:
         self._journal, self._record = self._open_journal()
         policy = AgentPolicy(settings.agent_port, settings.agent_timeout, settings.has_agents)
         if policy.is_everywhere and not self.secret:
-            raise UsageError("agents need PADDLE_SECRET, or a PADDLE_SECRET_FILE, the same as the driver")
+            raise UsageError("agents and driver need the same secret; set PADDLE_SECRET or PADDLE_SECRET_FILE")
         settle_s = 0.0 if self._record is None else settings.agent_timeout
         self._hosts = AgentHosts(settings.discovery, self.secret, policy, settle_s)
         listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret there are no agents
@@ -94,7 +94,7 @@ class JobWorkers:
             raise
 
     def _abandon(self) -> None:
-        """End this driver before its begin; keep the record and the workers of an earlier driver."""
+        """End this driver before it has begun; keep the record and the workers of an earlier driver."""
         self.driver.stop()
         if self._lock is not None:
             self._lock.close()
@@ -143,7 +143,7 @@ class JobWorkers:
         self.driver.freeze()
         if self._journal is not None:
             self._journal.close()
-        glog.info("this driver ends by SIGTERM, and leaves the workers to the next one")
+        glog.info("this driver ends after SIGTERM, and leaves the workers to the next driver")
         os._exit(StoppedError.exit_code)
 
     def _run_worker(self, slot: SlotInfo, events: WorkerEvents) -> WorkerExit:

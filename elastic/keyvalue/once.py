@@ -1,4 +1,4 @@
-"""Unique paths of requests, so that an answer is valid for a single request."""
+"""Makes the path of every request unique, so an answer is valid for a single request."""
 
 from __future__ import annotations
 

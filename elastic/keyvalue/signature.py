@@ -1,4 +1,4 @@
-"""The signatures of requests and answers of the rendezvous server, which prove the job's secret (pure).
+"""The signatures of requests and answers of the rendezvous server; a signature proves that its sender knows the secret.
 
     X-Paddle-Signature: hex of HMAC-SHA256(secret, method + "\\n" + path + "\\n" + body)
 
@@ -7,7 +7,7 @@ The path is the path of the request line with its query.
 The signature of an answer is the hex of
 HMAC-SHA256(secret, "answer " + method + " " + path + "\\n" + texts + "\\n" + body). The texts are the status and the
 values of the project's own headers, separated by blanks. A caller puts a new text into every path
-(`elastic.keyvalue.once`), so that a replayed answer is rejected.
+(`elastic.keyvalue.once`), so it rejects a replayed answer.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class KeyValueStore:
             before = self._scopes.get(scope, {}).get(key)
             size = self._bytes - len(before or b"") + len(value)
             if len(value) > MOST_VALUE_BYTES or size > MOST_BYTES or (before is None and self._keys >= MOST_KEYS):
-                raise FullStoreError(f"the store has no room for {len(value)} bytes more")
+                raise FullStoreError(f"the store has no room for another {len(value)} bytes")
             self._scopes.setdefault(scope, {})[key] = value
             self._bytes = size
             self._keys += before is None

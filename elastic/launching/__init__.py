@@ -1,1 +1,1 @@
-"""Workers as processes of this machine: their start, their output, and the verdict about a finished job."""
+"""Workers as processes of this machine: their start, their output, and the decision whether a job has succeeded."""

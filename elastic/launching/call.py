@@ -74,7 +74,7 @@ def _fetch() -> FunctionCall:
 def _perform(call: FunctionCall) -> None:
     environ = os.environ
     result = call.function(*call.args, **call.kwargs)
-    # the variables describe the last generation, so that the rank may differ from the rank at the start
+    # the variables describe the last generation, in which the rank may differ from the rank at the start
     given = {"size": int(environ[names.HOROVOD_SIZE]), "result": result}
     content = dump_bounded_object(given, f"the results of {describe_function(call.function)}")
     _open_store().put(RESULTS, environ[names.HOROVOD_RANK], content)

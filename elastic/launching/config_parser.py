@@ -59,11 +59,11 @@ HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
 
 
 class ParameterError(UsageError, ValueError):
-    """A parameter has a wrong value; Horovod raises ValueError."""
+    """A parameter has a wrong value; Horovod raises ValueError in this case."""
 
 
 def read_number(text: str) -> float:
-    """Parse a number; return a whole number as an integer, so that the text of its variable has no fraction."""
+    """Parse a number. A whole number becomes an integer, so the text of its variable has no fraction."""
     return int(text) if text.lstrip("-").isdigit() else float(text)
 
 
@@ -74,10 +74,13 @@ def _flag(value: Any) -> int:
 class LaunchParameter(NamedTuple):
     """A parameter.
 
-    Attributes: name: attribute of the command line; the flag has dashes in place of underscores.  place: section and
-        key in the file.  kind: type of the value; bool: the flag takes no value.  variable: environment variable of the
-        workers.  convert: makes the value of the variable.  needs: the variable is set only if this attribute is set;
-        "": always.
+    Attributes:
+    - name: attribute of the command line; the flag has dashes in place of underscores.
+    - place: section and key in the file.
+    - kind: type of the value; bool: the flag takes no value.
+    - variable: environment variable of the workers.
+    - convert: makes the value of the variable.
+    - needs: the variable is set only if this attribute is set; "": always.
     """
 
     name: str
@@ -180,7 +183,7 @@ CONTROLLERS = ("gloo", "mpi")
 
 
 def list_given(args: argparse.Namespace) -> set[str]:
-    """Return the names of the parameters that a command line sets (pure)."""
+    """Return the names of the parameters that a command line sets."""
     return {one.name for one in PARAMETERS if getattr(args, one.name, None) is not None}
 
 
@@ -218,7 +221,8 @@ def read_config_file(path: str) -> dict[str, Any]:
 def _check_events(path: str, events: Iterator[Any], yaml: ModuleType) -> None:
     """Refuse a text that may need much more memory or time than its length suggests.
 
-    The value of nested aliases grows without bound when keys are merged, and when it is written into a message.
+    A short text with nested aliases can stand for a huge value. This value would fill the memory when keys are merged,
+    or when the value is written into a message.
     Raises: ParameterError: the text has an alias, or is nested too deeply.
     """
     depth = 0
@@ -236,7 +240,7 @@ def set_args_from_config(args: argparse.Namespace, config: Mapping[str, Any], ov
 
     Args: override_args: names of the parameters that the command line itself sets; the file does not change these
         parameters.
-    Raises: ParameterError: a value has a wrong type, or a section is no section.
+    Raises: ParameterError: a value or a section has a wrong type.
     """
     controller = config.get("controller")
     if controller and not args.use_gloo and not args.use_mpi:
@@ -280,7 +284,7 @@ def _show(value: object) -> str:
     """Return a value of the file for a message."""
     try:
         return glog.clean(value, 40)
-    except ValueError:  # Python writes no integer of more than 4300 digits
+    except ValueError:  # Python does not convert an integer of more than 4300 digits to text
         return "a number of more than 4300 digits"
 
 

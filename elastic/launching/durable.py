@@ -1,8 +1,10 @@
 """Workers that outlive their driver: the next driver finds the workers by their directories and takes them over.
 
-<store>/driver.lock              locked by the running driver
-<store>/<incarnation>/pid        pid of the guard         .../stdout, .../stderr    output of the worker
-<store>/<incarnation>/exit       exit code of the worker  .../shown.stdout          bytes of stdout that were shown
+- `<store>/driver.lock`: the running driver holds the lock of this file.
+- `<store>/<incarnation>/pid`: the pid of the worker's guard. An incarnation is one run of a worker.
+- `<store>/<incarnation>/exit`: the exit code of the worker.
+- `<store>/<incarnation>/stdout`, `stderr`: the output of the worker.
+- `<store>/<incarnation>/shown.stdout`: the number of bytes of stdout that a driver has shown.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ LOST = 75  # exit code for a worker whose guard was killed
 
 
 class DriverLock:
-    """The lock that a driver holds while it runs; the guards of the workers (`elastic.launching.guard`) test it.
+    """The lock that a driver holds while it runs; the guards of the workers (`elastic.launching.guard`) test the lock.
 
     Raises: DirectoryInUseError: another driver holds the lock.  VolumeError: the lock file cannot be written.
     """
@@ -41,7 +43,7 @@ class DriverLock:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = (directory / guard.LOCK).open("ab", buffering=0)
             until = time.monotonic() + 10 * guard.LOOK_S
-            while True:  # a guard holds the lock briefly to test it
+            while True:  # a guard holds the lock for a moment when it tests the lock
                 try:
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     return
@@ -69,7 +71,7 @@ def run_durable(
     ends: Sequence[threading.Event],
     grace_s: float,
 ) -> WorkerExit:
-    """Find the worker of a directory, or start a worker there; wait for its end, and end it when an event is set.
+    """Find the worker of a directory, or start a worker. Wait for its end; end it when an event is set.
 
     Raises: VolumeError: a file cannot be written.  OSError: the worker cannot be started.
     """
@@ -149,18 +151,18 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
 
 
 def kill_left(place: Path, pid: int, start: str) -> None:
-    """Kill the worker if its guard was killed; while the worker runs, their process group keeps the guard's pid."""
+    """Kill the worker if its guard was killed. Their process group has the guard's pid as its number."""
     if (place / guard.EXIT).exists():
         return
     with contextlib.suppress(OSError, IndexError):  # no process has the pid
         if guard.read_start(pid) != start:
-            return  # another process has the pid, so that the group is gone
+            return  # another process has the pid, so the group has ended
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def open_process(pid: int, start: str) -> int:
-    """Return a descriptor of a process, or -1 if it has ended; a different start time means that its pid was reused."""
+    """Return a descriptor of a process, or -1 if the process has ended or another process has its pid now."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -184,7 +186,7 @@ def read_exit(place: Path) -> int:
 def follow(
     place: Path, writer: OutputWriter, rank: int, kind: str, file: FileIO | None, is_over: threading.Event
 ) -> None:
-    """Show the output file of a worker to its end, from the position where an earlier driver stopped."""
+    """Show the output file of a worker up to its end, from the position where an earlier driver stopped."""
     mark = place / f"shown.{kind}"
     with (place / kind).open("rb", buffering=0) as source, contextlib.ExitStack() as stack:
         if file is not None:

@@ -1,6 +1,6 @@
 """The flags of `paddle elastic run`, and the arguments of `elastic.launch.run`.
 
-The names of flags and attributes are Horovod 0.28's where Horovod has the flag.
+If Horovod 0.28 has a flag, the flag and its attribute have the same names here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runtime.errors import UsageError
 from runtime.gflags import suggest_flag
 from runtime.interfaces import split_names
 
-WHAT = "Start the workers of a job here and by agents on other machines; start more workers as hosts come and go."
+WHAT = "Start the workers of a job on this machine, and by agents on other machines; adapt to hosts that come and go."
 
 # argument of `run` -> flag of `paddle elastic run`
 FLAGS = {
@@ -36,7 +36,7 @@ FLAGS = {
     "network_interfaces": "--network-interfaces",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
 }
-# older name of an argument of `run` -> its name
+# older name of an argument of `run` -> present name
 OLDER = {
     "np": "num_proc",
     "min_np": "min_num_proc",
@@ -45,12 +45,12 @@ OLDER = {
 }
 _NO_SSH = "the driver starts workers on its own machine"
 NOT_HERE = {
-    "use_mpi": "the workers speak over connections of their own",
-    "mpi_args": "the workers speak over connections of their own",
+    "use_mpi": "the workers exchange data over their own connections",
+    "mpi_args": "the workers exchange data over their own connections",
     "ssh_port": _NO_SSH,
     "ssh_identity_file": _NO_SSH,
-    "use_jsrun": "the workers speak over connections of their own",
-    "binding_args": "the workers speak over connections of their own",
+    "use_jsrun": "the workers exchange data over their own connections",
+    "binding_args": "the workers exchange data over their own connections",
 }
 
 
@@ -125,7 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--disable-cache", action="store_true", help="accepted without effect: nothing is cached")
     add("--verbose", action="store_true", help="logs more")
-    add("--config-file", help="YAML file of Horovod's parameters; a flag of the command line wins")
+    add("--config-file", help="YAML file of Horovod's parameters; a flag of the command line has priority")
     _add_parameters(parser)
     _add_controllers(parser)
     parser.set_defaults(run_func=None, executable=None)
@@ -138,8 +138,8 @@ def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--store-dir", default="", help="directory from which a restarted driver continues with the workers")
     add("--driver-grace", type=float, default=60.0, help="seconds for which workers wait for the next driver (60)")
-    add("--hand-over", action="store_true", help="SIGTERM leaves the workers to the next driver with this --store-dir")
-    add("--discovery", choices=["kubernetes"], help="find hosts: the pods of --pod-selector, which run agents")
+    add("--hand-over", action="store_true", help="at SIGTERM keep the workers for the next driver of --store-dir")
+    add("--discovery", choices=["kubernetes"], help="find hosts as the pods of --pod-selector, which run agents")
     add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
     add("--namespace", default="", help="namespace of the pods (default: the service account's)")
     add("--agents", dest="has_agents", action="store_true", help="start workers by agents on this machine, too")
@@ -152,8 +152,8 @@ def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
 def _add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the flags of Horovod's parameters, which `--config-file` may set too."""
     helps = {
-        "no_stall_check": "log no line that names the ranks for which other ranks wait",
-        "stall_check_warning_time_seconds": "seconds until a log line names the ranks for which other ranks wait "
+        "no_stall_check": "disable the warning that names the ranks for which other ranks wait",
+        "stall_check_warning_time_seconds": "seconds until a warning names the ranks for which other ranks wait "
         "(default: 60)",
         "stall_check_shutdown_time_seconds": "seconds until a wait for ranks ends the generation (default: 1800)",
         "gloo_timeout_seconds": "seconds for workers to connect to each other (default: 30)",
@@ -188,7 +188,7 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
 
 
 def check_possible(options: Mapping[str, Any]) -> None:
-    """Return if a job can do what the arguments of `run`, or the attributes of a command line, ask for.
+    """Check that a job supports the arguments of `run`, or the attributes of a command line.
 
     Raises: ParameterError: an argument asks for an unsupported feature.
     """
@@ -198,7 +198,7 @@ def check_possible(options: Mapping[str, Any]) -> None:
 
 
 def make_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return the flags of `paddle elastic run` that are equivalent to arguments of `run` (pure).
+    """Return the flags of `paddle elastic run` that are equivalent to arguments of `run`.
 
     Raises: ParameterError: an argument asks for an unsupported feature.
     """

@@ -1,9 +1,9 @@
 """Forked workers, which have any function of the caller in memory, even a function that no module exports.
 
-    the process that calls run()      has the function in its memory
-      the fork server                 is forked before the driver has threads; has one thread, and forks on request
-        a guard for each worker       `guard.run_with_pipe`, as for a command
-          the worker                  has the same function in its memory
+- The process that calls run() has the function in its memory.
+- This process forks the fork server before the driver has threads. The fork server has one thread.
+- The fork server forks a guard for each worker. The guard runs `guard.run_with_pipe`, as for a command.
+- The guard forks the worker, which has the same function in its memory.
 
 The driver sends descriptors with a request: the files of the worker's output, the pipe by which the guard sees that the
 driver runs, a file with the worker's variables, and a connection. The connection carries signals to the worker and
@@ -38,7 +38,7 @@ from runtime.errors import LostPeerError
 END_S = 5.0  # seconds for the fork server to end
 KILLED = "the process that forks the workers was killed"
 NOT_FORKED = b"?"  # first byte of the answer of a fork server that could not fork
-_OPEN: set[socket.socket] = set()  # the drivers' connections in this process; a further fork server closes its copies
+_OPEN: set[socket.socket] = set()  # connections of this process's drivers; a new fork server closes its copies
 
 
 class ForkServer:
@@ -88,7 +88,7 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # works even if another process has a copy of the socket
+            self._connection.shutdown(socket.SHUT_RDWR)  # a copy of the socket in another process does not matter
         _close(self._connection)
         with contextlib.suppress(OSError):  # the user's program may have reaped this child already
             ended = os.pidfd_open(self._pid)
@@ -142,7 +142,7 @@ def _fork() -> int:
     this function takes numpy's lock before the fork.
     """
     numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stub is wrong
-    with warnings.catch_warnings(), numbers.lock:  # `glog` takes care of its own lock
+    with warnings.catch_warnings(), numbers.lock:  # `glog` handles its own lock
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if there are other threads
         return os.fork()
 
@@ -153,7 +153,7 @@ def _close(connection: socket.socket) -> None:
 
 
 def _end_with(do: Callable[[], int]) -> NoReturn:
-    """End this forked process with the return value of a function; never return to the caller's frames."""
+    """Call a function, and end this forked process with the exit code that the function returns."""
     status = 1
     try:
         status = do()
@@ -178,7 +178,7 @@ def _begin_server(drivers: socket.socket, own: socket.socket, work: Callable[[],
 
 
 class _Forker:
-    """The fork server: it forks and waits, and needs no second thread."""
+    """The fork server. A single thread forks the workers and waits for their ends."""
 
     def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
         self._connection, self._work = connection, work
@@ -189,7 +189,7 @@ class _Forker:
     def serve(self) -> int:
         """Serve the requests of the driver until the driver is gone."""
         while True:
-            number, _ = self._poll.poll()[0]  # one event, because its handler may close other descriptors
+            number, _ = self._poll.poll()[0]  # only one event: its handler may close other descriptors
             if number in self._guards:
                 self._finish(number)
             elif number != self._connection.fileno():
@@ -214,7 +214,7 @@ class _Forker:
             if not pid:
                 _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # parent and child both do this, so that the group exists before a signal
+                os.setpgid(pid, pid)  # parent and child both make this call: the group exists before a signal comes
             ended = os.pidfd_open(pid)
             self._guards[ended] = pid, other
             self._poll.register(ended, select.POLLIN)
@@ -238,7 +238,7 @@ class _Forker:
         connection.close()
 
     def _signal(self, number: int) -> None:
-        """Pass a signal of the driver on to a worker."""
+        """Pass a signal from the driver to a worker."""
         found = [(pid, one) for pid, one in self._guards.values() if one.fileno() == number]
         for pid, connection in found:
             try:
@@ -316,7 +316,7 @@ def _call(work: Callable[[], int]) -> int:
 
 
 def _end_threads() -> None:
-    """End thread pools, and wait for all threads but daemons, as Python does at its end."""
+    """End thread pools, and wait for all threads except daemon threads, as Python does when it exits."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
     except RuntimeError:  # run() was called by a thread of a pool, which cannot join itself
@@ -336,7 +336,7 @@ def _reset_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Open new standard streams on the descriptors, because the streams may belong to a notebook or a test."""
+    """Open new standard streams on the descriptors, because the old streams may belong to a notebook or a test."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -1,9 +1,9 @@
 """Function mode: every worker of a job runs a function in place of a command.
 
-Workers on this machine are forked and have the function and its arguments in memory, so that any function is allowed,
-e.g. a function of a notebook. A worker that an agent starts, or that another `executable` runs, imports the function by
-its name (`elastic.launching.references`). Results are sent as JSON and arrays through a store that requires the secret
-of the job.
+Workers on this machine are forked, and so have the function and its arguments in memory. Any function is allowed, for
+example a function of a notebook. A worker that an agent starts, or that another `executable` runs, imports the function
+by its name (`elastic.launching.references`). Results are sent as JSON and arrays through a store that requires the
+secret of the job.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The guard of a worker: a process that ends the worker when the driver is gone for any reason.
 
-    python -I -S guard.py pipe FD COMMAND...              FD is a pipe whose other end the driver holds
-    python -I -S guard.py directory DIR GRACE COMMAND...  the next driver may take over the worker
+- `python -I -S guard.py pipe FD COMMAND...`: FD is a pipe whose other end the driver holds.
+- `python -I -S guard.py directory DIR GRACE COMMAND...`: the next driver may take over the worker.
 
-In the directory of the worker the guard writes `pid` (its own pid and start time), and at the end `exit` (the exit code
-of the worker). A running driver holds the lock of `DIR/../driver.lock`. The guard ends the worker after GRACE seconds
-without a driver.
+The guard writes two files in the directory of the worker: `pid` has the guard's pid and start time, and `exit` has the
+exit code of the worker after the worker's end. A running driver holds the lock of `DIR/../driver.lock`. The guard ends
+the worker after GRACE seconds without a driver.
 
 The guard leads a process group, so that a signal to the group reaches the worker and its children. The guard exits with
 the exit code of the worker, or with 128 + n if signal n has ended the worker. The guard imports no module of the
@@ -42,13 +42,13 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Survive signals to the process group, which end the worker; record the signals in CAME."""
+    """Record signals to the process group in CAME, and do not end; the same signals end the worker."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: CAME.append(number))  # the worker would inherit SIG_IGN
+        signal.signal(number, lambda number, _: CAME.append(number))  # a worker would inherit SIG_IGN
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
-    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid or 0."""
+    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid, or 0."""
     child = begin()
     if not child:
         return NO_PROGRAM

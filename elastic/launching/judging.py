@@ -1,4 +1,4 @@
-"""The verdict about a finished job (pure)."""
+"""Decide whether a finished job has succeeded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class JobFailedError(RuntimeError):
     """A job has failed.
 
     Attributes: exit_code: exit code of the command that ran the job. The value is the exit code of the worker that
-        failed first, or 75 if a signal ended that worker or no worker is to blame.
+        failed first. It is 75 if a signal ended that worker, or if no worker has failed.
     """
 
     def __init__(self, text: str, exit_code: int = LostPeerError.exit_code) -> None:
@@ -20,7 +20,7 @@ class JobFailedError(RuntimeError):
 
 
 def judge(results: Results) -> None:
-    """Return if a job has succeeded.
+    """Check that a job has succeeded.
 
     Raises: JobFailedError: the job was stopped with an error, a worker has failed (the message names the first failure
         by time), or no worker has finished its work.

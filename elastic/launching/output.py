@@ -37,9 +37,11 @@ class OutputSink(Protocol):
 class OutputWriter:
     """Writes the lines of all workers.
 
-    Args: directory: directory of the files `rank.<number>/stdout` and `stderr`; None: no files.  width: digits of the
-        number.  has_time: whether a line begins with the time.  is_continued: whether to append to the files of an
-        earlier driver.
+    Args:
+    - directory: directory of the files `rank.<number>/stdout` and `stderr`; None: no files.
+    - width: digits of the number.
+    - has_time: whether a line begins with the time.
+    - is_continued: whether to append to the files of an earlier driver.
 
     Thread safety: every method may be called from any thread.
     """
@@ -58,7 +60,7 @@ class OutputWriter:
         self._begun: set[int] = set()  # ranks whose files this job has begun
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Return the files of a rank: new files for the first worker, and the same files for later workers of the rank.
+        """Open the files of a rank: empty files for the first worker of the rank; later workers append to the files.
 
         Raises: VolumeError: the files cannot be written.
         """

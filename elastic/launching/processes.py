@@ -34,9 +34,9 @@ NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRE
 def make_environment(
     base: Mapping[str, str], slot: SlotInfo, incarnation: str, generation: int, more: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables of a worker (pure).
+    """Return the variables of a worker.
 
-    Args: base: variables of the driver, of which `keep_exported` passes most on.  more: variables that all workers get.
+    Args: base: variables of the driver; `keep_exported` selects some of them.  more: variables that all workers get.
     """
     return {
         **keep_exported(base),
@@ -51,7 +51,7 @@ def make_environment(
 
 
 def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
-    """Return the variables that tell a worker its slot and its ranks (pure)."""
+    """Return the variables that contain a worker's slot and ranks."""
     numbers = {
         names.HOROVOD_RANK: slot.rank,
         names.HOROVOD_SIZE: slot.size,
@@ -64,7 +64,7 @@ def list_slot_variables(slot: SlotInfo) -> dict[str, str]:
 
 
 def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a worker inherits from the program that starts the worker (pure)."""
+    """Return the variables that a worker inherits from the program that starts the worker."""
     return {
         name: value
         for name, value in environ.items()
@@ -73,7 +73,7 @@ def keep_exported(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_local(host: str) -> None:
-    """Return if a host is this machine.
+    """Check that a host is this machine.
 
     Raises: ConfigError: the host is another machine, or unknown.
     """
@@ -81,7 +81,7 @@ def check_local(host: str) -> None:
         return
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    except (OSError, UnicodeError) as exc:  # UnicodeError: a text that can be no name, e.g. a..b
+    except (OSError, UnicodeError) as exc:  # UnicodeError: a text that cannot be a host name, such as a..b
         raise ConfigError(
             f"the host {host} has no address: {exc}; correct the name. Names of this machine are localhost and "
             "127.0.0.1 to 127.0.0.9; for workers on other machines see paddle elastic agent"
@@ -89,7 +89,7 @@ def check_local(host: str) -> None:
     own = set(list_nics().values())
     if not any(address in own or ipaddress.ip_address(address).is_loopback for address in found):
         raise ConfigError(
-            f"the host {host} is another machine ({', '.join(sorted(found))}); to have workers there run "
+            f"the host {host} is another machine ({', '.join(sorted(found))}); to run workers there, start "
             "`paddle elastic agent` on it, and set PADDLE_SECRET to the same text on both machines"
         )
 

@@ -1,4 +1,4 @@
-"""Sends functions and results between processes: a function as its name `module:qualname`, data as JSON.
+"""Functions and results that processes send: a function is sent as its name `module:qualname`, data are sent as JSON.
 
 A worker that an agent starts, or that another Python runs, imports the function by this name. No process unpickles the
 data of another process.
@@ -38,7 +38,7 @@ def name_function(func: Callable[..., Any]) -> str:
     if not isinstance(func, FunctionType) or "<" in name:
         raise UsageError(
             f"run() cannot give {shown} to another machine, or another Python: a function is sent there by its name; "
-            "define it by def at the top level of a module, and pass values that it needs by args"
+            "define the function with def at the top level of a module, and pass the values that it needs by args"
         )
     module = func.__module__
     if module == "__main__":
@@ -56,7 +56,7 @@ def _name_main(shown: str) -> str:
         return str(spec.name)
     file = getattr(main, "__file__", None)
     if file is None or not Path(file).stem.isidentifier():
-        raise UsageError(f"run() cannot give {shown} to other processes: it is in no file that Python can import")
+        raise UsageError(f"run() cannot give {shown} to other processes: no file that Python can import has it")
     return Path(file).stem
 
 
@@ -92,7 +92,7 @@ def dump_bounded_object(value: object, what: str) -> bytes:
     if len(content) > MOST_VALUE_BYTES:
         raise UsageError(
             f"{what} have {len(content)} bytes, at most {MOST_VALUE_BYTES} can be sent; write them to a file and send "
-            "its name"
+            "the file's name"
         )
     return content
 

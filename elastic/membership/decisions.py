@@ -1,10 +1,11 @@
-"""The decision after every worker of a generation has reported, and the slots of the next generation (pure).
+"""The decision after every worker of a generation has reported, and the slots of the next generation.
 
-    states of all workers               decision
-    at least one SUCCESS                the job is over
-    all FAILURE                         the job has failed
-    some FAILURE, the others READY      a host that reaches the failure limit of the policy is blacklisted; resume
-    all READY                           the hosts have changed: resume
+The decision depends on the states of all workers:
+
+- At least one SUCCESS: the job is over.
+- All FAILURE: the job has failed.
+- Some FAILURE, all others READY: hosts that have reached the failure limit are blacklisted, and the workers resume.
+- All READY: the hosts have changed, and the workers resume.
 
 Source: Horovod 0.28, `horovod/runner/elastic/registration.py`.
 """
@@ -92,7 +93,7 @@ def assign_slots(
     """Return the slots of a generation in the order of their ranks.
 
     Rank 0 sends its state to the other ranks. Therefore hosts with a survivor come before hosts without a survivor,
-    and the survivors of a host come before its new workers. Within these groups the previous order stays. The local
+    and the survivors of a host come before its new workers. Within these groups the previous order is kept. The local
     rank of a slot never changes.
 
     Args: survivors: previous ranks of the slots whose worker has the state.

@@ -1,4 +1,4 @@
-"""Heartbeats: the driver ends a worker that runs and sends nothing, unless the driver itself is cut off."""
+"""Heartbeats: the driver ends a worker that sends none, except while the driver itself is cut off from the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime import glog
 RESOLUTION_S = 0.1  # minimum seconds between two recorded heartbeat times
 GAP_S = 1.0  # an interval without a heartbeat of any worker counts as at most this many seconds of silence
 MOST_TIMES = 10_000
-LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so that one may be late
+LEAST_S = 6.0  # minimum time limit in seconds; a worker sends three heartbeats in this time, so one may be late
 
 
 class Hearing:
@@ -71,9 +71,12 @@ class GenerationReports(Protocol):
 class HeartbeatWatch:
     """Watches the heartbeats of all workers.
 
-    Args: timeout: seconds of silence after which a worker is ended; 0: never.  is_stopped: ends the watch.  hearing:
-        heartbeat times of a driver that can be cut off.  reports: reports of the generation. If all other workers are
-        ready, done or failed, a silent worker is ended after a third of the timeout.
+    Args:
+    - timeout: seconds of silence after which a worker is ended; 0: never.
+    - is_stopped: ends the watch.
+    - hearing: heartbeat times of a driver that can be cut off.
+    - reports: reports of the generation. If all other workers are ready, done or failed, a silent worker is ended after
+      a third of the timeout.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The history of a job: its generations, the workers that came, went and failed first, and the duration of each change.
 
 The time lost to a change begins when the first worker of a generation fails or waits for the next generation. The time
-lost ends when all workers of the next generation have connected. If the workers never connect, the time lost ends with
-the begin of the next generation.
+lost ends when all workers of the next generation have connected. If the workers never connect, the time lost ends when
+the next generation begins.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ _STATES = {READY: WAITS, FAILURE: FAILED, SUCCESS: DONE}
 class MemberEntry:
     """A worker of this generation.
 
-    Attributes: process: name of the process.  since: generation in which the process was started.  state: WORKS, WAITS
-        (for the next generation), FAILED or DONE.  exit_code: None: the process has not ended.
+    Attributes:
+    - process: name of the process.
+    - since: generation in which the process was started.
+    - state: WORKS, WAITS (for the next generation), FAILED or DONE.
+    - exit_code: None: the process has not ended.
     """
 
     rank: int
@@ -43,11 +46,15 @@ class MemberEntry:
 class GenerationEntry:
     """A generation. Times are in seconds since 1970.
 
-    Attributes: formed: when all workers had connected; None: they have not yet.  changing: when the first worker
-        failed or waited for the next generation.  came, went: names of workers, compared with the previous generation.
-        failures: number of failed workers.  first_name, first_rank, first_code: the worker that failed first; code 0:
-        no worker has failed.  first_silent: the driver has ended that worker because it was silent.  hosts: whether the
-        hosts have changed during the generation.  lost: seconds lost to the change that led to this generation.
+    Attributes:
+    - formed: when all workers had connected; None: some workers have not connected yet.
+    - changing: when the first worker failed or waited for the next generation.
+    - came, went: names of workers that the previous generation did not have, or that only the previous one had.
+    - failures: number of failed workers.
+    - first_name, first_rank, first_code: the worker that failed first; code 0: no worker has failed.
+    - first_silent: the driver has ended the first failed worker because it was silent.
+    - hosts: whether the hosts have changed during the generation.
+    - lost: seconds lost to the change that led to this generation.
     """
 
     number: int
@@ -80,7 +87,7 @@ class JobHistory:
         self._members: dict[Slot, MemberEntry] = {}
         self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
         self._joined: set[int] = set()  # ranks whose workers have begun to connect to the newest generation
-        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and the begin of the wait
+        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and begin of the wait
         self.changed = threading.Event()
 
     def wait_for(self, slots: int) -> None:

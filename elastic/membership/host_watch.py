@@ -55,7 +55,7 @@ class HostWatch:
             self._thread.join()
 
     def wake(self) -> None:
-        """Wake the waiting threads, so that they check the hosts again."""
+        """Wake the waiting threads, which then check the hosts again."""
         with self._looked:
             self._looked.notify_all()
 

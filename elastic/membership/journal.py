@@ -1,7 +1,7 @@
 """The decisions of a driver in the registry of the job, from which a restarted driver continues the job.
 
-    elastic/lead     the lease of the leading driver
-    elastic/state    a DriverRecord; the driver writes a decision before it carries the decision out
+- `elastic/lead`: the lease of the leading driver.
+- `elastic/state`: a `DriverRecord`. The driver writes each decision before it carries the decision out.
 
 A driver that loses its lease, or cannot write a record, ends at once and does not end its workers. The next driver
 takes over the workers.
@@ -25,7 +25,7 @@ LEAD, STATE = "elastic/lead", "elastic/state"
 LOOK_S = 1.0  # seconds between two attempts to lead
 MOST_NUMBER = (1 << 31) - 1
 MOST_TEXT = 253  # characters of a name
-MOST_VALUES = MOST_VALUE_BYTES // 4  # JSON values of a record; a process has nine, in at least 45 bytes
+MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum JSON values of a record; a process has nine values in at least 45 bytes
 
 
 class MemberRecord(NamedTuple):
@@ -156,7 +156,7 @@ class DriverJournal:
             self._claim = None if LEAD in taken else self._registry.claim(LEAD, "driver")
             if self._claim is None:
                 if not has_noted:
-                    glog.info("another driver leads this job, or led it seconds ago: this driver waits for the lead")
+                    glog.info("another driver leads this job, or led it seconds ago; this driver waits for the lead")
                 has_noted = True
                 self._registry.wait(LEAD, taken, LOOK_S)
         self._renewing.start()
@@ -170,7 +170,7 @@ class DriverJournal:
             `on_loss` is called before the exception, except at the end of a job that this driver still leads.
         """
         if self._claim is None:
-            raise BugError("a driver that does not lead writes its record")
+            raise BugError("only the leading driver may write its record")
         try:
             with self._lock:
                 self._claim.put(STATE, "" if record is None else record.text)

@@ -1,4 +1,4 @@
-"""The discovery of `--discovery=kubernetes`: asks the Kubernetes API for the pods of a label selector."""
+"""The host discovery of `--discovery=kubernetes`, which asks the Kubernetes API for the pods of a label selector."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError
 from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
 
-REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the access rights may come later
+REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the rights may be given later
 LONGEST_S = 30.0  # seconds between two requests to an API server that does not answer
 ADVICE = "The driver's account needs the verb list on pods: k8s/allreduce/access.yaml gives it"
 
 
 class PodDiscovery(HostDiscovery):
-    """Finds pods as hosts; while the API server does not answer, the pods of its last answer stay the hosts.
+    """Finds pods as hosts. While the API server does not answer, the hosts are the pods of its last answer.
 
     Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.  make_client: makes the client
         of the API server.
@@ -40,7 +40,7 @@ class PodDiscovery(HostDiscovery):
         namespace = namespace or environ.get("JOB_NAMESPACE", "") or place.namespace
         if not namespace:
             raise ConfigError(
-                "--namespace is not given, and the service account of this pod has no namespace: give one"
+                "--namespace is not given, and the service account of this pod has no namespace: give a namespace"
             )
         self._path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         self._selector, self._default_slots = selector, default_slots
@@ -52,7 +52,7 @@ class PodDiscovery(HostDiscovery):
         self._delays = exponential_backoff(1.0, LONGEST_S)
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
-        """Ask the API server for the pods; ask nothing while the delay after a failed request lasts.
+        """Ask the API server for the pods; send no request during the delay after a failed request.
 
         Raises: RuntimeError: the API server has refused every request since the start.
         """
@@ -87,6 +87,6 @@ class PodDiscovery(HostDiscovery):
         self._next = now + max(next(self._delays), problem.retry_after)
         text = f"{problem}. {ADVICE}" if problem.is_refusal else str(problem)
         if text != self._problem:
-            known = "no hosts are known yet" if self._found is None else f"the last {len(self._found)} hosts count"
+            known = "no hosts are known yet" if self._found is None else f"the last {len(self._found)} hosts are used"
             glog.warning(f"the pods cannot be listed, {known}: {text}; the driver tries again")
         self._problem = text

@@ -14,11 +14,14 @@ from elastic.membership.decisions import Slot
 class Incarnation:
     """A process of a worker.
 
-    Attributes: name: unique name of the process.  host_uid: unique id of the host on which the process was started; "":
-        the discovery gives no id.  generation: generation in which the process was started.  ends: each of these events
-        ends the process.  heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
-        has_state: whether the process has the state of the job and can send the state to others.  is_silent: the driver
-        has ended the process because it was silent.
+    Attributes:
+    - name: unique name of the process.
+    - host_uid: unique id of the host on which the process was started; "": the discovery gives no id.
+    - generation: generation in which the process was started.
+    - ends: each of these events ends the process.
+    - heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
+    - has_state: whether the process has the state of the job and can send the state to other processes.
+    - is_silent: the driver has ended the process because it was silent.
     """
 
     host: str

@@ -11,7 +11,7 @@ from elastic.keyvalue.notices import HostsNotice, NoticeBoard
 from elastic.membership.decisions import Slot, compare_slots
 from elastic.worker import WorkerNotificationClient
 
-TELL_S = 0.5  # seconds for which host discovery waits until rank 0 has received a notice
+TELL_S = 0.5  # maximum seconds that host discovery waits until rank 0 has received a notice
 
 
 class Notifier:
@@ -49,8 +49,8 @@ class Notifier:
     def tell_soon(self, client: WorkerNotificationClient, notice: HostsNotice) -> None:
         """Send a notice to rank 0, and wait at most TELL_S seconds, because the host of rank 0 may be lost.
 
-        If the worker does not accept the notice, its client is removed. The next heartbeat of the worker brings its
-        addresses, and then the worker gets the notice that it has missed.
+        If the worker does not accept the notice, its client is removed. The next heartbeat of the worker contains its
+        addresses, and the driver then sends the missed notice.
         """
 
         def tell() -> None:

@@ -1,4 +1,4 @@
-"""Pods as hosts: a pure function of the objects that the Kubernetes API lists."""
+"""Read the hosts from the pods that the Kubernetes API lists."""
 
 from __future__ import annotations
 

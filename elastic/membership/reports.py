@@ -24,10 +24,10 @@ NOT_DONE = 1  # exit code for a process that exits with 0 before its work is don
 
 
 class WorkerReports:
-    """The part of the driver that talks to workers.
+    """The part of the driver that answers the workers.
 
     Attributes: is_open: whether the driver knows its workers. A driver that takes over the workers of an earlier driver
-        does not know them at first, and the workers have to ask again.  history: the history of the job.
+        does not know them at first, and the workers have to repeat their requests.  history: the history of the job.
 
     Thread safety: every method may be called from any thread.
     """
@@ -82,8 +82,8 @@ class WorkerReports:
         The driver answers a repeated request of a process and does not count the process again.
 
         Args: incarnation: name of the process; "": the present process of the slot.  generation: the last generation of
-            the process.  has_state: whether the process has ever had the state of the job. For a process that was
-            started for the first generation this counts as True.
+            the process.  has_state: whether the process has ever had the state of the job. The driver assumes True for
+            a process that was started for the first generation.
         Returns: None: there is no decision within `wait` seconds.
         """
         slot = (host, local_rank)
@@ -113,8 +113,8 @@ class WorkerReports:
     ) -> None:
         """Record a heartbeat of a process.
 
-        Args: addresses: the addresses at which the process receives notices; only a driver that does not know them
-            uses them: a process registers once, and this driver may have taken over the job later.
+        Args: addresses: the addresses at which the process receives notices. The driver stores them if it has none,
+            because it may have taken over the job after the process registered.
         """
         member = self._find_member((host, local_rank), incarnation)
         if member is None:
@@ -132,7 +132,7 @@ class WorkerReports:
         self.history.join(generation, rank)
 
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Record that a process has finished its work, so that its exit code 0 means success."""
+        """Record that a process has finished its work; then its exit code 0 means success."""
         member = self._find_member((host, local_rank), incarnation)
         if member is not None and not member.is_done:
             member.is_done = True
@@ -161,7 +161,7 @@ class WorkerReports:
         member = self._members.find(slot, incarnation or None)
         return None if member is None or member.is_ended else member
 
-    # ---- the begin and the end of processes
+    # ---- the start and the end of processes
 
     def _start_worker_process(self, slot_info: SlotInfo, member: Incarnation) -> None:
         events = WorkerEvents(member.ends, member.name, member.generation, member.host_uid)
@@ -185,8 +185,9 @@ class WorkerReports:
         code = result[0]
         if code == 0 and isinstance(result, WorkerExit) and result.needs_done and not member.is_done:
             glog.error(
-                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not said that its work is done, "
-                "which is a failure; let the script call hvd.shutdown(), or return from its function of hvd.elastic.run"
+                f"{slot_info.hostname}[{slot_info.local_rank}] ended with 0 and has not reported that its work is "
+                "done, which is a failure; let the script call hvd.shutdown(), or return from its function of "
+                "hvd.elastic.run"
             )
             code = NOT_DONE
         if isinstance(result, WorkerExit) and not result.is_known and member.is_done:
@@ -203,7 +204,7 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         if not self._members.end(member) or not self.has_rank_assignment(host, slot):
-            glog.info(f"the process {member.name} of {name}, which takes no part any more, ended with {exit_code}")
+            glog.info(f"the process {member.name} of {name}, which had left the job, ended with {exit_code}")
             return
         glog.info(f"the process {member.name} of {name} ended with {exit_code}")
         state = FAILURE if exit_code else SUCCESS

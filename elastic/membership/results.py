@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from elastic.hosts import SlotInfo
 
-# seconds of a single wait for a thread: Python handles a signal that arrives just before a wait only after the wait
+# Seconds of a single wait for a thread. If a signal arrives just before a wait, Python handles it after the wait.
 SIGNAL_S = 0.5
 
 
@@ -30,9 +30,12 @@ class WorkerEvents(list[threading.Event]):
 class WorkerExit(NamedTuple):
     """The end of a worker process; a plain tuple of the first two fields is allowed, too.
 
-    Attributes: exit_code: 128 + n after signal n.  end: seconds since 1970.  was_stopped: the driver ended the process.
-        needs_done: the process succeeds only if it has reported that its work is done.  is_known: True: the exit code
-        is from the process; False: the exit code stands for a lost agent.
+    Attributes:
+    - exit_code: 128 + n after signal n.
+    - end: seconds since 1970.
+    - was_stopped: the driver ended the process.
+    - needs_done: the process succeeds only if it has reported that its work is done.
+    - is_known: True: the exit code is from the process; False: the exit code stands for a lost agent.
     """
 
     exit_code: int

@@ -1,13 +1,13 @@
-"""Which libraries the collectives use, by the names of Horovod 0.28: only a transport in place of Gloo.
+"""Horovod 0.28's functions about the libraries of the collectives. This project has only its own transport.
 
-Scripts for Horovod ask these functions before they use a feature, e.g. `if hvd.nccl_built(): ...`.
+Scripts for Horovod call these functions before they use a feature, for example `if hvd.nccl_built(): ...`.
 """
 
 from __future__ import annotations
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Return True, because the workers have a transport of their own in place of Gloo."""
+    """Return True, because the workers have their own transport in place of Gloo."""
     return True
 
 
@@ -17,7 +17,7 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """Return the version of NCCL: 0, because there is none."""
+    """Return 0 as the version of NCCL, because no job uses NCCL."""
     return 0
 
 

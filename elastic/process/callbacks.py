@@ -32,7 +32,7 @@ class CommitStateCallback:
 
 
 class UpdateBatchStateCallback:
-    """Updates `state.batch`; the first epoch after a reset is shorter by the batches that were committed before.
+    """Updates `state.batch`; the first epoch after a reset does not repeat the batches that were committed before.
 
     Attributes: steps_per_epoch: batches of a whole epoch; None: unknown.
     """

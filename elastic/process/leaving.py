@@ -10,7 +10,7 @@ from runtime import glog
 
 
 def end_without_traceback() -> None:
-    """Let a RemovedFromJobError that the program does not catch end the process with one line and its exit code.
+    """Install a hook by which an uncaught RemovedFromJobError ends the process with one line and its exit code.
 
     Python calls `sys.excepthook` for such an exception. All other exceptions go to the hook that was set before. In a
     process that has the hook already, this function does nothing.

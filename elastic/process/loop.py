@@ -1,12 +1,10 @@
 """The loop around the user's training function: sync, train, and repeat after a failure or a change of hosts.
 
-    once           start to receive notices of the driver
-    repeat         state.sync()      every rank gets the state of rank 0
-                   func(state)       a return ends the loop
-                   on HorovodInternalError:   state.restore()
-                   on HostsUpdatedInterrupt:  keep the present state
-                   leave the group, join the next generation, state.on_reset()
-    at the end     report to the driver that the work is done
+1. Start to receive notices of the driver.
+2. Call `state.sync()`: every rank gets the state of rank 0.
+3. Call `func(state)`. If `func` returns, report to the driver that the work is done, and end the loop.
+4. After HorovodInternalError call `state.restore()`. After HostsUpdatedInterrupt keep the present state.
+5. Leave the group, join the next generation, call `state.on_reset()`, and repeat from step 2.
 
 The order is that of Horovod's `run_fn`.
 """
@@ -87,7 +85,7 @@ def _repeat(train: Callable[[], R], state: ElasticState, reset: Callable[[], Non
             WORKER.has_state = True
             result = train()
         except HorovodInternalError as exc:
-            glog.warning(f"a collective failed, and training goes on from the last commit: {exc}")
+            glog.warning(f"a collective failed, and training continues from the last commit: {exc}")
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as exc:

@@ -1,8 +1,8 @@
 """The membership of this worker: it forms the group of a generation, sends heartbeats, and joins the next generation.
 
-WORKER.init()         joins the first generation, which the environment describes; after `shutdown`, joins the next one
-WORKER.group          runs the collectives
-WORKER.shutdown()     leaves the group
+- `WORKER.init()` joins the first generation, which the environment describes. After `shutdown` it joins the next one.
+- `WORKER.group` runs the collectives.
+- `WORKER.shutdown()` leaves the group.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ HEARTBEAT_S = 2.0  # seconds between two heartbeats
 class WorkerMembership:
     """The place of this process in its job.
 
-    Attributes: has_state: whether this process has had the state of the job, which rank 0 sends to the others; None:
-        unknown, because the program does not use `hvd.elastic.run`.  on_placed: called by `init` when the driver has
-        assigned a slot to this worker.  notice_addresses: the addresses at which this worker receives notices; each
-        heartbeat has them, because a driver that takes over the job does not know them.
+    Attributes:
+    - has_state: whether this process has had the state of the job, which rank 0 sends to the other ranks; None:
+      unknown, because the program does not use `hvd.elastic.run`.
+    - on_placed: called by `init` when the driver has assigned a slot to this worker.
+    - notice_addresses: the addresses at which this worker receives notices. Each heartbeat contains the addresses,
+      because a driver that takes over the job does not know them.
 
     Thread safety: a single thread calls `init` and `shutdown`.
     """
@@ -92,7 +94,7 @@ class WorkerMembership:
             except HorovodInternalError as exc:
                 if not self.settings.is_elastic:
                     raise
-                glog.warning(f"generation {self.placement.generation} does not form: {exc}")
+                glog.warning(f"generation {self.placement.generation} could not be formed: {exc}")
                 is_known = False
                 continue
             return
@@ -104,7 +106,7 @@ class WorkerMembership:
             group.leave()
 
     def finish(self) -> None:
-        """Report to the driver that this worker has finished its work, so that its exit code 0 means success."""
+        """Report to the driver that this worker has finished its work; then its exit code 0 means success."""
         if self.client is not None:
             place = self.placement
             self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
@@ -187,7 +189,7 @@ class WorkerMembership:
         if self.settings.own_address:
             return self.settings.own_address
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            probe.connect((self.settings.address, self.settings.port or 9))  # to connect a UDP socket sends nothing
+            probe.connect((self.settings.address, self.settings.port or 9))  # connecting a UDP socket sends nothing
             return str(probe.getsockname()[0])
         return "127.0.0.1"
 

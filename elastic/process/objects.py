@@ -1,4 +1,4 @@
-"""Objects as bytes without pickle: JSON, followed by the bytes of arrays.
+"""Encode objects as bytes without pickle: JSON, followed by the bytes of arrays.
 
 None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars keep their type and
 value. The reader limits the size and the depth of received bytes, and never runs code from them.
@@ -21,8 +21,8 @@ MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three JSO
 MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")
-_MOST_DIGITS = 4000  # digits of an integer; the limit of Python is 4300
-_MOST_BITS = 13_200  # bits of an integer, which then has less than _MOST_DIGITS digits
+_MOST_DIGITS = 4000  # maximum digits of an integer; the limit of Python is 4300
+_MOST_BITS = 13_200  # maximum bits of an integer; such an integer has fewer than _MOST_DIGITS digits
 _WHAT = (
     "None, truth values, numbers, texts, bytes, lists, tuples, dictionaries and numpy arrays of numbers can be sent; "
     "unsafe_pickle=True sends anything, and lets the sender run any code on every rank"
@@ -136,5 +136,5 @@ class _Unpacker:
 
 def _read_integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        raise ValueError("an integer of too many digits")
+        raise ValueError("an integer has too many digits")
     return int(text)

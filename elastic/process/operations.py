@@ -1,7 +1,7 @@
 """The collectives that a training script calls; names and meaning are those of Horovod's `hvd`.
 
-Arrays are numpy arrays. Every rank calls the same operations. An operation without a name gets the next number, so that
-all ranks must call operations without a name in the same order. Each operation raises HorovodInternalError when a rank
+Arrays are numpy arrays. Every rank calls the same operations. An operation without a name gets the next number as its
+name, so all ranks must call such operations in the same order. Each operation raises HorovodInternalError when a rank
 is lost, CollectiveMismatchError when the ranks call different operations, and ConfigError before `init`.
 """
 
@@ -166,7 +166,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
 ) -> list[AnyArray]:
     """Return the reductions of several arrays, which are sent together."""
-    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]  # an error must leave no request that waits
+    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]  # an error must leave no waiting request
     handles = [
         allreduce_async(array, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
         for number, array in enumerate(arrays)

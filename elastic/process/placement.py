@@ -1,15 +1,19 @@
-"""The slot and the settings of a worker, from the environment or from the driver (pure).
+"""The slot and the settings of a worker, from the environment or from the driver.
 
-HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK,
-HOROVOD_CROSS_SIZE        this worker's slot; without these variables the job has a single worker
-HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT      the driver
-HOROVOD_ELASTIC=1         the job continues in further generations
-HOROVOD_GLOO_TIMEOUT_SECONDS (30), HOROVOD_ELASTIC_TIMEOUT (600)   seconds until a generation is complete
-HOROVOD_STALL_CHECK_TIME_SECONDS (60), HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800)    `elastic.collectives.group`
-HOROVOD_STALL_CHECK_DISABLE=1              switches off both limits of the line above
-PADDLE_ELASTIC_SILENCE_SECONDS (4)         silence after which a waiting rank counts another rank as lost
-PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION                        this process, and its first generation
-PADDLE_ELASTIC_ADDRESS    address at which other workers reach a worker of an agent
+The variables are, with defaults in brackets:
+
+- HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK,
+  HOROVOD_CROSS_SIZE: this worker's slot; without these variables the job has a single worker.
+- HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT: address and port of the driver.
+- HOROVOD_ELASTIC: 1 means that the job continues in further generations.
+- HOROVOD_GLOO_TIMEOUT_SECONDS (30): seconds until the ranks of a generation have connected.
+- HOROVOD_ELASTIC_TIMEOUT (600): seconds until the driver has begun the next generation.
+- HOROVOD_STALL_CHECK_TIME_SECONDS (60): seconds until a warning names the missing ranks of a collective.
+- HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800): seconds until a collective with missing ranks ends the group.
+- HOROVOD_STALL_CHECK_DISABLE: 1 disables both limits for collectives with missing ranks.
+- PADDLE_ELASTIC_SILENCE_SECONDS (4): silence after which a waiting rank counts another rank as lost.
+- PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION: name of this process, and its first generation.
+- PADDLE_ELASTIC_ADDRESS: address at which other workers reach a worker of an agent.
 """
 
 from __future__ import annotations
@@ -45,10 +49,13 @@ class ProcessPlacement(NamedTuple):
 class WorkerSettings(NamedTuple):
     """The settings of a worker for the whole life of the process.
 
-    Attributes: address, port: address of the driver; "": no driver.  nic: network interface at which other workers
-        reach this worker, or "".  is_elastic: whether further generations follow.  timeout: seconds until the ranks of
-        a generation have connected.  elastic_timeout: seconds until the driver has begun the next generation.
-        own_address: address at which other workers reach this worker, or "".
+    Attributes:
+    - address, port: address of the driver; "": no driver.
+    - nic: network interface at which other workers reach this worker, or "".
+    - is_elastic: whether further generations follow.
+    - timeout: seconds until the ranks of a generation have connected.
+    - elastic_timeout: seconds until the driver has begun the next generation.
+    - own_address: address at which other workers reach this worker, or "".
     """
 
     address: str = ""

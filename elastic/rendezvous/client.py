@@ -3,8 +3,8 @@
     client = RendezvousClient("10.0.0.2", 7000, secret, timeout=30.0)
     slot, generation = client.query_rank("host-1", 0, incarnation, generation)
 
-The client repeats a request while the driver does not answer, because a killed driver may be restarted. Every request
-may be repeated without harm.
+The client repeats a request while the driver does not answer, because a killed driver may be restarted. A repeated
+request does no harm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 from runtime.errors import BugError, ConfigError, PeerUnreachableError
 
-# seconds without an acknowledgement after which the driver's host is lost; a new host may then have its address
+# seconds without an acknowledgement after which the driver's host counts as lost; a new host may then have its address
 GONE_S = 6
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 2), (socket.TCP_KEEPCNT, 2))
 _GOOD = (HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
@@ -99,7 +99,7 @@ class RendezvousClient:
     ) -> tuple[SlotInfo, int]:
         """Report that this worker is ready; return its slot in the next generation, and the number of that generation.
 
-        Blocking: until all members of the generation are ready or have ended. A slot with rank -1 means that this
+        The call waits until all members of the generation are ready or have ended. A slot with rank -1 means that this
         worker is no member any more.
 
         Args: generation: the last generation of this worker.  wait: seconds.  has_state: whether this worker has ever
@@ -139,13 +139,13 @@ class RendezvousClient:
         """Send a heartbeat of this worker.
 
         Args: addresses: the addresses at which this worker receives notices; a driver that has taken over the job
-            learns them from the heartbeat.
+            learns the addresses from the heartbeat.
         """
         beat = {"incarnation": incarnation, "generation": generation, "addresses": list(addresses)}
         self._put_json("heartbeat", host, local_rank, **beat)
 
     def done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Report that this worker has finished its work, so that its exit code 0 means success."""
+        """Report that this worker has finished its work; then its exit code 0 means success."""
         self._put_json("done", host, local_rank, incarnation=incarnation)
 
     def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
@@ -234,5 +234,5 @@ def _path(scope: str, key: str) -> str:
     """
     for part in (scope, key):
         if not part or "/" in part or not part.isascii() or not part.isprintable() or set(part) & set(" ?&#%"):
-            raise BugError(f"'{part[:100]}' is no part of a path")
+            raise BugError(f"'{part[:100]}' cannot be a part of a path")
     return f"/{scope}/{key}"

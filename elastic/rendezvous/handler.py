@@ -1,10 +1,12 @@
 """Passes workers' requests to the driver, except for requests that only read or write a value of the store.
 
-GET  /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S    six integers, or 204: ask again
-PUT  /worker_addresses/<host>:<local_rank>    {"incarnation", "addresses": [[ip, port], ...]}
-GET  /notices/<revision>?wait=S               {"revision", "timestamp", "result"}, or 204: none
-PUT  /heartbeat/<host>:<local_rank>           {"incarnation", "generation", "addresses"}
-PUT  /done/<host>:<local_rank>                {"incarnation"}
+- `GET /rank_and_size/<host>:<local_rank>?incarnation=I&generation=G&state=0|1&wait=S` is answered with six integers.
+  The status 204 means that the worker has to repeat the request.
+- `PUT /worker_addresses/<host>:<local_rank>` has the body {"incarnation", "addresses": [[ip, port], ...]}.
+- `GET /notices/<revision>?wait=S` is answered with {"revision", "timestamp", "result"}. The status 204 means that there
+  is no later notice.
+- `PUT /heartbeat/<host>:<local_rank>` has the body {"incarnation", "generation", "addresses"}.
+- `PUT /done/<host>:<local_rank>` has the body {"incarnation"}.
 """
 
 from __future__ import annotations
@@ -176,7 +178,7 @@ def _read_addresses(found: Any) -> list[tuple[str, int]]:
 def _read_slot(key: str) -> tuple[str, int]:
     host, colon, local_rank = key.rpartition(":")
     if not host or not colon:
-        raise _FaultyRequestError("a slot is <host>:<local rank>")
+        raise _FaultyRequestError("a slot has the form <host>:<local rank>")
     return host, _read_number(local_rank, "local rank")
 
 

@@ -1,10 +1,13 @@
 """Modules of Horovod 0.28's `horovod.runner` that have no other place in `elastic`.
 
-`horovod.runner.common.util.X` and `horovod.runner.common.service.X` are `elastic.runner.common.X`,
-`horovod.runner.util.X` is `elastic.runner.util.X`, `horovod.runner.http.http_client` is `elastic.runner.http_client`,
-`horovod.runner.task.task_service` is `elastic.runner.task_service`, and `horovod.runner.gloo_run` is
-`elastic.runner.gloo_run`. `run` is `elastic.launch.run`. Names, signatures and return values are Horovod's. No module
-uses pickle: data of other programs are JSON and arrays, and a program reads them only if they prove the secret.
+- `horovod.runner.common.util.X` and `horovod.runner.common.service.X` are `elastic.runner.common.X`.
+- `horovod.runner.util.X` is `elastic.runner.util.X`.
+- `horovod.runner.http.http_client` is `elastic.runner.http_client`.
+- `horovod.runner.task.task_service` is `elastic.runner.task_service`.
+- `horovod.runner.gloo_run` is `elastic.runner.gloo_run`, and `run` is `elastic.launch.run`.
+
+Names, signatures and return values are Horovod's. No module uses pickle: programs send JSON and arrays, and read data
+only if a signature proves the secret.
 """
 
 from elastic.launch import _HorovodArgs, run

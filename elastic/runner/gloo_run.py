@@ -1,9 +1,9 @@
-"""Runs a command in each slot of a job, by functions that a program or a test may replace one by one.
+"""Runs a command in each slot of a job; a program or a test may replace each function of this module.
 
 Users call `elastic.launch` instead. Names, signatures and return values are those of `horovod.runner.gloo_run`. A slot
-of another machine is refused, because these functions do not use ssh; `elastic.launch` starts workers there by agents.
-The secret of the job is in the environment of a worker and never in its command line, which every user of the machine
-can read.
+of another machine is refused, because these functions do not use ssh; `elastic.launch` starts workers on other machines
+by agents. The secret of the job is in the environment of a worker and never in its command line, which every user of
+the machine can read.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _exec_command_fn(settings: BaseSettings) -> ExecCommand:
             print(f"Process {index} could not be run: {exc}")
             code = 1
         if code and has_failed and not any(one.is_set() for one in ends):
-            print(f"Process {index} ended with status {code}; all others are ended")
+            print(f"Process {index} ended with status {code}; all other workers are ended")
         if code and has_failed:
             has_failed.set()
         return code, time.time()
@@ -240,7 +240,7 @@ def gloo_run(
 
 
 def _get_min_start_hosts(settings: ElasticSettings) -> int:  # Horovod's tests replace this function
-    """Return 1, because no interfaces are probed, so that one host is enough."""
+    """Return 1: no interfaces are probed, so one host is enough."""
     return 1
 
 

@@ -10,7 +10,7 @@ from elastic.runner.common.timeout import Timeout
 
 
 class TaskToTaskAddressCheckFinishedSignal:
-    """Tells a task that its check of the addresses of another task has ended."""
+    """The report to a task that its check of the addresses of another task has ended."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -42,7 +42,7 @@ class HorovodRunTaskService(task_service.BasicTaskService):
         return TaskToTaskAddressCheckFinishedSignalResponse(self.index)
 
     def wait_for_task_to_task_address_check_finish_signal(self, timeout: Timeout) -> None:
-        """Wait until a client tells that the check has ended. Raises: TimeoutException: no client has told so."""
+        """Wait until a client reports that the check has ended. Raises: TimeoutException: no report has come."""
         with self._wait_cond:
             while not self._is_checked:
                 self._wait_cond.wait(timeout.remaining())
@@ -66,6 +66,6 @@ class HorovodRunTaskClient(task_service.BasicTaskClient):
         self.index = index
 
     def task_to_task_address_check_completed(self) -> int:
-        """Tell the service that the check has ended; return the index of the task."""
+        """Report to the service that the check has ended; return the index of the task."""
         index: int = self._send(TaskToTaskAddressCheckFinishedSignal(self.index)).index
         return index

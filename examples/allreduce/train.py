@@ -1,4 +1,4 @@
-"""A numpy training loop whose workers may fail, leave and join: softmax regression on made-up digits.
+"""A numpy training loop for softmax regression on artificial digits; workers may fail, leave and join.
 
 paddle elastic run -np 2 --min-np 1 --max-np 4 --host-discovery-script ./discover.sh python train.py [EPOCHS]
 """
@@ -14,7 +14,7 @@ EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 4
 
 
 def make_data():
-    """Make the samples, which are the same in every worker; a worker trains on the samples that its sampler selects."""
+    """Return samples, which are equal in all workers. A worker trains on the samples that its sampler selects."""
     random = np.random.default_rng(1)
     centres = random.standard_normal((CLASSES, INPUTS)).astype(np.float32)
     labels = random.integers(0, CLASSES, SAMPLES)
@@ -32,7 +32,7 @@ def gradient(weights, x, labels):
 
 @hvd.elastic.run
 def train(state):
-    """Train all epochs; the decorator calls this function again after every failure and every change of workers."""
+    """Train all epochs. The decorator calls this function again after each failure and each change of workers."""
     while state.epoch < EPOCHS:
         indices = list(state.sampler)
         for batch, begin in enumerate(range(0, len(indices), BATCH)):

@@ -1,4 +1,4 @@
-"""Read lines of 64 pixels of 0..16 and the digit, separated by commas."""
+"""Reads lines with 64 pixels from 0 to 16 and the digit, separated by commas."""
 
 from paddle.trainer.PyDataProvider2 import *
 

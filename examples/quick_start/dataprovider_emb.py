@@ -1,4 +1,4 @@
-"""Text as a sequence of words: lines `label<TAB>words` when training and testing, only words when predicting."""
+"""Reads text as sequences of words. Lines are `label<TAB>words` in training and tests, and `words` in prediction."""
 
 from paddle.trainer.PyDataProvider2 import *
 

@@ -6,7 +6,7 @@ CLASSES = 2
 
 
 def declare_data(dict_file, is_predict):
-    """Name the data provider of texts as sequences, and return the data layer of the words."""
+    """Declare the data provider that reads texts as sequences, and return the data layer of the words."""
     with open(dict_file, encoding="utf-8") as lines:
         dictionary = {line.split()[0]: word_id for word_id, line in enumerate(lines)}
     define_py_data_sources2(
@@ -20,7 +20,7 @@ def declare_data(dict_file, is_predict):
 
 
 def classify(features, is_predict, **attributes):
-    """Add the last layers: class and probabilities of each text when predicting, and otherwise the cost."""
+    """Add the last layers: the class and probabilities of each text for prediction, or the cost for training."""
     probabilities = fc_layer(input=features, size=CLASSES, act=SoftmaxActivation(), **attributes)
     if is_predict:
         outputs([maxid_layer(probabilities), probabilities])

@@ -1,4 +1,4 @@
-"""The tutorial's bidirectional LSTM: one layer reads forward, one backward, and their last states are joined.
+"""The tutorial's bidirectional LSTM: one layer reads forward, and one backward. Their last states are concatenated.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

@@ -1,4 +1,4 @@
-"""The tutorial's convolution: features of each three successive words, and the maximum of each over the text.
+"""The tutorial's convolution: features of three successive words, and the maximum of each feature over the text.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

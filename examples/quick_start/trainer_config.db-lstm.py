@@ -1,4 +1,4 @@
-"""The tutorial's deep LSTM: eight layers, which read forward and backward in turn.
+"""The tutorial's deep LSTM: eight layers, which alternately read forward and backward.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

@@ -1,4 +1,4 @@
-"""The tutorial's word embedding: the mean of the vectors of a text's words, then a linear classifier.
+"""The tutorial's word embedding: a linear classifier of the mean of the vectors of a text's words.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

@@ -1,4 +1,4 @@
-"""The tutorial's logistic regression: positive or negative text, from the set of its words.
+"""The tutorial's logistic regression, which classifies a text as positive or negative by the set of its words.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

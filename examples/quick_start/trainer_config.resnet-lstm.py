@@ -1,4 +1,4 @@
-"""The tutorial's residual LSTM: every layer reads the sum of the input and the output of the layer below.
+"""The tutorial's residual LSTM: each layer reads the sum of the input and the output of the previous layer.
 
 Config args: dict_file (default ./data/dict.txt), is_predict (default False: train).
 """

@@ -1,4 +1,4 @@
-"""Ratings, lines `user::movie::score::time`, each with the features of its film and its user from meta.json."""
+"""Reads ratings from lines `user::movie::score::time`, and adds the features of the film and user from meta.json."""
 
 import json
 
@@ -30,7 +30,7 @@ def init_types(settings, meta_file, **kwargs):
 
 
 def slots_of(meta, side, key):
-    """Return the slots of one film or user; ids count from 1, the rows of an embedding from 0."""
+    """Return the slots of one film or user. Ids begin at 1, and the rows of an embedding begin at 0."""
     _, *fields = meta[side]["__meta__"]["raw_meta"]
     slots = {field["name"]: value for field, value in zip(fields, meta[side][key], strict=True)}
     slots[f"{side}_id"] = int(key) - 1
@@ -38,7 +38,7 @@ def slots_of(meta, side, key):
 
 
 def read_ratings(meta, file_name):
-    """Yield (slots of film and user, score)."""
+    """Yield (slots of the film and the user, score) for each rating."""
     with open(file_name, encoding="utf-8") as lines:
         for line in lines:
             user, film, score, *_ = line.split("::")
@@ -48,7 +48,7 @@ def read_ratings(meta, file_name):
 @provider(init_hook=init_types, cache=CacheType.CACHE_PASS_IN_MEM)
 def process(settings, file_name):
     for slots, score in read_ratings(settings.meta, file_name):
-        yield {**slots, "rating": [2 * score - 5]}  # 1 to 5 stars become -3 to 5, as in the tutorial
+        yield {**slots, "rating": [2 * score - 5]}  # as in the tutorial, 1 to 5 stars become -3 to 5
 
 
 @provider(init_hook=init_types_predict, should_shuffle=False)

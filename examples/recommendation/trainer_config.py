@@ -1,7 +1,7 @@
-"""The tutorial's recommendation: how a user rates a film, from the cosine of two vectors of features.
+"""The tutorial's recommendation: it predicts a user's rating of a film by the cosine of two vectors of features.
 
-The fields of films and users are those of data/meta.json, which the data job writes.
-Config args: is_predict (default False: train).
+The file data/meta.json, which the data job writes, defines the fields of films and users. Config args: is_predict
+(default False: train).
 """
 
 import json

@@ -1,4 +1,4 @@
-{{/* Changes of fields of an object. Each template changes its arguments in place and prints nothing. */}}
+{{/* These templates change fields of an object. Each template changes its arguments in place and prints nothing. */}}
 
 {{/* A strategic merge. Lists of objects with names are merged by name; those of the patch come first, as with kustomize.
      into: the object. from: the patch; null removes a field. */}}

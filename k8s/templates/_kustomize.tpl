@@ -1,4 +1,4 @@
-{{/* What kustomize does with k8s/, as far as k8s/ uses it. `job` is the state: root, dir, objects, settings, namespace.
+{{/* These templates replace kustomize for the features that k8s/ uses. `job` is the state: root, dir, objects, settings, namespace.
      Each template changes the state in place and prints nothing. */}}
 
 {{/* Adds the objects of a file. job; path: in the chart. */}}

@@ -1,6 +1,6 @@
-{{/* What the values change in the objects of the mode's kustomization. Each template changes the state in place. */}}
+{{/* These templates apply the values to the objects of the mode's kustomization. Each template changes the state in place. */}}
 
-{{/* The last changes. job: the state (_kustomize.tpl). values. */}}
+{{/* Makes the last changes. job: the state (_kustomize.tpl). values: the chart's values. */}}
 {{- define "paddle.finish" -}}
 {{- include "paddle.addConfigMap" .job }}
 {{- include "paddle.leaveOut" . }}
@@ -17,7 +17,7 @@
     {{- end }}
     {{- if $env }}{{ include "paddle.merge" (dict "into" . "from" (dict "env" $env)) }}{{ end }}
   {{- end }}
-  {{- /* a Job's budget is a number, which kustomize cannot compute */}}
+  {{- /* the budget of a Job's pods is a number that kustomize cannot compute */}}
   {{- if and (eq $object.kind "PodDisruptionBudget") (eq $.job.mode "static") }}
     {{- $_ := set $object.spec "minAvailable" (sub (int $.job.settings.count) 1) }}
   {{- end }}
@@ -28,7 +28,7 @@
 {{- if .job.namespace }}{{ include "paddle.setNamespace" (dict "job" .job) }}{{ end }}
 {{- end }}
 
-{{/* Adds the ConfigMap of the settings, unless it is only for kustomize itself. */}}
+{{/* Adds the ConfigMap of the settings, if objects other than kustomize use it. */}}
 {{- define "paddle.addConfigMap" -}}
 {{- $options := .generator.options | default dict }}
 {{- if not (dig "annotations" "config.kubernetes.io/local-config" "" $options) }}
@@ -38,7 +38,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Removes the data Job, or all that trains, as the values say. job; values. */}}
+{{/* Removes the data Job if data.enabled is false, and the training if training.enabled is false. job; values. */}}
 {{- define "paddle.leaveOut" -}}
 {{- $kept := list }}
 {{- range .job.objects }}

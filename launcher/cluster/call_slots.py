@@ -1,10 +1,10 @@
-"""Time slots for calls of the API server: they limit the rate of all calls of a job's launchers together.
+"""Time slots for calls to the API server: the slots limit the total rate of the calls of all launchers of a job.
 
 Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds, where `members` is the number of pods.
 Each launcher has one slot in every period, at a position given by its completion index, and makes at most one call in a
-slot. A launcher that does not call within LATE_S of its slot's start skips that slot. The calls of any one second
-therefore belong to slots that start within 1 + LATE_S seconds, so there are at most 189 calls. If the clocks of the
-nodes differ by up to 25 ms, there are still fewer than 200 calls.
+slot. A launcher that does not call within LATE_S of its slot's start skips that slot. All calls of one second therefore
+belong to slots that start within 1 + LATE_S seconds: at most 189 calls. If the clocks of the nodes differ by up to
+25 ms, the number of calls in one second is still below 200.
 
 A launcher without a completion index chooses a random position, and its periods are HEADROOM times as long.
 """
@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-CALLS_PER_SECOND = 200  # limit for the calls of all launchers of a job; an API server serves other clients too
+CALLS_PER_SECOND = 200  # limit for all launchers of a job together, because the API server also serves other clients
 SLOTS_PER_SECOND = 180
 LATE_S = 0.05  # seconds after a slot's start in which its call may still be sent
-# factor for the periods of launchers with random positions: these launchers make 180 / 1.6 calls a second on average,
-# and more than 200 in less than one of 10^12 seconds
+# Factor that lengthens the periods of launchers with random positions. These launchers make 180 / 1.6 calls a second on
+# average. The probability of more than 200 calls in one second is below 10^-12.
 HEADROOM = 1.6
-FEW = 16  # number of members that a launcher with a low index assumes until it knows the real number
-MANY = 1000  # number of members that a launcher with a higher index assumes until it knows the real number
+FEW = 16  # number of members that a launcher with a low index assumes until the real number is known
+MANY = 1000  # number of members that a launcher with a higher index assumes until the real number is known
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Pacer:
     _used: float = field(default=-math.inf, init=False)
 
     def wait(self) -> None:
-        """Wait until a slot of this launcher in which it has made no call yet; the wait lasts at most a few periods."""
+        """Wait for a slot in which this launcher has not made a call; the wait lasts at most a few periods."""
         now = self.clock()
         slot = self.slots.next_after(max(self._used, now - LATE_S))
         while not 0 <= now - slot <= LATE_S:

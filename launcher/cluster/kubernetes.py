@@ -1,4 +1,4 @@
-"""The client of the Kubernetes API: the pods of one job, and its number of pods."""
+"""A client of the Kubernetes API that lists the pods of one job and reads the Job's number of pods."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from runtime.kubernetes.answers import (
     read_answer,
 )
 
-# maximum number of pods in the answers of one second to all launchers; a pod takes 12 kB of an answer, and 0.1 to
+# maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
 PODS_PER_SECOND = 500
-FEW = 16  # up to this number of launchers, each lists all pods; in a larger job only trainer 0's launcher lists all
+FEW = 16  # maximum number of launchers that each list all pods; in a larger job only trainer 0's launcher lists all
 CALM_S = 60.0  # seconds without a change, after which a wait calls the API server less often
 LONGEST_INTERVAL_S = 60.0  # maximum seconds between two lists of the pods by one launcher
-ANSWER_LIMIT = 64 << 20  # maximum bytes of an answer of the API server, decompressed; a pod has 12 kB
-POD_LIMIT = 64 << 10  # bytes by which each pod of the job raises the limit for all pages of a list together
+ANSWER_LIMIT = 64 << 20  # maximum bytes of a decompressed answer of the API server; a pod takes about 12 kB
+POD_LIMIT = 64 << 10  # bytes that each pod of the job adds to the size limit of a list with all its pages
 PAGES_LIMIT = 1000  # maximum number of pages of a list
-MOST_LISTED = 2000  # maximum number of pods of a page; with 12 kB each they stay below ANSWER_LIMIT
+MOST_LISTED = 2000  # maximum number of pods in a page; at 12 kB a pod, a page is smaller than ANSWER_LIMIT
 
 
 class PodApi:
-    """A client of the Kubernetes API for the pods of one job. It uses the pod's service account."""
+    """A client of the Kubernetes API for the pods of one job, which uses the pod's service account."""
 
     def __init__(
         self,
@@ -53,10 +53,9 @@ class PodApi:
         secrets: Secrets | None = None,
         is_number_known: bool = True,
     ) -> None:
-        """Args: indexes: completion indexes of the pods to list; none: all. askers: number of launchers that list them.
+        """Args: indexes: completion indexes of the pods to list; none: all. askers: number of launchers that list pods.
 
-        secrets: collects every token that is sent; the client removes these tokens from the answers that it returns.
-        is_number_known: whether the config contains the number of pods.
+        secrets: collects the tokens, which the client removes from answers. is_number_known: the number of pods is set.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
         host = config.kubernetes_service_host
@@ -74,7 +73,7 @@ class PodApi:
 
     @property
     def job_url(self) -> str:
-        """The address of the Job itself."""
+        """The URL of the Job object."""
         base = self.url.replace("/api/v1/", "/apis/batch/v1/").removesuffix("/pods")
         return f"{base}/jobs/{self.config.job_name}"
 
@@ -85,7 +84,7 @@ class PodApi:
 
     @property
     def page(self) -> int:
-        """Maximum number of pods of a page: twice the number of pods of the job, so that one page usually suffices."""
+        """Maximum number of pods in a page: twice the job's number of pods, because then one page usually suffices."""
         return min(max(500, 2 * self.config.layout.pods), MOST_LISTED)
 
     @property
@@ -97,9 +96,9 @@ class PodApi:
     def for_role(cls, config: LauncherConfig, secrets: Secrets | None = None) -> PodApi:
         """Return a client that lists the pods which this launcher needs.
 
-        In a job of up to FEW pods each launcher lists all pods. In a larger job only trainer 0's launcher does: 1000
-        lists of 1000 pods would be 12 GB. Each other launcher lists trainer 0's pod and its own, and reads the full set
-        from job.json. Without completion indexes each launcher lists all pods, because a pod's id depends on all.
+        In a job of up to FEW pods, or in a job without completion indexes, each launcher lists all pods. In other jobs
+        only trainer 0's launcher lists all pods, because 1000 lists of 1000 pods would be 12 GB. Each other launcher
+        lists trainer 0's pod and its own pod, and reads the full set from job.json.
         """
         if config.layout.pods <= FEW or not config.job_completion_index:
             return cls(config, secrets=secrets)
@@ -107,7 +106,7 @@ class PodApi:
         return cls(config, indexes=(0, own), secrets=secrets) if own else cls(config, askers=1, secrets=secrets)
 
     def widen(self) -> None:
-        """List all pods from now on: this launcher must find a leader other than the pod with index 0."""
+        """List all pods from now on, because the leader is no longer the pod with index 0."""
         self.indexes, self.askers = [], self.config.layout.pods
 
     def narrow(self) -> None:
@@ -115,9 +114,9 @@ class PodApi:
         self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
-        """Return the PodList of the job with all its pages, or only the pods with the client's indexes, if any.
+        """Return a PodList: the pods with the client's indexes, or all pods of the job if the client has no indexes.
 
-        If no listed pod is this pod, it lists all pods: before Kubernetes 1.28 the index was not a label of a pod.
+        If the answer lacks this pod, the client lists all pods: before Kubernetes 1.28 no label contains the index.
         Args: limit_s: seconds after which no further page is requested.
         Raises: ApiError.
         """
@@ -128,14 +127,16 @@ class PodApi:
         try:
             check_pods(found)
         except ValueError as problem:
-            raise ApiError(f"{self.url} answered something that is no pod list ({problem}); see what it is") from None
+            raise ApiError(
+                f"{self.url} answered something that is no pod list ({problem}); check which server answers there"
+            ) from None
         self.listed = len(found)
         return {"kind": "PodList", "items": found}
 
     def _list_indexes(self, deadline: float) -> list[JsonObject]:
         """Return the pods with the client's indexes from the API server's cache, which costs 1/100 of a read from etcd.
 
-        An old cache does no harm: the UID and controller of a pod never change, and a pod's phase is only displayed.
+        An outdated cache does no harm: a pod's UID and controller never change, and the phase is only displayed.
         """
         numbers = ",".join(map(str, self.indexes))
         selector = f"{self.selector},batch.kubernetes.io/job-completion-index in ({numbers})"
@@ -155,23 +156,24 @@ class PodApi:
                 return items
             if size > self.list_limit:
                 text = f"{self.url} lists pods without end: {size >> 20} MiB and more"
-                raise ApiError(f"{text}; see what answers at KUBERNETES_SERVICE_HOST")
+                raise ApiError(f"{text}; check which server answers at KUBERNETES_SERVICE_HOST")
         raise ApiError(
             f"{self.url} lists pods without end: {PAGES_LIMIT} pages and more; "
-            "see what answers at KUBERNETES_SERVICE_HOST"
+            "check which server answers at KUBERNETES_SERVICE_HOST"
         )
 
     def read_parallelism(self) -> int | str:
         """Return the parallelism in the Job's spec, or a text that says why the parallelism is unknown now.
 
-        It returns TUTORIALS_PODS if this pod may not read its Job: listing pods is the only right that a pod needs.
+        The result is TUTORIALS_PODS if this pod may not read its Job; a pod needs only the right to list pods.
         Raises: ApiError: the API server does not answer, or its answer is not a Job.
         """
         response = self._send({}, time.monotonic() + REQUEST_TIMEOUT_S, self.job_url)
         if response.status_code in (403, 404):
             answer = f"this pod may not read the parallelism of its Job: the API server answered {response.status_code}"
             say(
-                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}; set it for another number"
+                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}; "
+                "set the variable if the Job has another number of pods"
             )
             return int(TUTORIALS_PODS)
         if response.status_code != 200:
@@ -203,21 +205,21 @@ class PodApi:
         try:
             page = self._parse(answer.body)
             if not isinstance(page, dict) or "items" not in page:
-                raise ValueError("no items in it")
+                raise ValueError("the object has no items")
             parse_pods(page)
             part(part(page, "metadata", dict), "continue", str)
             return page, len(answer.body)
         except ValueError as problem:
             raise ApiError(
                 f"{self.url} answered something that is no pod list ({problem}): {answer.beginning!r}; "
-                "see what answers there"
+                "check which server answers there"
             ) from None
 
     def _send(self, query: dict[str, str], deadline: float, url: str = "") -> ApiAnswer:
         url = url or self.url
         limit_s = min(REQUEST_TIMEOUT_S, self.config.start_timeout, deadline - time.monotonic())
         if limit_s <= 0:
-            raise ApiError(f"the API server did not list all pods in time at {url}; see what answers there")
+            raise ApiError(f"the API server did not list all pods in time at {url}; check which server answers there")
         self.pacer.wait()
         token = read_text(self.config.service_account_dir / "token") or ""
         self.secrets.keep(token)
@@ -245,13 +247,13 @@ class PodApi:
             raise ApiError(f"cannot send a request to {url}: {problem}", final=ConfigError, fatal=True) from problem
         except ValueError as problem:
             raise ApiError(
-                f"{url} sent an unreadable answer: {problem}; see what answers at KUBERNETES_SERVICE_HOST"
+                f"{url} sent an unreadable answer: {problem}; check which server answers at KUBERNETES_SERVICE_HOST"
             ) from problem
         finally:
             self.asking_since = math.inf
 
     def _parse(self, body: bytes) -> Any:
-        """Return the JSON value of an answer, after it has removed all tokens, also tokens written with JSON escapes.
+        """Return the JSON value of an answer, without tokens, even if a token was written with JSON escapes.
 
         Raises: ValueError.
         """
@@ -263,7 +265,7 @@ class PodApi:
         authority = self.config.service_account_dir / "ca.crt"
         if not os.path.lexists(authority):
             return True
-        read_file(authority, TOKEN_LIMIT << 4)  # read_file refuses a named pipe, on which requests would block
+        read_file(authority, TOKEN_LIMIT << 4)  # raises an error for a named pipe; `requests` would block
         return str(authority)
 
     def _refusal(self, answer: ApiAnswer) -> ApiError:
@@ -287,9 +289,7 @@ class PodApi:
         if answer.status_code == 429 or answer.status_code >= 500:
             return ApiError(said, retry_after_s=parse_retry_after(answer.headers.get("Retry-After")))
         return ApiError(
-            f"{said}. Check JOB_NAMESPACE={namespace} and the address {self.url}",
-            final=ConfigError,
-            fatal=True,
+            f"{said}. Check JOB_NAMESPACE={namespace} and the address {self.url}", final=ConfigError, fatal=True
         )
 
 
@@ -297,8 +297,8 @@ def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
     """Return the seconds between two lists of one launcher, if `askers` launchers list `listed` pods each.
 
     All launchers together make at most SLOTS_PER_SECOND calls a second, and receive at most PODS_PER_SECOND pods a
-    second unless the interval would exceed LONGEST_INTERVAL_S. After CALM_S without a change the launchers call one
-    fifth as often.
+    second. The interval is at most LONGEST_INTERVAL_S, even if the launchers then receive more pods. After CALM_S
+    without a change the launchers call one fifth as often.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

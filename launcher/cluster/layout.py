@@ -1,4 +1,4 @@
-"""The ids of the pods that run a trainer and of the pods that run a pserver. Pure: no input or output."""
+"""The ids of the pods that run a trainer and of the pods that run a pserver. The module does no input or output."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import dataclasses
 class PodLayout:
     """The numbers of trainers and pservers, and whether pservers run in separate pods.
 
-    Trainers have the lowest ids. Pservers share the pods with the lowest ids; pservers in separate pods have the ids
-    after those of the trainers.
+    Trainers run in the pods with the lowest ids. Pservers also run in the pods with the lowest ids, together with the
+    trainers. If pservers run in separate pods, the ids of these pods follow the ids of the trainers' pods.
     """
 
     trainers: int
@@ -39,8 +39,8 @@ class PodLayout:
     def shrunk(self, pods: int, least: int) -> PodLayout | None:
         """Return the layout for fewer pods, or None if too few pods remain.
 
-        A pod with both programs keeps both. If pservers run in separate pods, the number of trainers is reduced first,
-        down to `least`.
+        A pod with a trainer and a pserver keeps both programs. If pservers run in separate pods, the number of trainers
+        is reduced first, down to `least`.
         Args: least: minimum number of trainers.
         """
         if not self.is_apart:
@@ -50,7 +50,7 @@ class PodLayout:
         return PodLayout(pods - pservers, pservers, True) if pservers > 0 else None
 
     def name_pod(self, number: int) -> str:
-        """Return the name of a pod for messages: `trainer <id>` if it runs a trainer, otherwise `pserver pod <id>`."""
+        """Return a pod's name for messages, which is `trainer <id>`, or `pserver pod <id>` without a trainer."""
         is_alone = self.runs_pserver(number) and not self.runs_trainer(number)
         return f"pserver pod {number}" if is_alone else f"trainer {number}"
 

@@ -1,4 +1,4 @@
-"""Pods as the API describes them: which pods are live, their ids, and what is missing. Pure: no input or output."""
+"""Find the live pods in an answer of the API, their ids, and the missing pods. The module does no input or output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.text import TABLE_ROWS, JsonObject, list_some, objects, part
 from runtime.errors import ConfigError
 from runtime.kubernetes.text import shorten
 
-# seconds that a pod may remain listed after its deletion is due; the clocks of nodes differ by seconds
+# seconds that a pod may remain in the list after its deletion is due, because the clocks of nodes can differ by seconds
 OVERDUE_S = 30.0
 MEMORY_ADVICE = "raise resources.limits.memory in the Job, or choose smaller batches or a smaller pool_size"
 
@@ -37,10 +37,10 @@ class PodStatus:
     terminating: bool
     index: int | None  # completion index of an Indexed Job
     controller_uid: str
-    why: str  # reason and message of the condition that keeps the pod from running
+    why: str  # reason and message of the condition that prevents the pod from running
     node: str = ""
     due: float = math.inf  # time (epoch seconds) at which the deletion of a terminating pod is due
-    is_silent: bool = False  # the node has stopped reporting, so it is unknown whether the pod still runs
+    is_silent: bool = False  # whether the node has stopped reporting; the pod may or may not still run then
 
     @classmethod
     def parse(cls, item: JsonObject) -> PodStatus:
@@ -78,7 +78,7 @@ class PodStatus:
 
     @property
     def state(self) -> str:
-        """The phase, the problem, and what to do if the node does not report."""
+        """The phase and the problem; if the node does not report, also what the user can do."""
         state = "Terminating" if self.terminating else self.phase
         if self.phase == "Running" and not self.ip:
             state += ", no IP yet"
@@ -104,9 +104,9 @@ class PodStatus:
 def has_silent_node(status: JsonObject) -> bool:
     """Return whether a pod's node has stopped reporting.
 
-    In this case the control plane sets only the condition Ready to False. A kubelet whose containers are not ready also
-    sets the condition ContainersReady to False.
-    Source: MarkPodsNotReady of the node lifecycle controller.
+    If a node stops reporting, the control plane sets only the condition Ready of its pods to False. A kubelet whose
+    containers are not ready also sets the condition ContainersReady to False.
+    Source: function MarkPodsNotReady of the Kubernetes node lifecycle controller.
     """
     conditions = {part(one, "type", str): one for one in objects(status, "conditions")}
     ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
@@ -126,7 +126,7 @@ def parse_address(text: str) -> str:
 
 
 def parse_time(text: str | None) -> float:
-    """Return a time of the API in epoch seconds, or infinity if there is none."""
+    """Return a time of the API in epoch seconds, or infinity if the text is not a time."""
     try:
         return datetime.datetime.fromisoformat(text or "").timestamp()
     except (ValueError, OverflowError, OSError):
@@ -136,7 +136,8 @@ def parse_time(text: str | None) -> float:
 def explain_status(status: JsonObject, spec: JsonObject) -> str:
     """Return `Reason: message` for the most specific problem in a pod's status.
 
-    A waiting or terminated container is the most specific, then a pod that cannot be scheduled, then the pod's reason.
+    The most specific problem is a waiting or terminated container. The second problem is a pod that cannot be
+    scheduled. The least specific problem is the reason in the pod's status.
     """
     for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
         for state in ("waiting", "terminated"):
@@ -161,17 +162,20 @@ def describe_memory_limit(spec: JsonObject, name: str) -> str:
         if container.get("name") == name
     ]
     if not limits or not limits[0]:
-        return "it has no memory limit, so its node ran out: set resources.limits.memory, or choose a larger node"
-    return f"it needed more memory than its limit, {limits[0]}: {MEMORY_ADVICE}"
+        return (
+            "the container has no memory limit, so its node ran out of memory: "
+            "set resources.limits.memory, or choose a larger node"
+        )
+    return f"the container needed more memory than its limit, {limits[0]}: {MEMORY_ADVICE}"
 
 
 def join_reason(reason: str, message: str) -> str:
-    """Return `reason: message`; if one of the two is empty, return only the text that is not."""
+    """Return `reason: message`, or only one of the two texts if the other is empty."""
     return ": ".join(text.strip() for text in (reason, message) if text)
 
 
 def parse_pods(podlist: JsonObject) -> list[PodStatus]:
-    """Return the pods of an API answer. Raises: ValueError: it is not a pod list; the text names the field."""
+    """Return the pods of an API answer. Raises: ValueError: a field is wrong; the error's text names the field."""
     pods = []
     for number, item in enumerate(objects(podlist, "items")):
         try:
@@ -182,7 +186,7 @@ def parse_pods(podlist: JsonObject) -> list[PodStatus]:
 
 
 def check_pods(items: list[JsonObject]) -> None:
-    """Raise ValueError if no API server can list such pods: a pod has no name, or two pods have one name or UID."""
+    """Raise ValueError if a pod has no name, or if two pods have the same name or UID."""
     pods = parse_pods({"items": items})
     for kind, texts in (("name", [pod.name for pod in pods]), ("uid", [pod.uid for pod in pods])):
         most = collections.Counter(texts).most_common(1)
@@ -204,7 +208,7 @@ def select_own_job(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> tup
 
 
 def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
-    """Return the PodList without the pods that select_own_job leaves out."""
+    """Return the PodList with only the pods that select_own_job selects."""
     pods = parse_pods(podlist)
     own, _ = select_own_job(pods, config.pod_ip, config.pod_name)
     kept = {id(pod) for pod in own}
@@ -213,16 +217,16 @@ def own_pods(config: LauncherConfig, podlist: JsonObject) -> JsonObject:
 
 
 def find_own(pods: Sequence[PodStatus], own_ip: str, own_name: str) -> PodStatus | None:
-    """Return this pod: the pod with this name, otherwise the pod that has this address and has not ended."""
+    """Return this pod: the pod named `own_name`, otherwise the pod that has the address `own_ip` and has not ended."""
     named = [pod for pod in pods if pod.name == own_name]
     return next(iter(named or [pod for pod in pods if pod.ip == own_ip and pod.is_expected]), None)
 
 
 def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", wanted: str = "") -> str:
-    """Return "" if exactly `expected` pods are live and distinguishable, otherwise describe what is missing.
+    """Return "" if exactly `expected` pods are live and distinguishable, otherwise return a text about the problem.
 
     Args: command: the command that shows why the Job does not create missing pods. wanted: the variables that set the
-        number.
+        expected number of pods.
     """
     wanted = wanted or f"CONF_PADDLE_GRADIENT_NUM is {expected}"
     live = [pod for pod in pods if pod.is_live]
@@ -252,7 +256,7 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
 
 
 def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
-    """Return what is missing from the full set of this Job's pods, or "" if nothing is."""
+    """Return a text about the pods that are missing from this Job, or "" if no pod is missing."""
     if any(pod.name == config.pod_name and pod.terminating for pod in pods):
         return f"this pod, {config.pod_name}, is being stopped"
     command = f"kubectl --namespace={config.job_namespace} describe job/{config.job_name}"
@@ -260,7 +264,7 @@ def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
-    """Return one line for each pod (trainer id, pod, node, state); of more than TABLE_ROWS pods only those not live."""
+    """Return a table with one line for each pod; if there are more than TABLE_ROWS pods, without the live pods."""
     rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
     if any(pod.index is not None for pod in pods):
         rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
@@ -272,10 +276,10 @@ def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
 
 
 class IdMap(dict[str, int]):
-    """{ip: trainer id}, with the pods and the Job that the ids come from. `places`: {ip: the pod and its node}.
+    """A map {ip: trainer id}, with the pods and the Job that the ids belong to. `places`: {ip: the pod and its node}.
 
-    `uids`: {ip: the pod's UID}; empty if the ids come from a job.json and not from a list of the pods.
-    `indexes`: {ip: completion index}; the index differs from the trainer id in an attempt without some pods.
+    `uids`: {ip: the pod's UID}; empty if the ids were read from job.json.
+    `indexes`: {ip: completion index}; in an attempt without some pods, indexes differ from trainer ids.
     """
 
     def __init__(
@@ -297,7 +301,7 @@ class IdMap(dict[str, int]):
 
     @classmethod
     def of_pods(cls, pods: Sequence[PodStatus]) -> IdMap:
-        """Return the ids of live pods: the completion index if all pods have one, otherwise the rank of the IP.
+        """Return the ids of live pods: the completion index if all pods have an index, otherwise the rank of the IP.
 
         IPs are sorted as strings.
         """
@@ -331,8 +335,8 @@ class IdMap(dict[str, int]):
 def hosts_of(config: LauncherConfig, ids: Mapping[str, int]) -> dict[str, str]:
     """Return {ip: the host by which programs reach this pod}, in the order of trainer ids.
 
-    The host is the IP. With CONF_PADDLE_POD_SERVICE it is the pod's name in that Service, JOB-INDEX.SERVICE. If the pod
-    is replaced, the new pod has the same name.
+    The host is the pod's IP. If CONF_PADDLE_POD_SERVICE is set, the host is the pod's name in that Service,
+    JOB-INDEX.SERVICE. If the pod is replaced, the new pod has the same name.
     """
     if not config.pod_service:
         return {ip: ip for ip in in_id_order(ids)}

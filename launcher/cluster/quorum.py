@@ -1,9 +1,9 @@
-"""Choose the pods of an Indexed Job with which an attempt begins if some pods are gone. Pure: no input or output.
+"""Choose the pods of an Indexed Job that begin an attempt if some pods are gone. The module does no input or output.
 
-A pod is gone if it is not live, and if either the last attempt ran without it or the other pods have waited
+A pod that is not live is gone in two cases: the last attempt ran without the pod, or the other pods have waited
 REJOIN_TIMEOUT for it. An attempt does not wait for pods that are gone. The live pod with the lowest index becomes the
-leader as soon as all pods with a lower index are gone. Its launcher begins an attempt with the live pods whose
-launchers are connected to it.
+leader as soon as all pods with a lower index are gone. The leader's launcher begins an attempt with the live pods whose
+launchers are connected to the leader.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from launcher.cluster.layout import PodLayout
 from launcher.cluster.pods import IdMap, PodStatus
 from launcher.text import JsonObject, list_some
 
-# seconds for the launcher of a live pod to connect to the leader; the launcher finds the leader by a call to the API
-# server, and between two of these calls it may wait this long
+# Seconds for the launcher of a live pod to connect to the leader. The launcher finds the leader by calls to the API
+# server, and the interval between these calls can be as long as JOIN_S.
 JOIN_S = 60.0
 
 
@@ -25,7 +25,7 @@ class Quorum:
     """The pods that an attempt begins with, and the absent pods (in the form of JobRecord.absent)."""
 
     members: Sequence[PodStatus]  # the members by completion index, which is the order of their trainer ids
-    layout: PodLayout  # of the attempt
+    layout: PodLayout  # layout of the attempt
     absent: Sequence[JsonObject]
 
     @property
@@ -49,13 +49,13 @@ def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStat
 def find_gone(live: Collection[int], layout: PodLayout, known: Collection[int], *, is_over: bool) -> set[int]:
     """Return the indexes of the pods that the attempt does not wait for.
 
-    Args: known: indexes of the pods absent from the last attempt. is_over: this wait has lasted REJOIN_TIMEOUT.
+    Args: known: indexes of the pods absent from the last attempt. is_over: whether the wait has lasted REJOIN_TIMEOUT.
     """
     return {index for index in range(layout.pods) if index not in live and (is_over or index in known)}
 
 
 def choose_leader(live: Mapping[int, PodStatus], gone: Collection[int]) -> PodStatus | None:
-    """Return the pod that the other launchers connect to, or None while a pod with a lower index may still come."""
+    """Return the pod that the other launchers connect to, or None while a pod with a lower index may still start."""
     first = min(live, default=None)
     if first is None or any(index not in gone for index in range(first)):
         return None
@@ -69,7 +69,7 @@ def choose_members(
     silent: Collection[str],
     late: Collection[str],
 ) -> list[PodStatus] | str:
-    """Return the pods that the leader begins with, or a text that says what the leader waits for.
+    """Return the pods with which the leader begins an attempt, or a text that says what the leader waits for.
 
     Args: silent: addresses of live pods whose launchers are not connected to the leader. late: addresses of pods whose
         time to connect has passed; the attempt begins without pods that are both silent and late.
@@ -93,8 +93,8 @@ def find_absent(
 ) -> list[JsonObject]:
     """Return the pods absent from an attempt: index, place, and the start of the absence (epoch seconds).
 
-    Args: known: pods absent from the last attempt. places: the pods of the last attempt, by index. since: start of the
-        absence of all pods that are not in `known`.
+    Args: known: pods absent from the last attempt. places: names of the last attempt's pods, by index. since: start of
+        the absence of all pods that are not in `known`.
     """
     there = {pod.index for pod in members}
     before = {int(one["index"]): one for one in known}

@@ -1,4 +1,4 @@
-"""Wait for pods: call the API server repeatedly until it gives the wanted answer, or until a deadline."""
+"""Wait for pods: repeat a call to the API server until the answer is the wanted answer, or until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
 
-# maximum rate at which all launchers of a job together check whether an attempt that includes their pod was announced
+# maximum number of checks a second, over all launchers of a job, for the announcement of an attempt
 LOOKS_PER_SECOND = 1000
 LAST_LOOK_S = 1.0  # seconds allowed for all pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
@@ -24,7 +24,7 @@ REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle agai
 
 @dataclasses.dataclass
 class WaitPolicy:
-    """How waits sleep and read the time; tests insert their own clock here."""
+    """The functions with which a wait sleeps and reads the time, and its timeout; tests insert their own clock."""
 
     timeout_s: float
     clock: Callable[[], float] = time.monotonic
@@ -35,7 +35,7 @@ class WaitPolicy:
 
 
 class Wait:
-    """One wait for an answer of the API server: it logs the obstacle, limits the rate of calls, and has a deadline."""
+    """A wait for an answer of the API server, which logs the obstacle, limits the rate of calls and has a deadline."""
 
     def __init__(self, api: PodApi, policy: WaitPolicy) -> None:
         self.api, self.policy = api, policy
@@ -43,7 +43,7 @@ class Wait:
         self._began = self._said_at = self._changed_at = policy.clock()
         self.began_at = time.time()  # seconds since the epoch
         self._said, self._failures = "", 0
-        self._met: dict[str, float] = {}  # by pod UID: the time of the first call of `known_s` for that pod
+        self._met: dict[str, float] = {}  # {pod UID: the time of the first call of `known_s` for that pod}
 
     def extend(self, timeout_s: float, limit: str) -> None:
         """Move the deadline. Args: limit: the variable that sets the timeout."""
@@ -60,7 +60,7 @@ class Wait:
         return now - self._met.setdefault(uid, now)
 
     def begin_again(self) -> None:
-        """Restart the timeout: the awaited event is certain to come, only its time is unknown."""
+        """Restart the timeout, because the awaited event is certain to happen and only its time is unknown."""
         self._began, self.began_at = self.policy.clock(), time.time()
 
     def list_pods(self) -> JsonObject:
@@ -73,7 +73,7 @@ class Wait:
         Args: look: a second source of answers, which is called more often than the API server; its answer ends the
             pause.
         Returns: the answer of `look`, or None.
-        Raises: PaddleError according to the obstacle, at the deadline or if the obstacle is fatal.
+        Raises: PaddleError: the deadline has passed, or the obstacle is fatal; the obstacle determines the class.
         """
         backoff_s = self._back_off(obstacle)
         text, now, deadline = str(obstacle), self.policy.clock(), self._began + self.timeout_s
@@ -89,7 +89,7 @@ class Wait:
         return self._sleep_until(now + min(pause_s, max(deadline - now, 0.01)), look)
 
     def _back_off(self, obstacle: str | ApiError) -> float:
-        """Return the minimum pause before the next call: it grows with consecutive failures. Raises: PaddleError."""
+        """Return the minimum pause before the next call, which grows with consecutive failures. Raises: PaddleError."""
         if not isinstance(obstacle, ApiError):
             self._failures = 0
             return 0.0
@@ -100,7 +100,7 @@ class Wait:
 
     def _sleep_until(self, end: float, look: Callable[[], Answer | None] | None) -> Answer | None:
         if not look:
-            self.policy.sleep(max(0.0, end - self.policy.clock()))  # the time of the next call may have passed
+            self.policy.sleep(max(0.0, end - self.policy.clock()))  # `end` may already have passed
             return None
         while (left_s := end - self.policy.clock()) > 0:
             found = look()
@@ -134,9 +134,9 @@ def wait_for_pods(
 
 
 def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Secrets) -> LauncherConfig:
-    """Return the config with the Job's parallelism as the number of pods, if the environment does not set a number.
+    """Return the config; if the environment does not set the number of pods, set it to the Job's parallelism.
 
-    Raises: PaddleError; ConfigError: there are more pservers than pods.
+    Raises: PaddleError: the deadline has passed. ConfigError: the config needs more pods than the Job has.
     """
     if os.environ.get("CONF_PADDLE_GRADIENT_NUM"):
         return config
@@ -163,7 +163,7 @@ def is_first_live(api: PodApi, ids: IdMap) -> bool:
 def is_whole(api: PodApi, ids: IdMap) -> bool:
     """Return whether the API server lists every pod of the set as live; True if the API server does not answer.
 
-    In a large job only trainer 0's launcher checks all pods; it tells the others of the next attempt.
+    In a large job only trainer 0's launcher checks all pods, and announces the next attempt to the other launchers.
     """
     if api.indexes:
         return True

@@ -1,6 +1,6 @@
-"""The connected launchers and their reports, as trainer 0's launcher records them, and the first failure.
+"""The list of connected launchers and of their reports, from which trainer 0's launcher finds the first failure.
 
-Pure: no input or output.
+The module does no input or output.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class AttemptBook:
         """Record a launcher's report; return whether it is new.
 
         Only the first report of each pod and attempt counts. A launcher that reports an error which a retry cannot
-        repair ends, so it counts as disconnected: no attempt may begin with its pod, which is listed as Running until
-        its process has ended.
+        repair ends, and counts as disconnected from then on. The pod of this launcher is listed as Running until the
+        process has ended, but no attempt may begin with that pod.
         """
         if error["exit_code"] in NEVER_RETRY:
             self._places = {uid: place for uid, place in self._places.items() if place.host != error["host"]}
@@ -71,10 +71,10 @@ class AttemptBook:
         """Return the first failure of an attempt, or None while it is unknown.
 
         A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no pod
-        failed by itself, because the Job stops the other pods when one fails. If all reports are about a lost peer, the
-        cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is the
+        failed by itself, because the Job stops the other pods when a pod fails. If all reports are about a lost peer,
+        the cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is the
         answer.
-        Args: now: seconds since the epoch.  is_late: the time for reports has passed.
+        Args: now: seconds since the epoch.  is_late: whether the time for reports has passed.
         """
         errors = self._errors.get(record.name, [])
         first = first_failure(errors, record.name)
@@ -103,5 +103,5 @@ class AttemptBook:
             "program": LOST_POD,
             "exit_code": 75,
             "signal": "",
-            "message": f"its launcher disconnected without a report: the pod was lost{also if lost[1:] else ''}",
+            "message": f"the pod's launcher disconnected without a report: the pod was lost{also if lost[1:] else ''}",
         }

@@ -24,7 +24,7 @@ POLL_S = 0.02  # seconds between two checks for new messages while a step of the
 
 
 class LauncherControl(typing.Protocol):
-    """The interface of the control channel that the launcher's steps use; tests implement it differently.
+    """The interface of the control channel for the launcher's steps; tests have another implementation.
 
     See `ControlChannel`.
     """
@@ -93,7 +93,7 @@ class ControlChannel:
         """
         if self._host or self._config.layout.pods == 1:
             return
-        from launcher.control.transport import open_server  # the import of zmq takes 40 ms, which --help does not need
+        from launcher.control.transport import open_server  # imports zmq, which takes 40 ms and is not needed by --help
 
         self.close()
         book = AttemptBook(uid, LauncherPlace(self._config.pod_ip, self._config.pod_name))
@@ -104,7 +104,7 @@ class ControlChannel:
         self._host = host
 
     def join(self, server_ip: str, uid: str, job_uid: str) -> None:
-        """Connect to trainer 0's launcher at an address; do nothing if that connection exists."""
+        """Connect to trainer 0's launcher at an address; do nothing if this connection exists already."""
         if self._config.layout.pods == 1 or (self._guest and self._served == server_ip):
             return
         from launcher.control.transport import open_client  # imported here because the import of zmq takes 40 ms
@@ -116,7 +116,7 @@ class ControlChannel:
         self._guest, self._served = guest, server_ip
 
     def admit(self, addresses: Iterable[str]) -> None:
-        """In a job without a secret, accept messages of launchers at these addresses."""
+        """In a job without a secret, accept messages only from launchers at the given addresses."""
         self._admitted = frozenset(addresses)
 
     def close(self) -> None:
@@ -161,17 +161,17 @@ class ControlChannel:
         return self._news.view.record
 
     def begin(self, record: JobRecord) -> None:
-        """Announce an attempt to the other launchers; only trainer 0's launcher calls this."""
+        """In trainer 0's launcher, announce an attempt to the other launchers."""
         if self._host:
             self._host.begin(record)
 
     def finish(self, record: JobRecord) -> None:
-        """Announce that all passes are trained; only trainer 0's launcher calls this."""
+        """In trainer 0's launcher, announce to the other launchers that all passes are trained."""
         if self._host:
             self._host.finish(record)
 
     def tell_left(self, record: JobRecord) -> None:
-        """Tell trainer 0's launcher that all trainers have left the pserver of this pod."""
+        """Notify trainer 0's launcher that all trainers have left the pserver of this pod."""
         if self._guest:
             self._guest.tell_left(record.name)
 
@@ -181,7 +181,7 @@ class ControlChannel:
         return view.done == record.name or bool(view.record and view.record.finished)
 
     def find_end(self, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-        """Return the result of an attempt that has ended in another pod, or None while it continues."""
+        """Return the result of an attempt that has ended in another pod, or None while the attempt continues."""
         return find_end_elsewhere(self._news.view, record, trainer_id)
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
@@ -202,7 +202,7 @@ class ControlChannel:
         return result
 
     def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None:
-        """Return the first failure of an attempt that has ended, or None if it is not received in time."""
+        """Return the first failure of an attempt that has ended, or None if no message about it arrives in time."""
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
         while time.monotonic() < deadline and (self._host or self._guest):
@@ -218,7 +218,7 @@ class ControlChannel:
         return None
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Return the first failure of an earlier attempt, as far as launchers have reported it to this launcher."""
+        """Return the first failure of an earlier attempt, or None if this launcher has received no report about it."""
         return self._host.judge_late(record) if self._host else None
 
     def _realm(self, job_uid: str) -> str:
@@ -228,5 +228,5 @@ class ControlChannel:
 def describe_lost_server(record: JobRecord, trouble: str) -> JsonObject:
     """Return an error that names trainer 0's pod, whose launcher can no longer report the first failure."""
     place = str(record.pods[0].get("place")) if record.pods else "an unknown pod"
-    message = f"its launcher does not answer any more: the pod was lost ({trouble})"
+    message = f"the pod's launcher no longer answers: the pod was lost ({trouble})"
     return make_error(record.name, 0, place, AttemptResult(LostPeerError.exit_code, LOST_POD, message))

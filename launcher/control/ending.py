@@ -39,23 +39,23 @@ from launcher.text import JsonObject, say
 from launcher.volume import read_json, volume_errors, write_atomically
 
 FAILURE_LIMIT_S = CAUSE_S + 1.5  # seconds to wait for the first failure
-STOPPED_LIMIT_S = 1.0  # seconds to wait for the first failure while the grace period of the pod runs
+STOPPED_LIMIT_S = 1.0  # seconds to wait for the first failure during the termination grace period of the pod
 
 
 def find_end_of_job(
     wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
 ) -> Rendezvous | None:
-    """Return a rendezvous without pods when this Job begins no further attempt; return None while it may begin one.
+    """Return None if this Job may begin a further attempt, and a rendezvous without pods if it begins no more attempts.
 
-    After the Job's first attempt the wait is longer: a waiting launcher must not give up while the Job replaces a pod,
-    or while a node is drained. Args: pods: the pods of this Job.
+    After the Job's first attempt the wait is longer, because a launcher must keep waiting while the Job replaces a pod
+    or a node is drained. Args: pods: the pods of this Job.
     """
     own = find_own(pods, config.pod_ip, config.pod_name)
     job_uid = own.controller_uid if own else ""
     record = read_record(config.output)
     is_of_job = bool(job_uid and record and record.job_uid == job_uid)
     if record and (is_of_job or history.record):
-        # further seconds in which the present pods agree on an attempt without the absent pods
+        # additional seconds for the present pods to agree on an attempt without the absent pods
         more_s = config.start_timeout + JOIN_S if config.may_shrink else 0.0
         wait.extend(config.rejoin_timeout + more_s, "REJOIN_TIMEOUT" + " and START_TIMEOUT" * config.may_shrink)
     if not record or not is_of_job or not has_ended(config, passed, record, pods):
@@ -70,14 +70,14 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
     Args: record: the newest attempt of this Job. pods: the pods of this Job.
     """
-    # a pod succeeds when all trainers have said goodbye, and is never replaced
+    # a pod succeeds after all trainers have left its pserver; the Job never replaces a succeeded pod
     has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
     saved = find_saved(save_dir_of(config, passed))
     return record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, wanted_passes(passed))
 
 
 def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: LauncherConfig) -> bool:
-    """Return whether all programs of trainer 0's last pod have ended, so that only `settle` still writes output/."""
+    """Return whether all programs of trainer 0's last pod have ended; after that, only `settle` writes to output/."""
     first = record.first_uid or next(iter(record.pod_uids), "")  # records of older versions contain no UID of trainer 0
     holder = next((pod for pod in pods if pod.uid == first), None)
     return (
@@ -88,9 +88,9 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
 
 
 def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
-    """Complete output/ of a Job whose passes are all trained: trainer 0 or its launcher may have ended before doing so.
+    """Complete output/ of a Job that has trained all passes, because trainer 0's pod may have ended too early to do so.
 
-    It marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
+    The function marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
     Args: live: host names of the pods whose launchers may still write files.
     Raises: OSError: job.json cannot be written.
     """
@@ -120,9 +120,9 @@ def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord,
 def finish(
     config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, trainer_id: int, control: LauncherControl
 ) -> None:
-    """In trainer 0's pod, record that the job has trained all its passes, and tell the other launchers.
+    """In trainer 0's pod, record that the job has trained all its passes, and notify the other launchers.
 
-    In a pod without a trainer, tell trainer 0's launcher that all trainers have left.
+    In a pod without a trainer, notify trainer 0's launcher that all trainers have left.
     Raises: VolumeError.
     """
     if not record.roles.runs_trainer(trainer_id):
@@ -142,10 +142,10 @@ def conclude(
     environ: Mapping[str, str],
     stop: Stop,
 ) -> JobRecord | None:
-    """Report how an attempt has ended in this pod, and learn the first failure of the attempt.
+    """Report how an attempt has ended in this pod, and wait for the first failure of the attempt.
 
-    Args: environ: environment of the programs. stop: says whether the pod has got a signal, so that its grace period
-        runs.
+    Args: environ: environment of the programs. stop: whether the pod has received a signal, which starts its grace
+        period.
     Returns: the record of the attempt, with its first failure.
     Raises: VolumeError: the end of the job cannot be written.
     """
@@ -163,8 +163,8 @@ def hear_cause(
 ) -> tuple[AttemptResult, JsonObject | None]:
     """After this pod has reported its end, wait for the first failure of the attempt.
 
-    Args: is_stopped: the pod has got a signal, so that its grace period runs.
-    Returns: the result, and the first failure, or None if nothing has failed or the failure is unknown. If the programs
+    Args: is_stopped: whether the pod has received a signal, which starts its grace period.
+    Returns: the result, and the first failure (None if nothing has failed or the failure is unknown). If the programs
         of this pod only lost a peer, the result names the first failure.
     """
     if not met.record or not result.status or result.is_dissolved:
@@ -186,7 +186,7 @@ def report_end(
     *,
     is_stopped: bool,
 ) -> JobRecord | None:
-    """Log how an unfinished attempt has ended in this pod, and write it to the files of output/.
+    """Log how an unfinished attempt has ended in this pod, and record the end in the files of output/.
 
     Args: failure: the first failure. environ: environment of the programs. is_stopped: see hear_cause.
     Returns: the record of the attempt, with its first failure.
@@ -199,7 +199,7 @@ def report_end(
     if failure and failure["program"] == RETURNED_POD:
         return report_return(config, record, failure, environ, is_first=trainer_id == 0)
     shown = result.message
-    # the first failure is in another pod; its log line follows below
+    # the first failure is in another pod, and a later line of the log describes the failure
     if failure and result.message == describe_elsewhere(failure, record):
         number = failure["trainer_id"]
         where = "".join(f" at {ip}" for ip in ids if ids[ip] == number)
@@ -215,7 +215,7 @@ def report_end(
     if trainer_id == 0:
         if failure:
             record = record.ended_by(failure)
-            # if the volume fails, nothing is lost: the record of the next attempt contains the failure, too
+            # a write error does no harm, because the record of the next attempt contains the failure, too
             with contextlib.suppress(OSError):
                 write_record(config.output, record)
         if is_stopped or result.status in NEVER_RETRY:
@@ -228,14 +228,14 @@ def report_end(
 def report_return(
     config: LauncherConfig, record: JobRecord, failure: JsonObject, environ: Mapping[str, str], *, is_first: bool
 ) -> JobRecord:
-    """Log that an attempt has ended because pods have returned; trainer 0's launcher also records it.
+    """Log that an attempt has ended because pods have returned; trainer 0's launcher also records the reason.
 
     Returns: the record of the attempt, with this reason.
     """
     say(f"attempt {record.attempt} has ended: {failure['message']}")
     if is_first:
         record = record.ended_by(failure)
-        # if the volume fails, nothing is lost: the record of the next attempt contains the reason, too
+        # a write error does no harm, because the record of the next attempt contains the reason, too
         with contextlib.suppress(OSError):
             write_record(config.output, record)
         begin_report(config.output, environ)
@@ -243,12 +243,12 @@ def report_return(
 
 
 def pause_before_next(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, stop: Stop) -> None:
-    """Sleep after a failed attempt: zero seconds after the first, and longer after each attempt that saves nothing new.
+    """Sleep between two attempts; the pause grows with each consecutive attempt that saves nothing new.
 
-    Raises: StoppedError: a signal has come.
+    Raises: StoppedError: a signal has arrived.
     """
     saved = Saved()
-    with contextlib.suppress(OSError):  # the next rendezvous reports the error of the volume
+    with contextlib.suppress(OSError):  # the next rendezvous reports an error of the volume
         saved = find_saved(save_dir_of(config, passed))
     pause_s = pause_after(record, saved, config.restarts)
     say(f"keeping this pod and its data for the next attempt{f', in {pause_s:g} s' if pause_s else ''}")

@@ -14,7 +14,7 @@ ANSWER_S = 10.0  # seconds for trainer 0's launcher to acknowledge a report
 
 
 class RendezvousGuest:
-    """The handlers of the client (messages.caller.ClientHandlers). `client` is set after construction.
+    """The handlers of the client (messages.caller.ClientHandlers). The creator sets `client` after construction.
 
     Args: ip, host: address and host name of this pod. last: this pod's result of the newest attempt, if it has one.
     """
@@ -25,7 +25,7 @@ class RendezvousGuest:
         self._news, self._last = news, last
 
     def hello(self) -> JsonObject:
-        """Return the content of the hello, which is sent at every connection."""
+        """Return the content of the hello message, which the client sends at every connection."""
         return {**self._place, "last": self._last}
 
     def report(self, error: JsonObject) -> None:
@@ -44,7 +44,7 @@ class RendezvousGuest:
         self._news.take_welcome(welcome)
 
     def pushed(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Apply a pushed message of trainer 0's launcher."""
+        """Apply a message that trainer 0's launcher has pushed."""
         self._news.take(kind, body)
 
     def disconnected(self, reason: str) -> None:

@@ -17,11 +17,11 @@ from messages.dispatcher import ControlServing
 from messages.envelope import MemberId
 from messages.server_core import MemberAsked
 
-CAUSE_S = 2.0  # seconds after the first report of a lost peer, in which the failed pod may report the cause
+CAUSE_S = 2.0  # seconds that the failed pod has to report the cause, after the first report of a lost peer
 
 
 class RendezvousHost:
-    """The handlers of the server (messages.dispatcher.ServerHandlers). `server` is set after construction.
+    """The handlers of the server (messages.dispatcher.ServerHandlers). The creator sets `server` after construction.
 
     Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """
@@ -47,7 +47,7 @@ class RendezvousHost:
         self._push("done", {"attempt": record.name})
 
     def report(self, error: JsonObject) -> None:
-        """Record a pod's result of the attempt, stop all launchers, and announce the first failure when it is known."""
+        """Record a pod's result of the attempt, and announce the attempt's end and, as soon as known, its cause."""
         record = self._news.view.record
         with self._lock:
             is_news = self._book.report(error)
@@ -70,12 +70,12 @@ class RendezvousHost:
             self._tell_end(record, failure)
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Return the first failure of an earlier attempt, or None if no launcher has reported."""
+        """Return the first failure of an earlier attempt, or None if no launcher has reported about that attempt."""
         with self._lock:
             is_told = self._book.has_reports(record.name)
             return self._book.judge(record, time.time(), is_late=True) if is_told else None
 
-    # ----- Calls of the server
+    # ----- Handlers that the server calls
 
     def joined(self, member: MemberId, hello: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add a launcher that has connected or reconnected; return the welcome message with the current state."""
@@ -114,5 +114,5 @@ class RendezvousHost:
 
 
 def to_text(record: JobRecord) -> str:
-    """Return a record in the form used by messages."""
+    """Return a record as JSON, the form that the messages contain."""
     return json.dumps(dataclasses.asdict(record))

@@ -26,7 +26,7 @@ def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
 
 
 def write_record(output: Path, record: JobRecord) -> None:
-    """Write output/job.json and its copy. A replacement of launcher 0 reads the copy if job.json is lost."""
+    """Write output/job.json and its copy, which a launcher reads if job.json is lost."""
     text = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
     for name in ("job.json", RECORD_COPY):
         write_atomically(output / name, text)
@@ -43,7 +43,7 @@ def find_record(output: Path, job_uid: str, history: AttemptHistory) -> JobRecor
 
 
 def attempt_config(config: LauncherConfig, record: JobRecord) -> LauncherConfig:
-    """Return the config of an attempt: with fewer trainers and pservers if some pods are absent."""
+    """Return the config of an attempt, which has fewer trainers and pservers if some pods are absent."""
     return config.having(record.roles) if record.absent else config
 
 

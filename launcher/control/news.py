@@ -1,4 +1,4 @@
-"""What a launcher knows of the newest attempt, directly or from messages of trainer 0's launcher."""
+"""A launcher's information about the newest attempt; most launchers receive it from trainer 0's launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT_ENDS = 3  # number of attempts whose end is kept
 
 @dataclasses.dataclass(frozen=True)
 class AttemptView:
-    """The newest attempt that this launcher knows of."""
+    """This launcher's information about the newest attempt."""
 
     record: JobRecord | None = None
     # for each ended attempt, by name: its first failure, or None while the failure is unknown
@@ -29,8 +29,8 @@ class AttemptView:
     def failure_in(self, record: JobRecord) -> JsonObject | None:
         """Return the first failure of an attempt, or None while it is unknown.
 
-        `ends` contains the ended attempts with their failures; a later record contains the failures of earlier
-        attempts, too.
+        `ends` contains the failures of ended attempts. The record of a later attempt also contains the failures of
+        earlier attempts.
         """
         before = [one for one in (self.record.attempts if self.record else []) if one["name"] == record.name]
         return self.ends.get(record.name) or (failure_in(before[0]) if before else None)
@@ -56,7 +56,7 @@ class AttemptNews:
             return self._view
 
     def begin(self, record: JobRecord) -> None:
-        """Record a new attempt; do nothing if the attempt is known already."""
+        """Record a new attempt; do nothing if it is recorded already."""
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
@@ -76,13 +76,13 @@ class AttemptNews:
         self.signal()
 
     def forget(self) -> None:
-        """Reset the view. The channel does this when it closes the connection to trainer 0's launcher."""
+        """Reset the view, when the channel closes the connection to trainer 0's launcher."""
         with self._lock:
             self._view = AttemptView()
 
     def signal(self) -> None:
         """Make `wakeup` readable."""
-        with contextlib.suppress(OSError):  # the pipe is full, so it is readable already
+        with contextlib.suppress(OSError):  # a full pipe is readable already
             os.write(self._waker, b"x")
 
     def acknowledge(self) -> bool | None:
@@ -115,7 +115,7 @@ class AttemptNews:
 
 
 def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) -> AttemptResult | None:
-    """Return the result of an attempt that ended in another pod than `trainer_id`'s, or None while it continues."""
+    """Return the result of an attempt that has ended in another pod, or None. Args: trainer_id: id of this pod."""
     newest = view.record
     if newest and newest.job_uid == record.job_uid and is_later(newest, record):
         message = f"attempt {newest.attempt} has begun without this pod"
@@ -127,7 +127,7 @@ def find_end_elsewhere(view: AttemptView, record: JobRecord, trainer_id: int) ->
 
 
 def describe_elsewhere(failure: JsonObject | None, record: JobRecord | None = None) -> str:
-    """Say that another pod has ended an attempt. Args: record: the record of the attempt."""
+    """Return a text about the pod that has ended an attempt. Args: record: the record of the attempt."""
     if failure is None:
         return "another pod has ended the attempt; what failed first is not known yet"
     if failure["program"] == RETURNED_POD:

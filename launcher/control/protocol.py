@@ -1,4 +1,4 @@
-"""The messages between launchers. Pure: no input or output.
+"""The messages between launchers. The module does no input or output.
 
 Trainer 0's launcher is the server. Each other launcher connects with its pod's UID, receives the attempt that begins,
 and reports how its programs ended. The server then announces the end of the attempt and its cause. A pod without a
@@ -10,7 +10,7 @@ from __future__ import annotations
 from messages.envelope import MAX_BYTES
 from messages.schema import Call, Fields, Integer, Items, Maybe, Number, Protocol, Text
 
-LONGEST_MESSAGE = 8000  # characters of an error's message; the last lines of a log have at most 4,000 bytes
+LONGEST_MESSAGE = 8000  # maximum characters of an error's message, which quotes at most 4,000 bytes of a log
 
 # a report about the end of an attempt in a pod, with the fields of error.json (failures.make_error)
 ERROR = Fields(
@@ -24,12 +24,12 @@ ERROR = Fields(
     message=Text(LONGEST_MESSAGE),
 )
 RECORD = Text(MAX_BYTES)  # the text of job.json; attempts.parse_record checks its fields
-ENDED = Fields(attempt=Text(200), failure=Maybe(ERROR))  # failure is null while it is unknown what failed first
+ENDED = Fields(attempt=Text(200), failure=Maybe(ERROR))  # failure is null while the first failure is unknown
 
 RENDEZVOUS = Protocol(
     name="rendezvous",
     version=1,
-    hello=Fields(ip=Text(45), host=Text(300), last=Maybe(ERROR)),  # last: how the newest attempt ended in this pod
+    hello=Fields(ip=Text(45), host=Text(300), last=Maybe(ERROR)),  # last: the report about the newest attempt
     welcome=Fields(record=Maybe(RECORD), ended=Items(ENDED, 10), done=Text(200)),
     requests={"report": Call(Fields(error=ERROR)), "left": Call(Fields(attempt=Text(200)))},
     pushes={"begin": Fields(record=RECORD), "ended": ENDED, "done": Fields(attempt=Text(200))},

@@ -1,4 +1,4 @@
-"""Detect, while an attempt runs without some pods, that these pods have returned."""
+"""Detect the return of absent pods while an attempt runs without these pods."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def is_open(ip: str, port: int) -> bool:
 
 
 class ReturnWatch:
-    """A thread that lists the pods of the Job until `close`, while an attempt runs without some of them.
+    """A thread that repeatedly lists the pods of the Job while an attempt runs without some pods; `close` ends it.
 
     Of two launchers, the launcher whose pod has the lower index is the server. If a returned pod has a higher index,
     its launcher connects to this launcher. If a returned pod has a lower index, the thread tests whether the port of
     that pod's launcher is open. In a job without a secret, only addresses of pods may connect; the thread admits the
     addresses after each list.
 
-    Thread safety: the thread replaces `names` as a whole; the main thread reads it.
+    Thread safety: the thread replaces the whole list `names`, which the main thread reads.
     """
 
     def __init__(self, config: LauncherConfig, record: JobRecord, control: LauncherControl, api: PodApi) -> None:
-        """Args: api: the main thread's client; its tokens are kept out of this thread's logs."""
+        """Args: api: the main thread's client, whose tokens this thread also removes from its log lines."""
         self.names: list[str] = []  # names of the returned pods
         self._heard: set[str] = set()  # UIDs of pods whose launcher was seen running
         self._config, self._record, self._control = config, record, control
@@ -63,7 +63,7 @@ class ReturnWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Tell the thread to end; do not wait for a request in progress."""
+        """Request the end of the thread, without waiting for a request in progress."""
         self._closed.set()
 
     def look(self) -> None:
@@ -74,7 +74,7 @@ class ReturnWatch:
             self.names = find_returned(pods, self._record, self._is_heard)
 
     def _is_heard(self, pod: PodStatus) -> bool:
-        """Return whether the launcher of a pod was seen once; it may be unreachable later, while it changes servers."""
+        """Return whether a pod's launcher has ever been reachable; later it may be unreachable while it reconnects."""
         own = self._record.indexes[0]
         serves = pod.index is not None and pod.index < own
         is_joined = not self._control.find_silent({pod.ip: pod.uid})

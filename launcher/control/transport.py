@@ -24,11 +24,11 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-# the least value of two limits: for connections of members, and for connections of unauthenticated peers; in a large
-# job both limits are higher, because all launchers connect at the same time
+# Minimum of two limits: the number of connections of members, and the number of connections of unauthenticated peers.
+# In a large job both limits are higher, because all launchers connect at the same time.
 LEAST_PEERS = 128
 FILES_OF_A_PEER = 3  # file descriptors that one connection uses in messages/gate and in libzmq
-OTHER_FILES = 512  # file descriptors of everything else in the process
+OTHER_FILES = 512  # file descriptors for all other purposes of the process
 # the delays between connection attempts are short, because trainer 0's launcher may start at any moment
 PACE = ClientPace(delays=lambda: exponential_backoff(0.05, 1.0))
 
@@ -38,7 +38,7 @@ def open_server(
 ) -> ControlServer:
     """Return the server of trainer 0's launcher.
 
-    Args: admits: returns, in a job without a secret, whether a launcher at an address may connect.
+    Args: admits: returns whether a launcher at an address may connect; used only in a job without a secret.
     Raises: PortInUseError: another process has the port.
     """
     keys = derive_keys(read_environment(os.environ).secret)
@@ -51,24 +51,24 @@ def open_server(
         try:
             return ControlServer(config.pod_ip, config.control_port, core, host, access, limits=limits, note=say)
         except OSError as problem:
-            if problem.errno != errno.EADDRNOTAVAIL:  # the pod's address may be unknown inside the pod
+            if problem.errno != errno.EADDRNOTAVAIL:  # inside the pod, no network interface may have the pod's address
                 raise
             return ControlServer(EVERY_ADDRESS, config.control_port, core, host, access, limits=limits, note=say)
     except OSError as problem:
         reason = HELD_PORT if problem.errno == errno.EADDRINUSE else problem.strerror
         raise PortInUseError(
             f"port {config.control_port} of {config.pod_ip}, for the other launchers: {reason}; "
-            "CONF_PADDLE_CONTROL_PORT sets another"
+            "set CONF_PADDLE_CONTROL_PORT to another port"
         ) from problem
 
 
 def open_client(
     config: LauncherConfig, realm: str, member: MemberId, guest: RendezvousGuest, server_ip: str
 ) -> ControlClient:
-    """Return the client of another launcher."""
+    """Return a client that connects this launcher to trainer 0's launcher."""
     name = f"trainer 0's launcher at {server_ip}:{config.control_port}"
     core = ClientCore(RENDEZVOUS, realm, member, name, guest.hello, PACE)
     keys = derive_keys(read_environment(os.environ).secret)
-    # for a server in 127.0.0.0/8 the system would choose the source address 127.0.0.1 and not this pod's address
+    # for a server in 127.0.0.0/8 the system would choose the source address 127.0.0.1 instead of this pod's address
     source = config.pod_ip if config.pod_ip.startswith("127.") else ""
     return ControlClient(server_ip, config.control_port, core, guest, keys=keys, note=say, source=source)

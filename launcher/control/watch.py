@@ -25,9 +25,9 @@ LOOK_PERIOD_S = 2.9  # seconds between two checks by trainer 0's launcher that j
 
 
 class AttemptWatch:
-    """Detect whether an attempt continues or has ended elsewhere.
+    """Detect whether an attempt continues or has ended in another pod.
 
-    Args: api: used while the pservers start, to check that all pods of the set are still live.
+    Args: api: client that lists the pods while the pservers start, to check that all pods of the set are still live.
         passed: flags of the trainer, which contain the save directory.
     """
 
@@ -47,7 +47,7 @@ class AttemptWatch:
         self._looked = self._heard = time.monotonic()
         is_leading = self._trainer_id == 0 and bool(record.absent)
         self._returning = ReturnWatch(config, record, control, api) if is_leading else None
-        # number of the pass that followed the last saved pass when the first absent pod returned
+        # number of the pass after the last saved pass, at the time when the first absent pod returned
         self._saved_before: int | None = None
 
     def __enter__(self) -> AttemptWatch:
@@ -65,7 +65,7 @@ class AttemptWatch:
         return self._control.wakeup
 
     def find_end(self) -> AttemptResult | None:
-        """Return the result if the attempt has ended elsewhere, or None if it continues."""
+        """Return the result if the attempt has ended in another pod, or None if the attempt continues."""
         self._control.acknowledge()
         if self._trainer_id == 0 and time.monotonic() - self._looked >= LOOK_PERIOD_S:
             self._looked = time.monotonic()
@@ -75,7 +75,7 @@ class AttemptWatch:
         return self._control.find_end(self.record, self._trainer_id)
 
     def find_obstacle(self) -> AttemptResult | None:
-        """Return why this attempt cannot begin to train, or None if it can; called while the pservers start."""
+        """While the pservers start, return why this attempt cannot begin to train, or None if it can."""
         end = self.find_end()
         if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
@@ -84,9 +84,10 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Return an error if trainer 0's pod is lost. A pod with only a pserver may not notice the loss otherwise.
+        """Return an error if trainer 0's pod is lost; in a pod without a trainer, no program may detect this loss.
 
-        The API server is asked when trainer 0's launcher has been unreachable for SILENCE_S, and then every SILENCE_S.
+        The launcher asks the API server after trainer 0's launcher has been unreachable for SILENCE_S, and repeats the
+        request every SILENCE_S.
         """
         if not (trouble := self._find_silence()) or self.is_done():
             return None
@@ -96,21 +97,21 @@ class AttemptWatch:
         return AttemptResult(LostPeerError.exit_code, "launcher", f"trainer 0's pod is lost: {trouble}")
 
     def tell(self, result: AttemptResult) -> bool:
-        """If a program of this pod caused the attempt's end, tell the other launchers at once, and return True."""
+        """Return whether a program of this pod caused the attempt's end; if so, notify the other launchers at once."""
         is_cause = not is_passed_on(make_error(self.record.name, self._trainer_id, "", result))
         if is_cause:
             self._control.report(self.record, self._trainer_id, result)
         return is_cause
 
     def is_done(self) -> bool:
-        """Return whether the job is done, according to trainer 0's launcher or, if it has ended, to job.json."""
+        """Return whether the job has trained all passes, according to trainer 0's launcher or to job.json."""
         if self._control.is_done(self.record):
             return True
         newest = read_record(self._output)
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
     def _find_silence(self) -> str:
-        """Return why trainer 0's launcher is unreachable, or "" until it has been unreachable for SILENCE_S."""
+        """Return why trainer 0's launcher is unreachable, or "" if this has lasted for less than SILENCE_S."""
         now = time.monotonic()
         if not (trouble := self._control.why_not_heard(IdMap())):
             self._heard = now
@@ -119,15 +120,15 @@ class AttemptWatch:
     def _is_joined(self) -> bool:
         """In the leader of an attempt without some pods, return whether the other launchers are still connected.
 
-        A launcher disconnects from the leader if it sees the pod of index 0 return before it receives the attempt. The
-        leader then connects to the pod of index 0, too. Launchers that have received the attempt find the leader
-        unreachable (`_find_silence`).
+        If the pod of index 0 returns before a launcher has received the attempt, this launcher disconnects from the
+        leader. The leader then connects to the pod of index 0, too. A launcher that has received the attempt detects
+        that the leader is unreachable (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
         return not self._control.find_silent(uids)
 
     def _look_for_returned(self) -> AttemptResult | None:
-        """Return an end of the attempt if absent pods have returned and a pass has been saved since; else None."""
+        """If absent pods have returned and a pass has been saved since then, end the attempt and return its result."""
         names = self._returning.names if self._returning else []
         if not names:
             self._saved_before = None
@@ -148,7 +149,7 @@ class AttemptWatch:
         return self._control.report(self.record, self._trainer_id, result)
 
     def _look_at_record(self) -> AttemptResult | None:
-        """Write a lost job.json again; return an end if another launcher of trainer 0 has written a later record."""
+        """Write job.json again if it is lost; return a result if job.json contains a later attempt than this one."""
         newest = read_record(self._output)
         if newest is None:
             with contextlib.suppress(OSError):  # the volume is not reachable

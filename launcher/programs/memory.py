@@ -1,4 +1,4 @@
-"""The memory of this container according to the kernel: limit, peak and kills."""
+"""Read the kernel's account of this container's memory: the limit, the peak, and the number of killed processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from launcher.cluster.pods import MEMORY_ADVICE
 
 CGROUP = Path("/sys/fs/cgroup")  # the container's control group files
-# bytes; a larger value means that there is no limit: cgroup v1 then writes a number slightly below 2^63
+# bytes; a larger value means that the container has no limit: cgroup v1 then shows a number slightly below 2^63
 NO_LIMIT = 1 << 60
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryAccount:
-    """The memory account of this container, in bytes. None: no limit, or the kernel does not show the number."""
+    """The memory account of this container, in bytes. A number is None if there is no limit or no such account."""
 
     limit: int | None
     peak: int | None
@@ -40,10 +40,10 @@ class MemoryAccount:
         return None
 
     def __str__(self) -> str:
-        """The limit, the peak, and what to do about them."""
+        """The limit, the peak, and what the user can do."""
         peak = "" if self.peak is None else f", and the peak of all its processes was {mebibytes(self.peak)}"
         if self.limit is None:
-            return f"this container has no memory limit{peak}, so its node ran out of memory: choose a larger one"
+            return f"this container has no memory limit{peak}, so its node ran out of memory: choose a larger node"
         return f"this container's limit is {mebibytes(self.limit)}{peak}: {MEMORY_ADVICE}"
 
 
@@ -61,7 +61,10 @@ def mebibytes(size: int) -> str:
 
 
 def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> str:
-    """Describe whether the kernel killed a program for its memory, from the accounts before and after its end."""
+    """Describe whether the kernel killed a program because memory ran out, from two accounts.
+
+    Args: before, after: the accounts before the program's start and after its end.
+    """
     if before is None or after is None:
         return " (out of memory?)"
     if after.kills > before.kills:

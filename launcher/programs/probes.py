@@ -1,4 +1,4 @@
-"""The answers to the pod's probes, /healthz and /readyz."""
+"""Answer the liveness and readiness probes of the pod, at /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from launcher.programs.process import Program
 from launcher.settings import LauncherConfig
 from launcher.text import say
 
-# seconds for the answer of a program; a probe may need four answers (two pages of two programs), and its timeout in
-# k8s/job.yaml is longer than four such waits
+# Seconds for the answer of a program. A probe may need four answers (two pages of two programs). The timeout of a probe
+# in k8s/job.yaml is longer than four of these waits.
 ASK_TIMEOUT_S = 1.0
 JUDGED_S = 1.0  # seconds for which an answer is reused
-MOST_CALLERS = 16  # maximum number of connections; a further connection closes the oldest
+MOST_CALLERS = 16  # maximum number of connections; for each further connection, the oldest connection is closed
 
 
 class PodHealth:
@@ -31,9 +31,10 @@ class PodHealth:
 
     A pod is stuck in three cases: a program reports that it is stuck, a program has not answered for
     PADDLE_STUCK_TIMEOUT, or the launcher has waited for one answer of the API server for PADDLE_STUCK_TIMEOUT. A pod
-    that waits for the volume is not stuck, because a new pod would wait as long.
+    that waits for the volume is not stuck, because a new pod would wait for the volume as well.
 
-    Thread safety: the main thread sets `programs` and the client's `asking_since`; the answering threads read them.
+    Thread safety: the main thread sets `programs` and the client's `asking_since`. The threads that answer probes only
+    read these attributes.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class PodHealth:
         self.host, self.limit_s, self.api, self.clock = host, limit_s, api, clock
         self.programs: Sequence[Program] = []  # the programs of the current attempt
         self.main = "trainer"  # the program without which the pod is not ready
-        self._silent_since: dict[int, float] = {}  # by process id: time of the first request that got no answer
+        self._silent_since: dict[int, float] = {}  # {process id: time of the first unanswered request}
         self._lock = threading.Lock()
         self._judged, self._stuck, self._unready = -math.inf, "", ""
 
     def judge(self) -> tuple[str, str]:
-        """Return why the pod is stuck and why it is not ready; each is "" if the pod is not stuck, or is ready."""
+        """Return why the pod is stuck (or ""), and why the pod is not ready (or "")."""
         with self._lock:
             if self.clock() - self._judged > JUDGED_S:
                 self._stuck, self._unready = self._ask_all()
@@ -66,7 +67,7 @@ class PodHealth:
         return "; ".join(why for why, _ in found if why), "; ".join(filter(None, unready))
 
     def _look_at(self, program: Program) -> tuple[str, str]:
-        """Return why a program is stuck, and why it is not ready."""
+        """Return why a program is stuck (or ""), and why the program is not ready (or "")."""
         status, text = self._ask(program, "/healthz")
         number, now = program.process.pid, self.clock()
         if not status:
@@ -80,7 +81,7 @@ class PodHealth:
         return "", "" if status == http.HTTPStatus.OK else f"{program.name}: {text or 'it does not answer'}"
 
     def _ask(self, program: Program, path: str) -> tuple[int, str]:
-        """Return a program's HTTP status and text; status 0: no answer, -1: no process listens."""
+        """Return a program's HTTP status and text. The status is 0 without an answer, and -1 if no process listens."""
         connection = http.client.HTTPConnection(self.host, program.metrics_port, timeout=ASK_TIMEOUT_S)
         try:
             connection.request("GET", path)
@@ -120,13 +121,13 @@ class HealthHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: probes come every few seconds."""
+        """Log nothing, because a probe arrives every few seconds."""
 
 
 class HealthServer(socketserver.ThreadingTCPServer):
     """Answer each probe in a thread.
 
-    If there are too many connections, close the oldest, so that probes are answered.
+    If there are more than MOST_CALLERS connections, the server closes the oldest connection.
     """
 
     allow_reuse_address = daemon_threads = True
@@ -152,13 +153,13 @@ class HealthServer(socketserver.ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, *_: Any) -> None:
-        """Log nothing: a client may close its connection."""
+        """Log nothing, because a client may close its connection at any time."""
 
 
 def watch_pod(config: LauncherConfig, health: PodHealth) -> None:
     """Start to answer the probes at CONF_PADDLE_METRICS_PORT.
 
-    If the port is taken, the launcher runs without probes.
+    If another process uses the port, the launcher runs without answers to probes.
     """
     if not config.metrics_port:
         return

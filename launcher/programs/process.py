@@ -19,13 +19,13 @@ from launcher.programs.memory import MemoryAccount, explain_kill
 from launcher.text import say
 from runtime.errors import ConfigError, InterruptError, LostPeerError, StoppedError
 
-LAST_LINES = 5  # lines of a program's log that a message about its end contains
-TAIL_BYTES = 4000  # bytes at the end of a log that are searched for these lines
+LAST_LINES = 5  # number of lines of a program's log in the message about the program's end
+TAIL_BYTES = 4000  # bytes at the end of a log that are searched for the last lines
 TAIL_S = 5.0  # seconds for the volume to return the end of a log
 
 
 class Program:
-    """A child process whose end a selector can wait for, with the path of its log."""
+    """A child process with the path of its log; a selector can wait for the end of the process."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Program:
         copied: bool,
         metrics_port: int = 0,
     ) -> None:
-        """Args: copied: the launcher copies `process.stdout` to the log; otherwise the program itself writes the log.
+        """Args: copied: whether the launcher copies `process.stdout` to the log; if not, the program writes the log.
 
         metrics_port: port of the program's /healthz, or 0.
         """
@@ -59,12 +59,12 @@ class Program:
             raise ConfigError(missing) from problem
         self.pidfd = os.pidfd_open(self.process.pid)
         self.output = self.process.stdout.fileno() if self.process.stdout else -1
-        # reads do not block: a process that the program has started may keep the pipe open after the program's end
+        # reads must not block, because a child of the program may keep the pipe open after the program's end
         if copied:
             os.set_blocking(self.output, False)
 
     def stop(self, grace_s: float) -> None:
-        """End the program by SIGTERM, and by SIGKILL after `grace_s` seconds; if `grace_s` is 0, by SIGKILL at once."""
+        """Send SIGTERM to the program, and SIGKILL after `grace_s` seconds; if `grace_s` is 0, send SIGKILL at once."""
         if self.process.poll() is None:
             if grace_s:
                 self.process.terminate()
@@ -84,7 +84,7 @@ class Program:
             self.process.stdout.close()
 
     def add_to_log(self, chunk: bytes) -> None:
-        """Write to the log. An error of the volume does not end the training here; saving a pass reports it."""
+        """Write to the log. A write error does not end the training; the next save of a pass reports the error."""
         self.end = ((self.end or b"") + chunk)[-TAIL_BYTES:]
         try:
             while chunk:
@@ -97,8 +97,8 @@ class Program:
     def describe_end(self) -> str:
         """Describe how the program ended, with the last lines of its log.
 
-        If the launcher copied the output, the lines come from its copy: a network file system that has refused a write
-        to the log may block a reader of the log for minutes.
+        If the launcher copied the output, the lines come from the launcher's copy. A network file system that has
+        refused a write to the log may block a reader of the log for minutes.
         """
         end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
         lines = (end or "(no output)").splitlines()[-LAST_LINES:]
@@ -123,7 +123,7 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
     reader = threading.Thread(target=read, name="tail", daemon=True)
     reader.start()
     reader.join(TAIL_S)
-    return found[0] if found else f"(the volume did not return it within {TAIL_S:g} s)"
+    return found[0] if found else f"(the volume did not return the log within {TAIL_S:g} s)"
 
 
 def describe_status(status: int) -> str:
@@ -139,17 +139,17 @@ def exit_code_of(status: int) -> int:
 
 
 class Stop:
-    """The handling of SIGTERM and SIGINT: before the training they end the launcher, later they wake the supervisor."""
+    """The handling of SIGTERM and SIGINT: before training a signal ends the launcher, later it wakes the supervisor."""
 
     def __init__(self) -> None:
-        self.requested = ""  # name of the first signal, "" before one comes
+        self.requested = ""  # name of the first signal, or "" before the first signal
         self.supervising = False
         self.wakeup, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
     @classmethod
     def of_process(cls) -> Stop:
-        """Return an instance that receives the signals of this process from now on.
+        """Return an instance that from now on receives the signals of this process.
 
         The interpreter itself writes to `wakeup`, because a Python signal handler runs only after a running wait
         returns.
@@ -168,7 +168,7 @@ class Stop:
             os.write(self._write, b"x")
 
     def check(self) -> None:
-        """Raise StoppedError if a signal has come."""
+        """Raise StoppedError if a signal has arrived."""
         if self.requested:
             raise StoppedError(f"stopped by {self.requested} before the training began")
 
@@ -184,7 +184,7 @@ class Stop:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Record signals inside this block and wake the supervisor, but raise nothing."""
+        """Record signals inside this block and wake the supervisor, but raise no error."""
         self.supervising = True
         try:
             yield
@@ -193,7 +193,7 @@ class Stop:
 
 
 def pidfds(program: Program | None) -> list[int]:
-    """Return a list with the descriptor that becomes readable at a program's end; for None return []."""
+    """Return a list with the descriptor that becomes readable at the program's end, or [] if `program` is None."""
     return [program.pidfd] if program else []
 
 
@@ -206,15 +206,16 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process with a status, even if stdout is broken; after Ctrl-C end by SIGINT, so that the parent sees it.
+    """End this process with a status, even if stdout is broken; after Ctrl-C, end by SIGINT to inform the parent.
 
-    The function ignores further signals: the handler of `Stop` would raise in the middle of the interpreter's end.
+    The function ignores further signals, because the handler of `Stop` would raise an error during the interpreter's
+    exit.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     try:
         sys.stdout.flush()
-    except OSError:  # the interpreter would write to stdout again, fail, and end with status 120
+    except OSError:  # without this handler, the interpreter would fail to flush stdout, and end with status 120
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status == InterruptError.exit_code:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -243,7 +244,7 @@ def copy_output(program: Program) -> bool:
 
 
 def run_bounded(command: Sequence[str], limit_s: float, limit: int) -> tuple[int, bytes, bytes]:
-    """Run a program to its end, and return its exit status and what it wrote to stdout and stderr.
+    """Run a program to its end, and return its exit status and its output on stdout and stderr.
 
     Raises: OSError: the program cannot be run. subprocess.TimeoutExpired. ValueError: the program wrote more than
         `limit` bytes.
@@ -265,7 +266,7 @@ def run_bounded(command: Sequence[str], limit_s: float, limit: int) -> tuple[int
                     if not chunk:
                         selector.unregister(key.fd)
                     if len(written[key.fd]) > limit:
-                        raise ValueError(f"it wrote more than {limit >> 20} MiB")
+                        raise ValueError(f"the program wrote more than {limit >> 20} MiB")
             status = process.wait(max(0.0, deadline - time.monotonic()))
         finally:
             process.kill()

@@ -1,8 +1,8 @@
-"""Find the trainers of a job that complete no batch, for how long they have not, and what each of them waits for.
+"""Find the trainers of a job that complete no batches, since when, and what each of these trainers waits for.
 
-The sources are each trainer's progress.json, which the trainer writes every few seconds even while it waits, and the
-end of its train.log. A trainer that does not write its progress.json for SILENCE_S is silent: its process is frozen, or
-its pod is gone.
+The sources are two files of each trainer: progress.json and the end of train.log. A trainer writes progress.json every
+few seconds, even while it waits. A trainer that has not written progress.json for SILENCE_S is silent: its process is
+frozen, or its pod is gone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from launcher.programs.process import read_tail
 from launcher.text import END_OF_TIME, JsonObject, is_time, list_some, number_of
 from launcher.variables import MOST_TRAINERS
 
-# seconds without a batch after which a trainer is named; within this time a trainer that waits has logged the reason
+# seconds without a batch after which a trainer is listed; a waiting trainer logs the reason within this time
 STALL_S = 30.0
-SILENCE_S = 60.0  # seconds without a new progress.json after which a trainer is silent; a trainer writes it every 5 s
-MOST_READ = 8  # maximum number of trainers whose logs are read; if the volume does not answer, each log takes 5 s
-MOST_SHOWN = 5  # maximum number of trainers with a line of their own
+SILENCE_S = 60.0  # seconds after which a trainer without a new progress.json is silent; the file is written every 5 s
+MOST_READ = 8  # maximum number of logs that are read, because each log takes 5 s if the volume does not answer
+MOST_SHOWN = 5  # maximum number of trainers that are described in separate lines
 MOST_TEXT = 400  # maximum number of characters of a log line
-LAST_LINES = 3  # lines at the end of a log that are searched for a wait
+LAST_LINES = 3  # number of lines at the end of a log that are searched for a message about a wait
 PHASES = {
     "data": "waits for its data",
     "compute": "computes",
@@ -38,11 +38,11 @@ _TRAINERS = re.compile(r"\btrainers? (\d{1,9}(?:, \d{1,9})*)")
 
 
 class Stall(NamedTuple):
-    """A trainer that completes no batch.
+    """A trainer that completes no batches.
 
-    Attributes: number: the trainer's id. host: name of its pod, or "". idle_s: seconds since its last batch, None if it
-    has not begun. silent_s: seconds since its last report; None: it still reports. reason: what the trainer waits for,
-    or "".
+    Attributes: number: the trainer's id. host: name of the trainer's pod, or "". idle_s: seconds since its last batch;
+    None: the trainer has not begun. silent_s: seconds since its last report; None: the trainer still reports. reason:
+    what the trainer waits for, or "".
     """
 
     number: int
@@ -58,7 +58,7 @@ class Stall(NamedTuple):
         return frozenset(int(one) for found in _TRAINERS.findall(named) for one in found.split(", ")) - {self.number}
 
     def __str__(self) -> str:
-        """Return the line for users."""
+        """Return the line that describes this trainer to users."""
         place = f"trainer {self.number}" + (f" on {self.host}" if self.host else "")
         if self.silent_s is not None:
             return f"{place} is silent: it has reported nothing for {_spell(self.silent_s)}; it is frozen or gone"
@@ -69,7 +69,7 @@ class Stall(NamedTuple):
 def describe_stalls(
     output: Path, trainers: Mapping[str, JsonObject], record: JobRecord | None, now: float
 ) -> list[str]:
-    """Return lines about the trainers that complete no batch; none if all trainers complete batches.
+    """Return lines about the trainers that complete no batches, or [] if all trainers complete batches.
 
     Args: trainers: progress.json of each trainer of the newest attempt.  now: seconds since the epoch.
     """
@@ -78,7 +78,7 @@ def describe_stalls(
     if not stalls:
         return []
     known = {one.number: explain(output, one) for one in stalls[:MOST_READ]}
-    # a trainer that other trainers wait for may come after the trainers whose logs were read
+    # the log of a trainer that other trainers wait for may not be among the first MOST_READ logs
     for number in sorted(find_culprits(known.values()))[:MOST_READ]:
         known.update({one.number: explain(output, one) for one in stalls if one.number == number})
     culprits = find_culprits(known.values())
@@ -92,9 +92,9 @@ def describe_stalls(
 
 
 def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
-    """Return the trainers without a batch for STALL_S, silent trainers, and trainers below `count` that have not begun.
+    """Return the trainers that are silent, have not begun to train, or have completed no batch for STALL_S.
 
-    Args: places: names of the pods by trainer id.
+    Args: count: number of trainers of the attempt. places: names of the pods by trainer id.
     """
     found = []
     for number in range(min(count, MOST_TRAINERS)):
@@ -113,31 +113,33 @@ def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence
 
 
 def explain(output: Path, stall: Stall) -> Stall:
-    """Return a stall with the reason that the end of the trainer's log gives."""
+    """Return a copy of a stall with the reason that the end of the trainer's log contains."""
     if stall.silent_s is not None:
         return stall
     log = output / f"node_{stall.number}" / "train.log"
     if stall.idle_s is None and not _is_of_attempt(log, output / "job.json"):
-        return stall._replace(reason="its launcher has not started it; see the line `waiting:` in the pod's log")
+        return stall._replace(
+            reason="the launcher has not started the trainer; see the line `waiting:` in the pod's log"
+        )
     lines = [line for line in read_tail(log).splitlines() if line.strip()][-LAST_LINES:]
     messages = [match[1] for line in lines if (match := _GLOG.search(line))]
     waits = [message for message in messages if _WAIT.search(message)]
     if waits:
         return stall._replace(reason=shorten_text(drop_repeats(waits[-1])))
     if messages and not stall.reason:
-        return stall._replace(reason=f"its log ends with: {shorten_text(messages[-1])}")
+        return stall._replace(reason=f"the log ends with: {shorten_text(messages[-1])}")
     return stall
 
 
 def find_culprits(stalls: Iterable[Stall]) -> set[int]:
-    """Return the trainers that other trainers wait for, and that themselves wait for no trainer."""
+    """Return the trainers that other trainers wait for, but that do not wait for a trainer themselves."""
     waits = {one.number: one.waits_for for one in stalls}
     named = {number for numbers in waits.values() for number in numbers}
     return {number for number in named if not waits.get(number)}
 
 
 def drop_repeats(text: str) -> str:
-    """Return a log line without the parts in which a pserver repeats the words of an earlier pserver of the line."""
+    """Return a log line in which several pservers report their waits, without repetitions of the same words."""
     kept: list[str] = []
     for part in text.split("; "):
         claim = re.sub(r"^pserver \S+ ", "", part)

@@ -1,4 +1,4 @@
-"""Run both programs of one attempt from their start to their end."""
+"""Run the pserver and the trainer of this pod during one attempt, from their start to their end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from launcher.text import say
 from launcher.volume import volume_errors, write_atomically
 from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
 
-PROBE_PERIOD_S = 10.0  # seconds without an answer of all pservers, after which the set of pods is checked again
+PROBE_PERIOD_S = 10.0  # seconds for all pservers to answer, after which the launcher checks the set of pods again
 NOTICE_S = 5.0  # seconds for a trainer to detect that its pserver has failed
-FAILED_STOP_S = 20.0  # maximum seconds for a program of a failed attempt to end; it has nothing left to save
-ENDED_STOP_S = 0.5  # seconds for the trainer to end when the attempt ended elsewhere; an interrupted save is not used
+FAILED_STOP_S = 20.0  # maximum seconds for the end of a program of a failed attempt, which has nothing left to save
+ENDED_STOP_S = (
+    0.5  # seconds for the trainer to end if another pod ended the attempt; an interrupted save is not used
+)
 WATCH_PERIOD_S = 3.0  # seconds between two checks by trainer 0's launcher that job.json still exists
 END_PERIOD_S = 0.5  # seconds between two reads of job.json to detect the end of the job
 
@@ -38,7 +40,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
         node.mkdir(parents=True, exist_ok=True)
         set_logs_aside(node, attempt)
         number = config.layout.pods
-        # logs of trainers that are absent from this attempt must not look like logs of this attempt
+        # the logs of absent trainers are renamed, too, because these logs do not belong to this attempt
         while trainer_id == 0 and (beyond := config.output / f"node_{number}").exists():
             set_logs_aside(beyond, attempt)
             number += 1
@@ -48,7 +50,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
 
 
 def set_logs_aside(node: Path, attempt: int) -> None:
-    """Rename the files of the previous attempt with its number as suffix. Raises: OSError."""
+    """Append the number of the previous attempt to the names of its files. Raises: OSError."""
     for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
         if (node / name).exists():
             numbers = itertools.count(max(1, attempt - 1))
@@ -60,9 +62,9 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     """Return the environment variables that describe an attempt to its programs."""
     environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     environ["PADDLE_OUTPUT"] = str(config.output)
-    if record.absent:  # a checkpoint records among which trainers the samples were divided
+    if record.absent:  # the trainer writes to each checkpoint which trainers the samples were divided among
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
-    # a program renames this save if it is damaged; it never renames a save that the user has chosen by a flag
+    # if this save is damaged, a program renames it; a program never renames a save that the user chose by a flag
     if record.origin:
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
@@ -70,7 +72,7 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
 
 
 class Supervisor:
-    """Run the programs of one attempt. At the end of a `with` block it ends all programs, which frees their ports.
+    """Run the programs of one attempt; the end of the `with` block ends all programs, which frees their ports.
 
     The argument `pserver` of the methods is None in a pod that runs no pserver.
     """
@@ -93,7 +95,7 @@ class Supervisor:
 
     @property
     def failed_stop_s(self) -> float:
-        """Seconds within which a program that has nothing to save must end."""
+        """Maximum seconds for the end of a program that has nothing to save."""
         return min(self.config.stop_timeout, FAILED_STOP_S)
 
     def start(self, name: str, command: ProgramCommand, log: str, *, copied: bool = False) -> Program:
@@ -108,16 +110,16 @@ class Supervisor:
     def wait_for_pservers(
         self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
     ) -> AttemptResult | None:
-        """Run the probe until every pserver of the job answers, and return None; if that fails, return the reason.
+        """Run the probe until every pserver of the job answers. Return None, or the result if the wait fails.
 
-        Args: probe: the probe's command without its flag --timeout. watch: detects that this attempt cannot continue.
+        Args: probe: the probe's command without the flag --timeout. watch: detects that this attempt cannot continue.
         """
         deadline = time.monotonic() + self.config.start_timeout
         while True:
             timeout_s = max(1, math.ceil(min(deadline - time.monotonic(), PROBE_PERIOD_S)))
             status = self._probe(pserver, probe.having(timeout=timeout_s).argv, watch)
             if self.stop.requested:
-                return AttemptResult(StoppedError.exit_code, "launcher", "stopped while it waited for the pservers")
+                return AttemptResult(StoppedError.exit_code, "launcher", "stopped during the wait for the pservers")
             if pserver and pserver.process.poll() is not None:
                 return failure_of(pserver)
             if status == 0:
@@ -128,13 +130,13 @@ class Supervisor:
                 return obstacle
             if status != PeerUnreachableError.exit_code or time.monotonic() >= deadline:
                 return AttemptResult(
-                    status, "launcher", "not every pserver of the job answers; the lines above name them"
+                    status, "launcher", "not every pserver of the job answers; the lines above name the pservers"
                 )
 
     def _probe(self, pserver: Program | None, argv: Sequence[str], watch: AttemptWatch) -> int:
         """Run one probe and return its exit status, or 69 if the wait ends early.
 
-        It ends early if a signal comes, or if the attempt or the pserver ends.
+        The wait ends early if a signal arrives, or if the attempt or the pserver ends.
         """
         deadline = time.monotonic() + PROBE_PERIOD_S + REPEAT_PERIOD_S
         probe = subprocess.Popen(argv, env=dict(self.environ), stdin=subprocess.DEVNULL)
@@ -154,9 +156,9 @@ class Supervisor:
     def run_pserver(self, pserver: Program, watch: AttemptWatch) -> AttemptResult:
         """Wait for the end of the pserver in a pod without a trainer, and return how it ended.
 
-        The pserver ends with 0 after all trainers have left. After a signal the pod first gives the trainers time to
-        save.
-        Args: watch: detects that the attempt has ended elsewhere.
+        The pserver ends with 0 after all trainers have left. After a signal, the pserver continues to run until the
+        trainers have saved.
+        Args: watch: detects that the attempt has ended in another pod.
         """
         self.health.main = "pserver"
         while pserver.process.poll() is None and not self.stop.requested:
@@ -172,8 +174,8 @@ class Supervisor:
     def run_trainer(self, pserver: Program | None, command: ProgramCommand, watch: AttemptWatch) -> AttemptResult:
         """Run the trainer, copy its output, and return how trainer and pserver ended.
 
-        Args: watch: detects that the attempt has ended elsewhere; the trainer is then stopped at once. Until a trainer
-            has connected to the pservers, only its own launcher can detect its failure.
+        Args: watch: detects that the attempt has ended in another pod; the trainer is then stopped at once. Until a
+            trainer has connected to the pservers, only the launcher of its pod can detect its failure.
         """
         trainer = self.start("trainer", command, "train.log", copied=True)
         stdout = trainer.output
@@ -195,7 +197,7 @@ class Supervisor:
                 if pserver and pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
-                    # a pserver ends with 0 after this pod's trainer has left; the trainer soon detects any other end
+                    # status 0: all trainers have left the pserver; another status: the trainer soon detects the end
                     first = failure_of(pserver) if pserver.process.returncode else None
                     is_cause = bool(first and watch.tell(first))
                     notice_s = ENDED_STOP_S if is_cause else NOTICE_S
@@ -233,7 +235,7 @@ class Supervisor:
         if self.stop.requested:
             code = status if status in NEVER_RETRY else StoppedError.exit_code
             return AttemptResult(code, "launcher", f"stopped by {self.stop.requested}")
-        # a trainer that ended because of lost peers, or that the launcher stopped, is not the first failure
+        # the first failure is not in a trainer that ended because of lost peers or that the launcher stopped
         if first and (status <= 0 or status in (PeerUnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
@@ -241,16 +243,16 @@ class Supervisor:
         if is_alone or not pserver:
             return AttemptResult(0)
         if pserver.process.poll() is None:
-            message = f"our trainer has finished, but others did not within {self.config.goodbye_timeout:g} s"
+            message = f"our trainer has finished, but other trainers did not within {self.config.goodbye_timeout:g} s"
             return AttemptResult(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
     def _wait_for_the_end(self, watch: AttemptWatch) -> AttemptResult | None:
         """Wait in a pod without a pserver until trainer 0 records the end of the job.
 
-        A pod that ended earlier could not take part in another attempt: a Job starts no new pod for an index that has
-        succeeded.
-        Returns: None at the end of the job; otherwise why another attempt is needed.
+        A pod that ended earlier could not take part in another attempt, because a Job starts no new pod for an index
+        that has succeeded.
+        Returns: None at the end of the job; otherwise a result that says why another attempt is needed.
         """
         deadline = time.monotonic() + self.config.goodbye_timeout
         say("our trainer has finished; waiting for the others")
@@ -261,5 +263,5 @@ class Supervisor:
             if end:
                 return end
             wait_for_any(END_PERIOD_S, self.stop.wakeup, watch.wakeup)
-        message = f"our trainer has finished, but the job has not within {self.config.goodbye_timeout:g} s"
+        message = f"our trainer has finished, but the job did not finish within {self.config.goodbye_timeout:g} s"
         return AttemptResult(LostPeerError.exit_code, "launcher", f"{message} (GOODBYE_TIMEOUT)")

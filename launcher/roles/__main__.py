@@ -3,9 +3,11 @@
 A Deployment or StatefulSet restarts a pod that has ended. With AT_END=wait the role of a master or server therefore
 waits for SIGTERM after its program has ended with 0. Before this wait the role scales the objects in SCALE_TO_ZERO to 0
 pods, and Kubernetes then sends the SIGTERM. A master that ends with 65 reports that the job has failed; the role treats
-65 as an end of the job, too. The role of a trainer replaces its own process by the trainer's program (exec), because a
-trainer belongs to a Job. A driver of an all-reduce job belongs to a Job, too. At its end the role scales the workers to
-0, except after an exit status with which the Job's next pod continues.
+65 as an end of the job, too.
+
+A trainer belongs to a Job, and its role has nothing to do after the program's end. That role therefore replaces its own
+process with the program (exec). A driver of an all-reduce job belongs to a Job, too. After the driver's end the role
+scales the workers to 0. After an exit status in DRIVER_GOES_ON the role keeps the workers for the Job's next pod.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 
-LONG_S = 3600.0  # seconds of one step of a wait without a deadline; a signal or the program's end interrupts it
+LONG_S = 3600.0  # seconds of each step of a wait without a deadline; a signal or the program's end interrupts the step
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
 NOTE_S = 10.0  # seconds between two log lines about a wait
 RETRY_S = 5.0  # seconds between two requests to the API server
@@ -42,14 +44,14 @@ def main(arguments: Sequence[str]) -> int:
 def run_role(arguments: Sequence[str], stop: Stop, secrets: Secrets) -> int:
     """Run a role and return its exit status.
 
-    Raises: UsageError: there is no role of this name.  ConfigError: variables are missing or wrong; it names all.
+    Raises: UsageError: there is no role of this name.  ConfigError: the error lists all missing and wrong variables.
     """
     if not arguments or arguments[0] not in ROLES:
         raise UsageError(f"there is no role {' '.join(arguments[:1])!r}; write start.sh {' | '.join(ROLES)}")
     try:
         plan = plan_role(arguments[0], arguments[1:], os.environ)
     except RoleError as problems:
-        raise ConfigError(f"{problems}\nstart.sh --help says what the variables mean") from problems
+        raise ConfigError(f"{problems}\nstart.sh --help describes the variables") from problems
     for note in plan.notes:
         say(note)
     say(f"exec {' '.join(plan.command)}")
@@ -69,7 +71,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
     """Wait until one endpoint of etcd accepts a connection.
 
     All pods of a job start together, but etcd's large image takes time to pull. Without this wait the role's program
-    would fail, and Kubernetes would restart its pod after growing delays.
+    would fail, and Kubernetes would restart the pod after increasing delays.
 
     Raises: PeerUnreachableError: no endpoint accepts a connection in time.
     """
@@ -81,7 +83,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
         now = time.monotonic()
         if now - began >= plan.etcd_timeout:
             raise PeerUnreachableError(
-                f"no etcd answers for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; look at its pods: "
+                f"no etcd answers for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; check etcd's pods: "
                 "kubectl get pods -l app.kubernetes.io/component=etcd"
             )
         if now - noted >= NOTE_S:
@@ -119,7 +121,7 @@ def run_program(command: Sequence[str], stop: Stop) -> int:
 
 
 def finish(plan: RolePlan, stop: Stop, secrets: Secrets) -> None:
-    """Scale the targets of the plan to 0; then, with AT_END=wait, wait for SIGTERM."""
+    """Scale the targets of the plan to 0 pods, and, with AT_END=wait, wait for SIGTERM."""
     for target in plan.targets:
         _scale_down(target, stop, secrets)
     if plan.waits and not stop.requested:
@@ -132,7 +134,7 @@ def _scale_down(target: str, stop: Stop, secrets: Secrets) -> None:
     while not stop.requested:
         try:
             is_there = Scaler(os.environ, secrets).scale_to_zero(target)
-            say(f"the job is over: {target} {'is scaled to 0' if is_there else 'is not there'}")
+            say(f"the job is over: {target} {'is scaled to 0' if is_there else 'does not exist'}")
             return
         except ApiError as problem:
             say(f"{target} is not scaled to 0: {problem}")

@@ -1,8 +1,8 @@
-"""Build the command of a role: a pure function of the environment and the arguments.
+"""Build the command of a role from the environment and the arguments, without input or output.
 
-The variables are those of this project, of the tutorial's Job, and of the 2017 runtime image (spec/distributed.md 2.4).
-`start.sh --help` describes them. An argument overrides the variables of its flag. If several variables of a flag are
-set, the first variable in the flag's row of FLAGS counts.
+The variables come from this project, the tutorial's Job, and the 2017 runtime image (spec/distributed.md 2.4).
+`start.sh --help` describes the variables. An argument overrides the variables of its flag. If several variables of a
+flag are set, the first variable in the flag's row of FLAGS has precedence.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     AUTOSCALER: ("autoscaler",),
     DRIVER: ("elastic", "run"),
 }
-# exit statuses of a driver after which the Job's next pod continues: no answer, volume, lost peer, SIGKILL, SIGTERM
+# exit statuses of a driver after which the Job's next pod continues: 69 no answer, 74 volume error, 75 lost peer,
+# 137 SIGKILL, 143 SIGTERM
 DRIVER_GOES_ON = (69, 74, 75, 137, 143)
 # variables of the 2017 image that a trainer ignores, because it reads their values from etcd
 _FOUND = {
@@ -102,7 +103,7 @@ class RolePlan:
 
     targets: names of the form "statefulsets/NAME".  notes: lines for the log.  etcd: host and port of each endpoint in
     the environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
-    after which the job continues; if it is empty, only 0 is the end of the job.
+    after which the job continues; empty: the job ends with status 0, or with 65 if there are targets.
     """
 
     command: tuple[str, ...]
@@ -128,13 +129,13 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
     flags = [
         f"--{flag.name}={value}"
         for flag in FLAGS[role]
-        # a driver's arguments end with the worker's command, whose flags must not be parsed; so a driver gets every
-        # flag of a variable, even if an argument repeats the flag: the last value of a flag counts
+        # A driver's arguments end with the worker's command, whose flags must not be parsed. A driver therefore gets
+        # the flags of all variables, even if an argument repeats a flag; the last value of a flag counts.
         if (role == DRIVER or not has_flag(flag.name, arguments)) and (value := _value(flag, environ, problems))
     ]
     if role not in WITHOUT_ETCD and not _names_a_store(environ, arguments):
         problems.append(
-            "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of its etcd, as k8s/elastic does"
+            "ETCD_ENDPOINTS is not set in the pod's env; set it to http://host:2379 of the etcd, as k8s/elastic does"
         )
     notes: list[str] = []
     if role == TRAINER:
@@ -158,13 +159,13 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
 
 
 def find_etcd(environ: Mapping[str, str]) -> str:
-    """Return the endpoints of etcd, from ETCD_ENDPOINTS, ETCD_IP (the variable of 2017) or the master's address."""
+    """Return the endpoints of etcd, from ETCD_ENDPOINTS, ETCD_IP (of the 2017 image) or the master's address."""
     address = environ.get("ETCD_IP") or environ.get("MASTER_IP")
     return environ.get("ETCD_ENDPOINTS") or (f"http://{address}:{ETCD_PORT}" if address else "")
 
 
 def list_places(endpoints: str) -> tuple[tuple[str, int], ...]:
-    """Return host and port of each endpoint in a comma-separated list; () if an endpoint is malformed.
+    """Return host and port of each endpoint in a comma-separated list, or () if an endpoint is malformed.
 
     The role's program reports a malformed endpoint.
     """
@@ -192,8 +193,8 @@ def _value(flag: RoleFlag, environ: Mapping[str, str], problems: list[str]) -> s
     job = next((environ[name] for name in _JOB if environ.get(name)), "")
     if not environ.get("JOB_PATH") or not job:
         problems.append(
-            f"{flag.variables[0]} is not set in the pod's env; set it, or set JOB_PATH and JOB_NAME, which "
-            f"make its default: JOB_PATH/JOB_NAME{flag.default}"
+            f"{flag.variables[0]} is not set in the pod's env; set it, or set JOB_PATH and JOB_NAME, from "
+            f"which the default JOB_PATH/JOB_NAME{flag.default} is built"
         )
         return ""
     return f"{environ['JOB_PATH'].rstrip('/')}/{job}{flag.default}"
@@ -205,7 +206,7 @@ def _names_a_store(environ: Mapping[str, str], arguments: Sequence[str]) -> bool
 
 
 def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """Return --x=value for each variable PADDLE_INIT_X that no flag of the role reads, as paddle.init of 2017 did."""
+    """Return --x=value for each variable PADDLE_INIT_X that no flag in FLAGS reads, like paddle.init of 2017."""
     names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
     others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
     return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]

@@ -28,7 +28,7 @@ MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # maximum bytes of a file of the se
 class Scaler:
     """The client that sets the scale of objects in one namespace.
 
-    Args: environ: names the API server and the directory of the service account.  secrets: collects the tokens.
+    Args: environ: contains the API server and the directory of the service account.  secrets: collects the tokens.
     Raises: ApiError: this process does not run in a pod of a cluster.
     """
 
@@ -38,7 +38,8 @@ class Scaler:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
         if not host:
             raise ApiError(
-                "SCALE_TO_ZERO is set, and KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; unset it",
+                "SCALE_TO_ZERO is set, but KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; "
+                "unset SCALE_TO_ZERO",
                 final=ApiForbiddenError,
             )
         self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -47,7 +48,7 @@ class Scaler:
     def scale_to_zero(self, target: str) -> bool:
         """Scale a StatefulSet or Deployment ("statefulsets/NAME") to 0 pods; return whether it exists.
 
-        Raises: ApiError: the API server does not answer, or refuses.
+        Raises: ApiError: the API server does not answer, or refuses the request.
         """
         url = f"{self._server}/apis/apps/v1/namespaces/{self._namespace}/{target}/scale"
         status, text = self._patch(url, {"spec": {"replicas": 0}})
@@ -60,7 +61,7 @@ class Scaler:
                 f"(access.yaml of k8s/elastic and k8s/allreduce), or: kubectl scale {target} --replicas=0",
                 final=ApiForbiddenError,
             )
-        raise ApiError(f"{said}; the request is repeated: look at the API server")
+        raise ApiError(f"{said}; the request is repeated; check the API server")
 
     def _patch(self, url: str, change: object) -> tuple[int, str]:
         token = self._read("token")

@@ -1,8 +1,8 @@
-"""Divide the shards of absent trainers among the present trainers. Pure: no input or output.
+"""Divide the shards of absent trainers among the present trainers. The module does no input or output.
 
-Each trainer trains one whole shard: its own, if it has one. The lists of the remaining shards name files, which are
-distributed one by one: exactly one trainer trains each file. No file is cut, because only a data provider knows where a
-sample ends.
+Each trainer trains one whole shard, which is its own shard if it has one. The lists of the remaining shards name files,
+and exactly one trainer trains each of these files. A file is never split, because only a data provider can determine
+where a sample ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-STAGED = "data/"  # prefix of a list's entries that name a file of the shard in which the list is
+STAGED = "data/"  # prefix of a list's entry that names a file of the list's own shard
 
 
 class Piece(NamedTuple):
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
     @property
     def is_test(self) -> bool:
-        """Whether the list's name marks it as a test list."""
+        """Whether the list is a test list, according to its name."""
         return "test" in self.list_name
 
     @property
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
     @property
     def staged(self) -> str:
-        """The entry under which the trainer that receives this piece finds the file."""
+        """The list entry of the file in the data of the trainer that receives this piece."""
         return f"{STAGED}{place_of(self.shard)}/{self.file}" if self.file else self.entry
 
 
@@ -45,8 +45,8 @@ class Piece(NamedTuple):
 class ShardLists:
     """The files and lists of a shard. A list is a file whose name ends in .list.
 
-    Attributes: sizes: the size in bytes of each file; the key is the name by which lists name the file
-        (data/train.txt).  lists: the stripped lines of each list; the key is its path below the shard.
+    Attributes: sizes: {name of a file as in the lists, for example data/train.txt: the file's size in bytes}.
+        lists: {path of a list below the shard: the list's stripped lines}.
     """
 
     sizes: Mapping[str, int]
@@ -62,7 +62,7 @@ class Portion:
 
     @property
     def others(self) -> list[int]:
-        """The absent trainers' shards that this trainer has files of, ascending."""
+        """The numbers, in ascending order, of the absent trainers' shards from which this trainer has files."""
         return sorted({piece.shard for piece in self.pieces})
 
 
@@ -74,7 +74,7 @@ def place_of(shard: int | str) -> str:
 def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
     """Return the shard that each trainer trains as a whole.
 
-    A trainer keeps the shard of its index. If its index has no shard, because its pod ran only a pserver before, it
+    A trainer keeps the shard of its index. A trainer in a pod that ran only a pserver before has no such shard, and
     takes the first remaining shard. Args: shards: the number of shards. indexes: the completion index of each trainer.
     """
     left = [number for number in range(shards) if number not in {*indexes}]
@@ -82,9 +82,9 @@ def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
 
 
 def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
-    """Return the entries of all lists of a shard that name files: below ./data, or by an absolute path.
+    """Return the entries of a shard's lists of files; each entry is a path below ./data or an absolute path.
 
-    Lists of anything else, for example of labels, are equal in all shards and are omitted.
+    Lists of other things, for example of labels, are omitted, because they are equal in all shards.
     """
     pieces = []
     for name, lines in sorted(shard.lists.items()):
@@ -95,11 +95,11 @@ def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
 
 
 def divide(bases: Sequence[int], absent: Mapping[int, ShardLists]) -> list[Portion] | int:
-    """Return the data of each trainer; or the number of an absent trainer's shard that has no list of training files.
+    """Return the data of each trainer, or the number of an absent trainer's shard that has no list of training files.
 
-    Each file, the largest first, goes to the trainer with the fewest bytes so far. If several trainers have equally
-    many bytes, the last of them gets the file, because trainer 0 also saves. Args: bases: see assign_bases. absent: the
-    shards that are not a base, by number.
+    The files are assigned in descending order of size. Each file goes to the trainer with the fewest bytes so far. If
+    several trainers have equally many bytes, the last of these trainers gets the file, because trainer 0 also saves.
+    Args: bases: see assign_bases. absent: the shards that are not a base, by number.
     """
     dealt: list[list[Piece]] = [[] for _ in bases]
     found = {number: find_pieces(number, shard) for number, shard in absent.items()}

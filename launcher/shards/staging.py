@@ -20,12 +20,12 @@ from launcher.shards.division import STAGED, Portion, ShardLists, assign_bases, 
 from launcher.volume import describe_volume_error, load, on_volume, read_file, volume_errors
 from runtime.errors import DataError, MissingInputError, PaddleError, VolumeError
 
-# maximum number of files in a shard; only links to directories that contain links reach a larger number
+# maximum number of files in a shard; only nested links to directories can produce a larger number
 MAX_FILES = 1_000_000
 
 
 def read_split_count(marker: Path) -> int | None:
-    """Return the number of shards that the data job has made, or None if the data job has not made these data."""
+    """Return the number of shards that the data job has made, or None if these data are not from the data job."""
     try:
         return int(load(marker)["split_count"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -63,9 +63,7 @@ def stage_data(config: LauncherConfig, trainer_id: int, target: Path) -> int:
         raise DataError(f"trainer {trainer_id} has nothing to train with: {fault}: {advice}")
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
-    except (
-        shutil.Error
-    ) as problem:  # its argument is a list of (source, target, text); the first suffices for a message
+    except shutil.Error as problem:  # the error contains a list of (source, target, text); the first entry suffices
         first, _, text = problem.args[0][0]
         is_of_file = re.match(rf"\[Errno ({errno.ENOENT}|{errno.EACCES}|{errno.EPERM})\]", text)
         if not is_of_file or os.access(first, os.R_OK):
@@ -115,10 +113,9 @@ def walk_shard(shard: Path) -> Iterator[Path]:
 def find_bad_data(shard: Path) -> str:
     """Return why a shard has nothing to train with, or "".
 
-    A shard has nothing to train with if all files that one of its lists names are empty, or if it has no lists and all
-    its files are empty. Test lists are not checked, and neither are files that only the config names: the trainer
-    reports faults in them.
-    Hidden files and files that are being removed do not count.
+    A shard has nothing to train with in two cases: all files in one of its lists are empty, or the shard has no lists
+    and all its files are empty. The function does not check test lists and files that only the config names; the
+    trainer reports faults in these files. Hidden files and files that are being removed are ignored.
 
     Raises: DataError: see walk_shard.
     """
@@ -165,14 +162,14 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
-    """Copy this trainer's data to `target` unless they are there already, and remove the data of its previous attempt.
+    """Copy this trainer's data to `target` if they are not there yet, and remove the data of other shards.
 
     Args: config: the config of the Job. record: the attempt, with its absent trainers.
     Returns: a description of the copy.
     """
     layout = record.roles if record and record.absent else config.layout
     if not layout.runs_trainer(trainer_id):
-        return f"no trainer in this pod: this attempt has {layout.trainers}"
+        return f"no trainer in this pod: the number of trainers in this attempt is {layout.trainers}"
     wanted = Portion(trainer_id)
     if record and record.absent:
         wanted = plan_portions(config, record.indexes[: layout.trainers])[trainer_id]
@@ -201,7 +198,7 @@ def stage_shard(
 
 
 def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:
-    """Return the data of each trainer of an attempt with fewer trainers; the trainers together have each file once.
+    """Return the data of each trainer of an attempt with fewer trainers; each file belongs to exactly one trainer.
 
     Args: config: the config of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
     Raises: IndivisibleError: an absent trainer's shard has no list of its files. VolumeError, DataError.
@@ -212,7 +209,7 @@ def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portio
     if isinstance(portions, int):
         raise IndivisibleError(
             f"shard {portions}, {config.job_dir / str(portions) / 'data'}, cannot be divided among other trainers: no "
-            "list names its files; write one (*.list) into each shard"
+            "list names its files; write a list (*.list) into each shard"
         )
     return portions
 
@@ -235,7 +232,7 @@ def read_lists(shard: Path) -> ShardLists:
 def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
     """Copy the absent trainers' shards in which this trainer has files, and add these files to this trainer's lists.
 
-    A test file that this trainer's own shard contains, too, is not added. Returns: a description of the copy.
+    A test file that is also in this trainer's own shard is not added. Returns: a description of the copy.
     """
     own = config.job_dir / str(portion.base) / "data"
     added: dict[str, list[str]] = {}
@@ -255,7 +252,7 @@ def stage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> str:
             path.write_bytes(text + "".join(f"{entry}\n" for entry in entries).encode("utf-8", "surrogateescape"))
     count = sum(not piece.is_test for piece in portion.pieces)
     shards = ", ".join(map(str, portion.others))
-    return f"{count} files of absent trainers' shards ({shards}) beside it"
+    return f"{count} files of absent trainers' shards ({shards})"
 
 
 def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> None:
@@ -271,7 +268,7 @@ def unstage_pieces(config: LauncherConfig, portion: Portion, target: Path) -> No
 
 
 def is_same_file(own: Path, other: Path) -> bool:
-    """Return whether two shards share a file: one file under two names, or equal copies."""
+    """Return whether two paths name the same file, or two files with equal contents."""
     try:
         mine, its = own.stat(), other.stat()
         if (mine.st_dev, mine.st_ino) == (its.st_dev, its.st_ino):

@@ -11,7 +11,7 @@ INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 
 
 def timestamp(seconds: float) -> str:
-    """Return the API's format of a time (seconds since the epoch)."""
+    """Return a time (seconds since the epoch) in the format of the API."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -20,7 +20,7 @@ class PodState:
     """The properties of a pod that the API shows; `evolve` returns the next state. Times are seconds since the epoch.
 
     phase: Pending, Running, Succeeded or Failed. waiting: the reason why a Pending container waits, and a message.
-    conditions: conditions besides those that follow from the phase: type -> (status, reason, message).
+    conditions: additional conditions, which do not follow from the phase: type -> (status, reason, message).
     """
 
     name: str
@@ -47,7 +47,7 @@ class PodState:
     service_account: str = "default"
 
     def evolve(self, **changes: Any) -> PodState:
-        """Return this state with some fields changed."""
+        """Return a copy of this state with some fields changed."""
         return replace(self, **changes)
 
     @property
@@ -74,7 +74,7 @@ class PodState:
 
 
 def pod_object(state: PodState) -> dict[str, Any]:
-    """Return the v1 Pod of a state, without resourceVersion, which the store sets."""
+    """Return the v1 Pod object of a state, without resourceVersion, which the store sets."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -171,7 +171,7 @@ def _conditions(state: PodState) -> list[dict[str, Any]]:
 
 
 def status_object(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the v1 Status with which the API answers a failed request."""
+    """Return the v1 Status object with which the API answers a failed request."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -31,7 +31,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """One response; if `hang` is set, the server sends nothing and keeps the connection open until it is closed."""
+    """One response; if `hang` is set, the server sends nothing, and closes the connection at its end."""
 
     status: int
     body: bytes
@@ -47,7 +47,7 @@ class ApiResponse:
 
     @classmethod
     def html(cls, status: int = 200) -> ApiResponse:
-        """Return an HTML page, as a proxy between client and server sends it."""
+        """Return an HTML page, such as the error page of a proxy between client and server."""
         return cls(status, b"<html><body><h1>Bad Gateway</h1></body></html>", "text/html")
 
     @classmethod
@@ -81,7 +81,7 @@ class Routes:
     LISTS_KEPT = 8
 
     def __init__(self, store: PodStore, token: str | None, namespace: str, service_account: str = "default"):
-        """Set the only accepted token (None: no token is needed) and the only namespace that it can read."""
+        """Set the only accepted token (None: no token is needed) and the only namespace that can be read."""
         self.token = token
         self._store = store
         self._namespace = namespace

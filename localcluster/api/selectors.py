@@ -28,7 +28,9 @@ class SelectorError(ValueError):
 
 
 def parse_label_selector(text: str) -> Predicate:
-    """Return the predicate of a label selector: requirements =, ==, !=, in, notin, key or !key, separated by commas.
+    """Return the predicate of a label selector, a comma-separated list of requirements.
+
+    A requirement has one of the operators =, ==, !=, in and notin, or is only `key` or `!key`.
 
     Raises: SelectorError: if the text is invalid.
     """
@@ -67,7 +69,7 @@ def _equality(operator: str, wanted: str) -> Test:
 
 
 def parse_field_selector(text: str) -> Predicate:
-    """Return the predicate of a field selector: name, namespace, phase, podIP or nodeName with =, == or !=.
+    """Return the predicate of a field selector, which tests name, namespace, phase, podIP or nodeName by =, == or !=.
 
     Raises: SelectorError: if the text is invalid, or names another field.
     """

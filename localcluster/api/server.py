@@ -33,15 +33,15 @@ def peak_rate(times: Sequence[float], window: float = 1.0) -> float:
 
 
 class ApiServer:
-    """Serves a store's pods on loopback. It is a context manager.
+    """A context manager that serves a store's pods on loopback.
 
     Args:
         store: the pods; they may change at any time.
         token: the accepted bearer token (default: a random token); None accepts all requests. The attribute `token`
             can be changed.
         namespace: the only namespace that the token can read.
-        hook: called with each request before the response, in the request's thread; it returns an ApiResponse to
-            send instead of the true response, or None for the true response. Examples: `ApiResponse.failure(429,
+        hook: a function that is called with each request, in the request's thread. The result is an ApiResponse
+            that replaces the true response, or None for the true response. Examples: `ApiResponse.failure(429,
             "TooManyRequests", "slow down", Retry_After="1")`, `ApiResponse.html()`, `ApiResponse.empty()`,
             `ApiResponse.never()`. The attribute `hook` can be changed.
         host: the address to bind; the server chooses the port.
@@ -129,14 +129,14 @@ class ApiServer:
         return peak_rate(self.request_times, window)
 
     def write_service_account(self, directory: Path) -> None:
-        """Write the files ca.crt, token and namespace, as a pod finds them in its service account's directory."""
+        """Write the files ca.crt, token and namespace, which a pod reads from its service account's directory."""
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(self.ca_file, directory / "ca.crt")
         (directory / "token").write_text(self.token or "")
         (directory / "namespace").write_text(self.namespace)
 
     def respond(self, method: str, target: str, headers: Any) -> ApiResponse:
-        """Count a request and return its response; the threads of the connections call it."""
+        """Count a request and return its response; the threads of the connections call this function."""
         with self._lock:
             self._times.append(time.monotonic())
             number = len(self._times)
@@ -148,7 +148,7 @@ class ApiServer:
         return response
 
     def close(self) -> None:
-        """Stop serving: all connections are closed, and all threads have ended when this returns."""
+        """Stop the server, close all connections, and wait until all threads have ended."""
         if not self.closed.is_set():
             self.closed.set()
             self._server.shutdown()
@@ -178,7 +178,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Do the TLS handshake in the connection's own thread, so a stalled client does not block others."""
+        """Do the TLS handshake in the connection's own thread, in which a stalled client blocks no other client."""
         request.settimeout(IDLE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
@@ -229,4 +229,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: the counters record the requests."""
+        """Log nothing, because the counters record the requests."""

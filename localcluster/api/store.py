@@ -1,4 +1,4 @@
-"""The pods that the API lists, in memory, with one resourceVersion for all of them and snapshots for paging."""
+"""Keep in memory the pods that the API lists, with one common resourceVersion, and with snapshots for paging."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StoredPod:
-    """A pod at one resourceVersion: `body` is its API object, and `encoded` is its JSON inside a list."""
+    """A pod at one resourceVersion; `body` is its API object, and `encoded` is its JSON text as a list item."""
 
     name: str
     namespace: str
@@ -33,7 +33,7 @@ class PodStore:
     """Holds pods by namespace and name.
 
     Thread safety: any thread can call any method. A snapshot never changes; it is created once per version and shared
-    by all readers. The newest snapshots are kept, so that all pages of a list show the same version.
+    by all readers. The store keeps the newest snapshots, because all pages of a list must show the same version.
     """
 
     SNAPSHOTS_KEPT = 64
@@ -69,7 +69,7 @@ class PodStore:
             return self._pods.get((namespace, name))
 
     def snapshot(self, version: int | None = None) -> PodListSnapshot | None:
-        """Return the current pods, or the pods at a version; None if this version is no longer kept."""
+        """Return the current pods, or the pods at a version (None if the version's snapshot is no longer kept)."""
         with self._lock:
             if version is not None and version != self._version:
                 return self._snapshots.get(version)

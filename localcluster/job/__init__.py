@@ -1,1 +1,1 @@
-"""The Job: its manifest as data, the decisions about its pods, and the controller that carries them out."""
+"""The Job: its manifest as data, and the decisions of the Job controller about the Job's pods."""

@@ -1,4 +1,4 @@
-"""Parses the YAML of a Job into a `JobSpec`; it rejects what the Kubernetes API server rejects."""
+"""Parse the YAML of a Job into a `JobSpec`, and reject what the Kubernetes API server rejects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VolumeMount:
 class Volume:
     """One entry of `volumes`; this package creates empty directories, and the user supplies all other volumes.
 
-    is_optional: whether the volume is a Secret or ConfigMap that need not exist; here it is then an empty directory.
+    is_optional: whether the volume is an optional Secret or ConfigMap, which becomes an empty directory here.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class Container:
-    """The one container of the pod."""
+    """The only container of the pod."""
 
     name: str
     image: str = ""
@@ -67,7 +67,7 @@ class Container:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The parts of a Job that this package implements; the defaults are those of the API server."""
+    """The parts of a Job that this package implements; the API server has the same defaults."""
 
     name: str
     container: Container
@@ -106,9 +106,9 @@ class _StrictLoader(yaml.SafeLoader):
 def parse_job(text: str, name: str | None = None) -> JobSpec:
     """Return the Job of a manifest of one or more documents.
 
-    Args: name: the Job's name, if the manifest has several.
-    Raises: ManifestError: if the text is not YAML, has no Job, or several Jobs without a given name, or the Job cannot
-    run here.
+    Args: name: the Job's name, if the manifest has several Jobs.
+    Raises: ManifestError: if the text is not YAML, if it has no Job with this name, if it has several Jobs and no name
+    is given, or if the Job cannot run here.
     """
     try:
         documents = [document for document in yaml.load_all(text, _StrictLoader) if document is not None]
@@ -117,24 +117,24 @@ def parse_job(text: str, name: str | None = None) -> JobSpec:
     jobs = [each for document in documents for each in _objects(document) if each.get("kind") == "Job"]
     if not jobs:
         kinds = ", ".join(str(each.get("kind")) for document in documents for each in _objects(document))
-        raise ManifestError(f"no object of kind Job in it (found: {kinds or 'nothing'})")
+        raise ManifestError(f"no object of kind Job in the manifest (found: {kinds or 'nothing'})")
     names = [str(_mapping(job, "metadata", "Job").get("name")) for job in jobs]
     if name is None and len(jobs) > 1:
-        raise ManifestError(f"{len(jobs)} Jobs in it ({', '.join(names)}): choose one with --job")
+        raise ManifestError(f"{len(jobs)} Jobs in the manifest ({', '.join(names)}): choose one with --job")
     if name is not None and name not in names:
-        raise ManifestError(f"no Job {name!r} in it (found: {', '.join(names)})")
+        raise ManifestError(f"no Job {name!r} in the manifest (found: {', '.join(names)})")
     try:
         return _job(jobs[0 if name is None else names.index(name)])
     except (AttributeError, KeyError, TypeError) as error:  # for example a list instead of an object, or no name
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ManifestError(
-            f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server names the place"
+            f"the Job does not have the structure of a Job ({what}): kubectl create --dry-run=server shows the place"
         ) from error
 
 
 def _objects(document: Any) -> Iterator[Object]:
     if not isinstance(document, dict):
-        raise ManifestError(f"a document is not an object but {type(document).__name__}")
+        raise ManifestError(f"a document is a {type(document).__name__}, expected an object")
     if document.get("kind") == "List":
         for item in document.get("items") or []:
             yield from _objects(item)
@@ -144,15 +144,13 @@ def _objects(document: Any) -> Iterator[Object]:
 
 def _job(document: Object) -> JobSpec:
     if document.get("apiVersion") != "batch/v1":
-        raise ManifestError(f"apiVersion is {document.get('apiVersion')!r}, a Job's is batch/v1")
+        raise ManifestError(f"apiVersion is {document.get('apiVersion')!r}, expected batch/v1")
     metadata = _mapping(document, "metadata", "Job")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
-        raise ManifestError("metadata.name is missing: the pods are found by it")
+        raise ManifestError("metadata.name is missing: the pods are selected by this name")
     if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", name):
-        raise ManifestError(
-            f"metadata.name is {name!r}: lower case letters, digits, '-' and '.' are needed, at most 63"
-        )
+        raise ManifestError(f"metadata.name is {name!r}: expected at most 63 lower case letters, digits, '-' and '.'")
     spec = _mapping(document, "spec", "Job")
     template = _mapping(spec, "template", "spec")
     template_metadata = template.get("metadata") or {}
@@ -216,7 +214,7 @@ def _replaces_terminating(spec: Object, has_rules: bool) -> bool:
     if policy not in ("Failed", "TerminatingOrFailed"):
         raise ManifestError(f"spec.podReplacementPolicy is {policy!r}: Failed or TerminatingOrFailed")
     if has_rules and policy != "Failed":
-        raise ManifestError("spec.podReplacementPolicy must be Failed beside a podFailurePolicy")
+        raise ManifestError("spec.podReplacementPolicy must be Failed if there is a podFailurePolicy")
     return bool(policy == "TerminatingOrFailed")
 
 
@@ -256,14 +254,14 @@ def _env_var(item: Object) -> EnvVar:
     name = str(item.get("name") or "")
     value = item.get("value")
     if value is not None and not isinstance(value, str):
-        raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server wants it quoted")
+        raise ManifestError(f"env {name}: the value {value!r} is not a text; the API server requires quotes")
     if not re.fullmatch(r"[^=\0]+", name) or "\0" in (value or ""):
-        raise ManifestError(f"env {name!r}: no name for a variable, or a NUL in its value")
+        raise ManifestError(f"env {name!r}: this is no name for a variable, or the value contains a NUL")
     source = item.get("valueFrom")
     if source is not None and not (
         isinstance(source, dict) and all(isinstance(each, dict) for each in source.values())
     ):
-        raise ManifestError(f"env {name}: valueFrom is {source!r}, no object like {{fieldRef: {{fieldPath: ...}}}}")
+        raise ManifestError(f"env {name}: valueFrom is {source!r}, expected an object such as fieldRef")
     return EnvVar(name, value or "", source)
 
 
@@ -278,7 +276,7 @@ def _volume(entry: Object) -> Volume:
 def _mapping(parent: Object, key: str, where: str) -> Object:
     value = parent.get(key)
     if not isinstance(value, dict):
-        raise ManifestError(f"{where}.{key} is missing or no object")
+        raise ManifestError(f"{where}.{key} is missing, or is not an object")
     return value
 
 

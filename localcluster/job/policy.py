@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from localcluster.job.manifest import JobSpec
 from localcluster.job.rules import Rule
 
-LONGEST_BACKOFF = 36.0  # longest delay as a multiple of the first: Kubernetes has 10 s and 6 minutes
+LONGEST_BACKOFF = 36.0  # longest delay as a multiple of the first delay; Kubernetes has delays of 10 s to 6 minutes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Failure:
 class Outcome:
     """The end of a Job: its type is Complete or Failed, and reason and message are those of the Job's condition.
 
-    pod: the pod that the message names, or "" if it names none.
+    pod: the pod that the message names, or "" if the message names no pod.
     """
 
     type: str
@@ -186,8 +186,8 @@ def not_before(progress: JobProgress, index: int | None, first: float) -> float:
 def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | None]) -> list[int | None]:
     """Return the indexes of the missing pods (None for each pod of a Job without indexes), ignoring the back-off.
 
-    Args: occupied: the indexes of the pods that count as present. These are the running and pending pods; terminating
-    pods count too if the podReplacementPolicy is Failed, because only ended pods are replaced then.
+    Args: occupied: the indexes of the pods that count as present. Running and pending pods count as present. If the
+    podReplacementPolicy is Failed, terminating pods count, too, because only ended pods are replaced.
     """
     if job.completions is None:
         places = 0 if progress.succeeded else job.parallelism
@@ -203,16 +203,16 @@ def pods_wanted(progress: JobProgress, job: JobSpec, occupied: Collection[int | 
 
 # ----- the exit status of localcluster -----
 
-SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # a Job ended by SIGTERM or Ctrl-C
+SIGNALLED = {"Terminated": 143, "Interrupted": 130}  # the Job was ended by SIGTERM or Ctrl-C
 EXIT_CODES = frozenset({64, 65, 66, 69, 70, 74, 75, 77, 78})
 
 
 def exit_status(outcome: Outcome, pod_codes: Sequence[int], named_code: int | None = None) -> int:
-    """Return localcluster's exit status for the end of a Job: 0 only for Complete.
+    """Return localcluster's exit status for the end of a Job; only a complete Job has the status 0.
 
     If the Job's failure names a pod, the result is this pod's exit code, even if another pod failed before. Otherwise
-    it is the first exit code that belongs to this project's programs, so that a script sees the cause. If no pod has
-    such a code (a signal has killed it, for example), the result is 75.
+    the result is the first exit code that this project's programs use, because that code shows a script the cause. If
+    no pod has such a code, for example after a signal, the result is 75.
 
     Args: pod_codes: the exit codes of the failed pods in order of their end. named_code: the exit code of the pod that
     the failure names.

@@ -1,4 +1,4 @@
-"""Parses the rules of a podFailurePolicy; it rejects what the Kubernetes API server rejects."""
+"""Parse the rules of a podFailurePolicy, and reject what the Kubernetes API server rejects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rule:
 
 
 def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
-    """Return the rules of a `podFailurePolicy` object; rules that the API server rejects are errors.
+    """Return the rules of a `podFailurePolicy` object.
 
     Raises: ManifestError: if an action or operator is unknown, if exit codes are not ascending or occur twice, or if
     the operator In has the value 0.
@@ -33,7 +33,7 @@ def parse_rules(policy: Any, per_index: bool) -> tuple[Rule, ...]:
         where = f"podFailurePolicy.rules[{number}]"
         action = entry.get("action")
         if action not in ACTIONS:
-            raise ManifestError(f"{where}.action is {action!r}: one of {', '.join(ACTIONS)}")
+            raise ManifestError(f"{where}.action is {action!r}: expected one of {', '.join(ACTIONS)}")
         if action == "FailIndex" and not per_index:
             raise ManifestError(f"{where}.action FailIndex needs backoffLimitPerIndex")
         codes, conditions = entry.get("onExitCodes"), entry.get("onPodConditions")
@@ -54,7 +54,7 @@ def _exit_code_rule(action: str, codes: Mapping[str, Any], where: str) -> Rule:
     if not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         raise ManifestError(f"{where}.onExitCodes.values is {values!r}: a list of numbers is needed")
     if list(values) != sorted(set(values)):
-        raise ManifestError(f"{where}.onExitCodes.values must be ascending, each once: {sorted(set(values))}")
+        raise ManifestError(f"{where}.onExitCodes.values must be ascending, without repetitions: {sorted(set(values))}")
     if operator == "In" and 0 in values:
-        raise ManifestError(f"{where}.onExitCodes.values must not have 0 with the operator In")
+        raise ManifestError(f"{where}.onExitCodes.values must not contain 0 if the operator is In")
     return Rule(action, operator, frozenset(values), str(codes.get("containerName") or ""))

@@ -27,7 +27,7 @@ HELD_BACK = ("Unschedulable", "0/1 nodes are available: 1 held back by --delay."
 
 @dataclass
 class Pod:
-    """A pod on this machine. Times are of the monotonic clock.
+    """A pod on this machine. Times are from the monotonic clock.
 
     number: the pod's index; if it has no index, its place in the order of creation.
     """
@@ -64,8 +64,8 @@ class Places:
 class Kubelet:
     """Holds all pods of one Job, in order of creation, and carries out the decisions about them.
 
-    Thread safety: `lock` guards the pods. It has two conditions: `changed` is notified after each change and each line
-    of output, and `work` is notified if the Job's controller has work to do.
+    Thread safety: `lock` guards the pods. The condition `changed` of the lock is notified after each change and each
+    line of output. The condition `work` of the lock is notified if the Job's controller has work to do.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Kubelet:
         self._set(pod, waiting=HELD_BACK if pod.delay is not None else state.waiting)
 
     def start_if_open(self, pod: Pod, now: float) -> None:
-        """Start a pod that has not run yet, unless --delay still holds it back."""
+        """Start a pod that has not run yet, if no --delay applies to the pod now."""
         if pod.process is not None or not pod.is_alive:
             return
         if pod.delay is None or self._orders.is_over(pod.delay, now - pod.created):
@@ -174,7 +174,7 @@ class Kubelet:
                 pod.process.kill()
 
     def delete(self, pod: Pod, disruption: str = "", grace: float | None = None) -> None:
-        """Delete a pod as `kubectl delete pod` does: SIGTERM, grace period, SIGKILL, removal from the list.
+        """Delete a pod like `kubectl delete pod`, with SIGTERM, grace period, SIGKILL, and removal from the list.
 
         Args: disruption: if given, the pod gets a condition DisruptionTarget with this reason, as from a drained node.
         grace: seconds from SIGTERM to SIGKILL; the default and maximum is the Job's own value.
@@ -232,20 +232,20 @@ class Kubelet:
     # ----- faults -----
 
     def _strike(self, pod: Pod, now: float) -> None:
-        """Apply the first fault that is due; faults after it remain for the pod's replacement."""
+        """Apply the first fault that is due; the next faults remain for the pod's replacement."""
         if pod.started is None or pod.killed or pod.state.deleted is not None:
             return
         due = pod.due + [each for each, when in self._timed(pod) if now >= when]
         if due:
             fault = self._orders.spend(due[0], pod.number)
-            self._reporter.say(f"{fault}: strikes {pod.state.name}")
+            self._reporter.say(f"{fault}: applied to {pod.state.name}")
             if fault.kind == "kill":
                 self.kill(pod)
             else:
                 self.delete(pod)
 
     def _timed(self, pod: Pod) -> list[tuple[int, float]]:
-        """Return (fault, time) for each fault with a time: the delay of a waiting pod, the others of a running pod."""
+        """Return (fault, time) for the delay of a waiting pod, or for the timed faults of a running pod."""
         if pod.started is None:
             since, faults = pod.created, [] if pod.delay is None else [pod.delay]
         else:

@@ -1,4 +1,4 @@
-"""Runs a pod as processes of this machine: their start, output, signals and end. `pause.py` supervises them."""
+"""Run a pod as processes of this machine: start, output, signals and end. `pause.py` supervises the processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localcluster.pods.pause import descendants
 from localcluster.pods.plan import PodPlan
 
 PAUSE = Path(__file__).with_name("pause.py")
-OUTPUT_SECONDS = 5.0  # maximum wait for a pod's output to end; only processes that escaped the kill can hold it open
+OUTPUT_SECONDS = 5.0  # maximum wait for the end of a pod's output; a process that survived the kill can delay this end
 
 
 class PodProcess:
@@ -39,8 +39,8 @@ class PodProcess:
             self._log = os.dup(output.fileno())
         command = [sys.executable, "-I", "-S", str(PAUSE), *plan.argv]
         try:
-            # a separate session, so that a Ctrl-C on the terminal reaches only localcluster, which ends its pods in
-            # order
+            # because of the separate session, a Ctrl-C on the terminal reaches only localcluster, which ends its pods
+            # in order
             self._process = subprocess.Popen(
                 command,
                 cwd=plan.working_directory,
@@ -102,7 +102,7 @@ class PodProcess:
             self._on_line(rest.decode(errors="replace"))
 
     def _write(self, chunk: bytes) -> None:
-        """Write to the log; if the disk is full, drop the text, because the pod must not wait for room on the disk."""
+        """Write to the log; if the disk is full, drop the text, because the pod must not wait for space on the disk."""
         try:
             os.write(self._log, chunk)
         except OSError as error:

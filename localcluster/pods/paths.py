@@ -1,4 +1,4 @@
-"""Replaces container paths in texts by paths of this machine; the longest path is tried first."""
+"""Replace container paths in texts with paths of this machine; the longest paths are replaced first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHELLS = ("bash", "sh", "dash")
 
 @dataclass(frozen=True)
 class Replacement:
-    """A path or variable whose value here differs from its value in a container; the user gets a message about it."""
+    """A path or variable whose value here differs from its value in a container; localcluster prints the difference."""
 
     what: str
     before: str
@@ -24,15 +24,15 @@ class Replacement:
 
 
 class PathMap:
-    """Replaces paths in texts, and records which of them occurred."""
+    """Replaces paths in texts, and records which paths occurred."""
 
     def __init__(self, paths: Mapping[str, str]):
         """Set the map from container paths to paths of this machine."""
         self._paths = {path: target for path, target in paths.items() if path != "/"}
         longest_first = sorted(self._paths, key=len, reverse=True)
         alternatives = "|".join(re.escape(path) for path in longest_first)
-        # the first group keeps a path from matching inside a longer path, the last inside a longer component: /root
-        # matches in "/root/start.sh", but neither in "/x/root" nor in "/rooted"
+        # The first group prevents a match inside a longer path, and the last group prevents a match inside a longer
+        # component. For example, /root matches in "/root/start.sh", and does not match in "/x/root" or "/rooted".
         self._pattern = re.compile(rf"(?<![\w./)}}-])(?:{alternatives})(?![\w.-])") if alternatives else None
         self.met: set[str] = set()
 
@@ -46,7 +46,7 @@ class PathMap:
         return self._pattern.sub(target, text) if self._pattern else text
 
     def replace_command(self, words: Sequence[str]) -> list[str]:
-        """Return a command line with its paths replaced; in the script of a `bash -c` they are quoted for the shell."""
+        """Return a command line with its paths replaced; in the script of a `bash -c` the new paths are quoted."""
         in_shell = bool(words) and words[0].rsplit("/", 1)[-1] in SHELLS
         result: list[str] = []
         for word in words:

@@ -1,12 +1,12 @@
-"""A pod's first process: it runs one program, and ends all processes that the program ever started.
+"""A pod's first process, which runs one program, and ends all processes that the program has started.
 
-`node.py` starts it as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input; it imports no module of
-this project. It does what a container does at its end: no process of the pod survives, because the kernel makes this
-process the parent of all orphaned processes of the program (child subreaper), whatever session or group they are in.
+`node.py` starts this script as `python -I -S pause.py PROGRAM ARG...` with a pipe as standard input. The script imports
+no module of this project. As at the end of a container, no process of the pod survives: the kernel makes this process
+the parent of all orphaned processes of the program (child subreaper), in every session and process group.
 
-Standard input: on `T` it sends SIGTERM to the program. On `K` it kills all processes, and also on the end of file,
-which means that localcluster has died.
-Exit status: that of the program; 128 + the signal if a signal killed the program; 128 if it could not be started.
+Standard input: after `T` the script sends SIGTERM to the program, and after `K` it kills all processes. At the end of
+file, which means that localcluster has died, the script kills all processes, too.
+Exit status: the status of the program; 128 + the signal if a signal killed the program; 128 if it cannot be started.
 """
 
 import contextlib
@@ -35,7 +35,10 @@ def main() -> None:
 
 
 def start(libc: ctypes.CDLL, argv: list[str]) -> int:
-    """Start the program in its own process group, and return its id; the kernel kills it if this process dies."""
+    """Start the program in its own process group, and return its process id.
+
+    The kernel kills the program if this process dies.
+    """
     program = os.fork()
     if program:
         return program
@@ -55,7 +58,7 @@ def start(libc: ctypes.CDLL, argv: list[str]) -> int:
 
 
 def supervise(program: int, wake: int) -> int:
-    """Follow the commands on stdin until the program has ended, kill its other processes, and return its status."""
+    """Obey the commands on stdin until the program has ended, kill its other processes, and return its status."""
     status: int | None = None
     listening = [0, wake]
     while status is None:
@@ -110,7 +113,7 @@ def descendants(root: int) -> list[int]:
                 fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
     found = list(children.get(root, []))
-    for process in found:  # the loop appends to it
+    for process in found:  # the loop appends to `found`
         found += children.get(process, [])
     return found
 

@@ -43,7 +43,7 @@ class Host:
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """The identity of a pod. root: its own directory. token_directory: the files of its service account."""
+    """The identity of a pod. root: the pod's directory. token_directory: the files of the pod's service account."""
 
     name: str
     uid: str
@@ -70,7 +70,9 @@ class PodPlan:
 
 
 def match_volumes(job: JobSpec, given: Mapping[str, str]) -> dict[str, str]:
-    """Return volume name -> directory for all volumes except emptyDirs; a volume is given by its name or its claim.
+    """Return volume name -> directory for all volumes except emptyDirs.
+
+    Args: given: volume name or claim name -> directory.
 
     Raises: OptionError: if a given name is no volume of the pod, or a mounted volume has no directory.
     """
@@ -140,7 +142,7 @@ def _field_value(path: str, name: str, job: JobSpec, identity: PodIdentity) -> s
 
 
 def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | None:
-    """Return the value of a valueFrom; None for an optional key of a ConfigMap or Secret, which do not exist here."""
+    """Return the value of a valueFrom, or None for an optional key of a ConfigMap or Secret (neither exists here)."""
     source = variable.source or {}
     if "fieldRef" in source:
         return _field_value(str(source["fieldRef"].get("fieldPath")), variable.name, job, identity)
@@ -160,7 +162,7 @@ def _reference(variable: EnvVar, job: JobSpec, identity: PodIdentity) -> str | N
 def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable[[str], str]) -> dict[str, str]:
     env = dict(host.inherited)
     if host.has_tini:
-        env["TINI_SUBREAPER"] = "1"  # without it, tini would log a warning, because it is not process 1 here
+        env["TINI_SUBREAPER"] = "1"  # prevents a warning of tini, which is not process 1 here
     env["HOSTNAME"] = identity.name if identity.index is None else f"{job.name}-{identity.index}"
     env["KUBERNETES_SERVICE_HOST"] = host.api_host
     env["KUBERNETES_SERVICE_PORT"] = env["KUBERNETES_SERVICE_PORT_HTTPS"] = str(host.api_port)
@@ -172,7 +174,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
         elif variable.source:
             value = _reference(variable, job, identity)
         else:
-            # paths first: the values that `expand` inserts have their paths replaced already
+            # replace paths before `expand`, because it inserts values with paths that are already replaced
             value = expand(mapped(variable.value), env)
         if value is not None:
             env[variable.name] = value
@@ -183,7 +185,7 @@ def _build_env(job: JobSpec, host: Host, identity: PodIdentity, mapped: Callable
 
 
 def build_argv(job: JobSpec, host: Host, env: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the command line: `command` or the image's entrypoint, then `args`; tini is left out if it is missing.
+    """Return the command line (`command` or the image's entrypoint, then `args`), without tini if tini is missing here.
 
     Raises: OptionError: if the image's entrypoint is needed and was not found.
     """
@@ -239,7 +241,7 @@ def _tell(
     env: Mapping[str, str],
     ours: Mapping[str, str],
 ) -> tuple[Replacement, ...]:
-    """Return the replacements; placeholders stand for values of one pod, so that the text is the same for all pods."""
+    """Return the replacements, which are the same for all pods: a placeholder replaces a value of a single pod."""
     own = "<the pod's own directory>"
     account = "<token, CA and namespace>" if job.mounts_token else "<empty: no account is mounted>"
     shared = set(host.directories.values())

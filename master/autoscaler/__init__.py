@@ -1,1 +1,1 @@
-"""`paddle autoscaler`: it sets the number of trainers of each elastic job of a cluster."""
+"""The program `paddle autoscaler` sets the number of trainers of each elastic job of a cluster."""

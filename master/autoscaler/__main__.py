@@ -1,4 +1,4 @@
-"""`paddle autoscaler`: run an autoscaler from flags and environment, and return an exit status."""
+"""The command `paddle autoscaler` runs an autoscaler from flags and environment, and returns an exit status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _make_options(line: FlagValues, place: ApiPlace) -> AutoscalerOptions:
         namespace=line.text("namespace") or place.namespace or "default",
         everywhere=bool(line.values["all_namespaces"]),
         lease=line.text("lease"),
-        identity=f"{name}_{secrets.token_hex(4)}",  # a restarted container has a new identity
+        identity=f"{name}_{secrets.token_hex(4)}",  # the random part gives a restarted container a new identity
         interval=line.seconds("interval"),
         resync=line.seconds("resync"),
         start_timeout=line.seconds("start_timeout"),

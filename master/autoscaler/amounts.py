@@ -1,4 +1,4 @@
-"""Kubernetes quantities as integers, and the requests of a pod (pure)."""
+"""Pure functions that convert Kubernetes quantities to integers, and that sum the requests of a pod."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-# pairs of a resource and its amount, in the order of the names; CPUs are counted in thousandths
+# pairs of a resource and its amount, sorted by the name of the resource; the unit for CPUs is a thousandth of a CPU
 Requests = tuple[tuple[str, int], ...]
 
 _QUANTITY = re.compile(r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([a-zA-Z]{0,2}|[eE][+-]?[0-9]{1,2})")
@@ -17,13 +17,15 @@ _LARGEST = 1 << 62  # Kubernetes refuses larger amounts
 
 
 def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
-    """Return a quantity as an integer, rounded up: CPUs in thousandths, other resources in their own unit.
+    """Return a quantity as an integer, rounded up.
+
+    The unit is a thousandth of a CPU for CPUs, and the resource's own unit (such as a byte) otherwise.
 
     Raises: ValueError: the text is not a quantity.
     """
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if not match:
-        raise ValueError(f"{str(text)[:40]!r} is no amount of a resource")
+        raise ValueError(f"{str(text)[:40]!r} is not a Kubernetes quantity")
     number, suffix = Decimal(match[1]), match[2]
     if suffix in _BINARY:
         number *= 1 << _BINARY[suffix]
@@ -32,23 +34,23 @@ def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
     elif suffix[:1] in "eE" and suffix[1:]:
         number = number.scaleb(int(suffix[1:]))
     else:
-        raise ValueError(f"{str(text)[:40]!r} is no amount of a resource")
+        raise ValueError(f"{str(text)[:40]!r} is not a Kubernetes quantity")
     number *= 1000 if is_cpu else 1
     whole = int(min(number, Decimal(_LARGEST)))
     return min(whole + (whole < number), _LARGEST)
 
 
 def read_amounts(given: object) -> dict[str, int]:
-    """Return the amounts of a `requests` or `allocatable` object by resource. Raises: ValueError: it is malformed."""
+    """Return the amounts in a `requests` or `allocatable` object by resource. Raises: ValueError: malformed object."""
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise ValueError("resources are no object")
+        raise ValueError("the resources are not a JSON object")
     return {str(name): parse_quantity(text, is_cpu=name == "cpu") for name, text in given.items()}
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
-    """Return the requests of a pod: by resource, the larger of its containers' sum and an init container's request.
+    """Return the requests of a pod by resource: the sum of its containers, or a larger request of an init container.
 
     Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
     """

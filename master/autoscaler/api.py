@@ -13,12 +13,12 @@ from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, f
 
 __all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "JobWriter", "ParallelismWish", "explain", "find_place"]
 
-NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives them to its ServiceAccount"
+NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives these rights to its ServiceAccount"
 WRITERS = 4  # maximum number of Jobs that are changed in parallel; on a busy machine one change took 0.2 s
 
 
 class ParallelismWish(NamedTuple):
-    """A Job, and the old and new number for its parallelism."""
+    """A wish to change the parallelism of a Job from `before` to `after`."""
 
     namespace: str
     name: str
@@ -28,7 +28,7 @@ class ParallelismWish(NamedTuple):
 
 
 class JobWriter:
-    """Changes the parallelism of up to WRITERS Jobs in parallel."""
+    """Changes the parallelism of Jobs; at most WRITERS requests run at the same time."""
 
     def __init__(self, place: ApiPlace) -> None:
         self._clients: queue.SimpleQueue[ApiClient] = queue.SimpleQueue()
@@ -39,7 +39,7 @@ class JobWriter:
     def set_all(
         self, wishes: Sequence[ParallelismWish], check: Callable[[], None]
     ) -> Iterator[tuple[ParallelismWish, ApiProblem | None]]:
-        """Send changes; yield each change that was sent, in order, with its problem or None.
+        """Send changes; yield each sent change in order, with its problem, or with None if the change succeeded.
 
         After a problem that concerns more than one Job, no further change is sent.
 
@@ -82,7 +82,7 @@ def set_parallelism(client: ApiClient, wish: ParallelismWish) -> None:
 
 
 def is_about_job(problem: ApiProblem) -> bool:
-    """Return whether the Job does not exist any more, or was replaced."""
+    """Return whether the problem is that the Job was deleted, replaced, or changed by another program."""
     return problem.status in (404, 409, 422)
 
 

@@ -1,4 +1,4 @@
-"""The fields of Node, Pod and Job objects of the API that the autoscaler uses; it discards all other fields (pure)."""
+"""Pure functions that read the fields that the autoscaler uses from Node, Pod and Job objects of the API."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class NodeFacts:
 class PodFacts:
     """A pod that has not ended."""
 
-    job: str  # UID of the Job that controls the pod, "" if no Job does
+    job: str  # UID of the Job that controls the pod; "": no Job controls the pod
     node: str  # "" while the pod has no node
     requests: Requests
     placement: Placement
@@ -88,7 +88,7 @@ class JobFacts:
     most: str | None
     parallelism: int
     has_completions: bool
-    is_over: bool  # finished, suspended, being deleted, or one of its pods has succeeded
+    is_over: bool  # the Job has finished, is suspended, is being deleted, or has a pod that has succeeded
     queue: str  # queue name of Kueue, or ""
     requests: Requests
     placement: Placement
@@ -100,12 +100,12 @@ class JobFacts:
 
     @property
     def name(self) -> str:
-        """The name in its namespace."""
+        """The name of the Job in its namespace."""
         return self.key.partition("/")[2]
 
 
 def read_node(item: Mapping[str, Any]) -> NodeFacts:
-    """Return the facts of a Node. Raises: ValueError, TypeError, AttributeError, KeyError: it is malformed."""
+    """Return the facts of a Node. Raises: ValueError, TypeError, AttributeError, KeyError: `item` is malformed."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     taints = [
         Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"])) for one in spec.get("taints") or []
@@ -122,7 +122,7 @@ def read_node(item: Mapping[str, Any]) -> NodeFacts:
 
 
 def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
-    """Return the facts of a Pod, or None if it has ended. Raises: see `read_node`."""
+    """Return the facts of a Pod, or None if the pod has ended. Raises: see `read_node`."""
     metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return None
@@ -141,7 +141,7 @@ def read_pod(item: Mapping[str, Any]) -> PodFacts | None:
 
 
 def read_job(item: Mapping[str, Any]) -> JobFacts | None:
-    """Return the facts of a Job, or None if it has neither annotation. Raises: see `read_node`."""
+    """Return the facts of a Job, or None for a Job without the annotations LEAST and MOST. Raises: see `read_node`."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     notes = metadata.get("annotations") or {}
     if LEAST not in notes and MOST not in notes:
@@ -179,5 +179,5 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
 
 
 def parse_moment(text: object) -> float:
-    """Parse a time of the API; return the time in seconds since the epoch. Raises: ValueError: it is malformed."""
+    """Parse a time of the API; return the time in seconds since the epoch. Raises: ValueError: `text` is malformed."""
     return datetime.datetime.fromisoformat(str(text)).timestamp()

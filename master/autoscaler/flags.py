@@ -19,7 +19,7 @@ FLAGS = index_flags(
     Flag("once", False, _S, "log the changes of one decision without making them, and end"),
     Flag("interval", "1s", _S, "shortest time between two decisions; it was 5s in 2017"),
     Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed again, independent of the watches"),
-    Flag("start_timeout", "60s", _S, "time for the API server to answer at the start, and to grant missing rights"),
+    Flag("start_timeout", "60s", _S, "time to wait at the start for the API server and for missing rights"),
     Flag("lease", "paddle-autoscaler", _S, "name of the Lease that selects the leading autoscaler"),
     Flag("nics", "", _S, "interface name, label or IPv4 address of the health pages; empty: all"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),

@@ -1,4 +1,4 @@
-"""A Lease of coordination.k8s.io lets one autoscaler lead at a time; the controllers of Kubernetes do the same."""
+"""A Lease of coordination.k8s.io lets only one autoscaler lead at a time, as for the controllers of Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Return whether this program may take the lease: no other program holds it, or the holder has not renewed it.
+        """Return whether this program may take the lease: no other holder exists, or the holder has not renewed it.
 
         The times in the lease are not used, because the clocks of other machines may differ.
         """
@@ -69,9 +69,9 @@ class ClusterLease(threading.Thread):
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._view: LeaseView | None = None
         self._stopping = threading.Event()
-        self._renewed = -math.inf  # time of the last renewal, of `time.monotonic`
+        self._renewed = -math.inf  # `time.monotonic` of the last renewal
         self.leads = False
-        self.took_over = False  # another program led before, perhaps a moment ago
+        self.took_over = False  # whether another program may have led until a moment ago
         self.problem: ApiProblem | None = None
         self.loss: LeadershipLostError | None = None
 
@@ -98,7 +98,7 @@ class ClusterLease(threading.Thread):
                 self._turn()
                 self.problem = None
             except ApiProblem as problem:
-                if problem.status != 409:  # else another program was faster, and the Lease is read again
+                if problem.status != 409:  # 409: another program was faster; read the Lease again
                     self.problem = problem
                     self._changed()
             self._stopping.wait(RENEW_S)
@@ -138,7 +138,7 @@ class ClusterLease(threading.Thread):
             raise
 
     def _give_back(self) -> None:
-        """Release the Lease, so that another program can lead at once; if that fails, the Lease expires."""
+        """Release the Lease, so that another program can lead at once. If the release fails, the Lease expires."""
         try:
             item = self._get()
             if item is not None and (item.get("spec") or {}).get("holderIdentity") == self._me:

@@ -1,4 +1,4 @@
-"""The autoscaler's loop: after each change of the cluster it makes a plan, and changes the parallelism of Jobs."""
+"""The autoscaler's loop: it makes a plan after each change of the cluster, and changes the parallelism of Jobs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Autoscaler:
         self._wake = math.inf  # time of the next decision if nothing changes, in seconds since the epoch
 
     def stop(self, error: PaddleError) -> None:
-        """Let `run` end with this error; a signal handler may call it, so it takes no lock."""
+        """Let `run` end with this error. A signal handler may call `stop`; `stop` therefore takes no lock."""
         self._stop = error
 
     @property
@@ -80,7 +80,7 @@ class Autoscaler:
         """Return "" if this autoscaler makes decisions, otherwise the reason why not."""
         if not all(mirror.is_current for mirror in self._mirrors):
             return "the state of the cluster is unknown or too old: the API server does not answer"
-        return "" if self.lead.leads or self.options.dry_run else "it stands by: another autoscaler leads"
+        return "" if self.lead.leads or self.options.dry_run else "this autoscaler stands by: another leads"
 
     def run(self) -> None:
         """Decide repeatedly until stopped.
@@ -165,13 +165,13 @@ class Autoscaler:
                 raise explain(refusal)
 
     def _rest(self, seconds: float) -> None:
-        """Wait for a time; only the end of the program or a lost lead interrupts the wait."""
+        """Wait for `seconds`; only a call of `stop` interrupts the wait."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._stop is None:
             time.sleep(min(left, SLICE_S))
 
     def _pause(self, seconds: float) -> None:
-        """Wait for a change, at most `seconds`. Raises: StoppedError: a signal has come."""
+        """Wait at most `seconds` for a change. Raises: StoppedError: a signal has arrived."""
         until = time.monotonic() + seconds
         while self._stop is None and (left := until - time.monotonic()) > 0:
             if self._woken.wait(min(left, SLICE_S)):
@@ -193,7 +193,7 @@ class Autoscaler:
         if self.options.dry_run:
             self._say(snapshot, plan.changes)
             return
-        for is_raise in (False, True):  # changes that free resources come first
+        for is_raise in (False, True):  # the changes that free resources are made first
             changes = [change for change in plan.changes if (change.after > change.before) == is_raise]
             self._apply(snapshot, changes)
 
@@ -240,7 +240,7 @@ class Autoscaler:
         glog.info(_describe(job, change))
 
     def _complain(self, problems: dict[str, str]) -> None:
-        """Log once for each Job why it is ignored."""
+        """Log once for each ignored Job why the autoscaler ignores it."""
         for uid, problem in problems.items():
             if self._said.get(uid) != problem:
                 glog.warning(problem)
@@ -248,7 +248,7 @@ class Autoscaler:
         self._said = kept | problems
 
     def _check_once(self) -> None:
-        wrong = [problem for problem in self._said.values() if "it is left alone" in problem]
+        wrong = [problem for problem in self._said.values() if "the Job is ignored" in problem]
         if wrong:
             raise ConfigError(f"{len(wrong)} Jobs have annotations that cannot be used; the first: {wrong[0]}")
 

@@ -1,4 +1,4 @@
-"""The metrics of an autoscaler, and a check whether its loop still runs; the health pages show both."""
+"""The metrics of an autoscaler, and a check whether its loop still runs, for the health pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from runtime.health.metrics import Metric, Sample, describe_build
 
 LEADING = Metric("paddle_autoscaler_leads", "1 if this autoscaler leads, 0 if it stands by")
 JOBS = Metric("paddle_autoscaler_jobs", "managed elastic jobs")
-IGNORED = Metric("paddle_autoscaler_jobs_left_alone", "ignored Jobs that have the annotations of elastic jobs")
+IGNORED = Metric(
+    "paddle_autoscaler_jobs_left_alone", "Jobs that have the annotations of elastic jobs and are not managed"
+)
 WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
 CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism", ("direction",))
 FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server refused")

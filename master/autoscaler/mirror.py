@@ -13,8 +13,8 @@ from master.autoscaler.facts import JobFacts
 from runtime import glog
 from runtime.backoff import exponential_backoff
 
-WELL_S = 15.0  # seconds without a failure, after which the next failure is again retried after a short delay
-STALE_S = 60.0  # seconds without an answer of the API server, after which a mirror is too old for decisions
+WELL_S = 15.0  # seconds without a failure after which the delay before a retry is short again
+STALE_S = 60.0  # seconds without an answer of the API server after which a mirror is too old for decisions
 Fact = TypeVar("Fact")
 _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 
@@ -22,7 +22,7 @@ _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 class Mirror(threading.Thread, Generic[Fact]):
     """The objects of one list of the API, by UID.
 
-    Args: read: returns the used facts of an object, or None to ignore it.  changed: set with every change.
+    Args: read: returns the used facts of an object, or None to ignore it.  changed: event that every change sets.
         resync: seconds after which the list is read again, independent of the watches.
     """
 
@@ -46,7 +46,7 @@ class Mirror(threading.Thread, Generic[Fact]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the list was read, and the API server has answered recently."""
+        """Whether the list was read and the API server has answered recently."""
         return time.monotonic() - self.heard < STALE_S
 
     def refused_for(self, seconds: float) -> ApiProblem | None:
@@ -66,7 +66,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                 self._facts[uid] = change(self._facts[uid])
 
     def stop(self) -> None:
-        """Let the thread end after its present request."""
+        """Let the thread end after its current request."""
         self._stopping.set()
 
     def run(self) -> None:
@@ -83,7 +83,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                 if problem.is_refusal:
                     self._refused = self._refused or (failed, problem)
                 self._changed.set()
-                if problem.status != 410:  # else the version is too old for a watch, and the list is read again
+                if problem.status != 410:  # 410: the version is too old for a watch; read the list again
                     glog.warning(f"{problem}; tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 

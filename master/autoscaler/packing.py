@@ -1,4 +1,4 @@
-"""Finds nodes that have room for another trainer (pure).
+"""Finds nodes that have room for another trainer, without input or output.
 
 Amounts are tuples of integers, one for each resource that a trainer of any job requests: CPUs in thousandths,
 memory in bytes, pods. All tuples of a cluster have the same length and order.
@@ -16,7 +16,7 @@ Sites = frozenset[int] | None  # indexes of the nodes that accept a pod; None: a
 
 
 class Demand(NamedTuple):
-    """Waiting pods that are not trainers and have equal requests; the plan places them before it places trainers."""
+    """Waiting pods that are not trainers and have equal requests; the plan places these pods before trainers."""
 
     request: Amounts
     number: int = 1
@@ -40,8 +40,8 @@ class _Shape:
     """
 
     nodes: Sequence[int]
-    beside: int = 0  # position of the first node that may have room besides the running trainers
-    instead: int = 0  # position of the first node that may have room in place of running trainers
+    beside: int = 0  # position of the first node that may have room in addition to its running trainers
+    instead: int = 0  # position of the first node that may have room if running trainers leave
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Packing:
         self._shapes: dict[tuple[Amounts, Sites], _Shape] = {}
         self._own = []
         for request, nodes in zip(requests, placed, strict=True):
-            # the trainers on the nodes with the least room count first; nodes with more room may fit a larger trainer
+            # trainers on the nodes with the least room are counted first, because other nodes may fit a larger trainer
             ascending = sorted(nodes, key=lambda node: self._rooms[node], reverse=True)
             self._own.append(_Own([node for node in ascending for _ in range(nodes[node])]))
             for node, count in nodes.items():
@@ -79,7 +79,7 @@ class Packing:
                     break
 
     def place(self, job: int, sites: Sites) -> bool:
-        """Count one more trainer of a job; return False if no node has room for it."""
+        """Count one more trainer of a job; return False if no node has room for the trainer."""
         own, request = self._own[job].nodes, self._requests[job]
         while own:
             node = own.pop()

@@ -1,15 +1,16 @@
-"""The number of trainers of each job: the fair shares, and the changes towards them (pure).
+"""Pure functions that compute the fair share of each job, and the changes of the jobs' numbers of trainers.
 
-To compute the fair shares, trainers are given one by one, each to the job with the least fulfillment, until no node has
-room. Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the
-nodes that it can use are full.
+The fair shares result from giving trainers one by one to the job with the least fulfillment until no node has room.
+Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the nodes
+that it can use are full.
 
 A change goes towards the fair share and never beyond it. A job is not lowered within HOLD_S seconds after it was
 raised, and not raised within this time after it was lowered. While the cluster and the jobs do not change, each job is
 therefore only raised or only lowered.
 
-Source: the autoscaler of 2017, without its faults. The autoscaler of 2017 moved one trainer in each step, added
-trainers when only the sum of the nodes had room, and waited until no pod was pending.
+Source: the autoscaler of 2017, without its faults. The autoscaler of 2017 moved one trainer in each step. It added
+trainers if the sum of the nodes' room was large enough, even if no single node had enough room. It made no change while
+a pod was pending.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from typing import NamedTuple
 from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
 
 HOLD_S = 30.0  # seconds in which a change is not reversed
-REFUSED_S = 30.0  # seconds after which pods that wait for a node count as refused, although the plan has found room
-LONGEST_HOLD_S = 600.0  # seconds; a job whose trainers found no node is raised again after 30, 60, 120, ... seconds
+REFUSED_S = 30.0  # seconds after which pods without a node count as refused, even if the plan has found room
+LONGEST_HOLD_S = 600.0  # maximum seconds until a job without nodes is raised again, after 30, 60, 120, ... seconds
 
 
 @dataclass(frozen=True)
 class Past:
-    """When a job was changed, in seconds of the same clock as all times in this module."""
+    """The times of a job's last changes, in seconds. All times in this module are from the same clock."""
 
     raised: float = -math.inf
     lowered: float = -math.inf
@@ -38,7 +39,7 @@ class Past:
 
 @dataclass(frozen=True)
 class TrainerJob:
-    """An elastic job at present. `least` <= `most`."""
+    """The present state of an elastic job. `least` <= `most`."""
 
     key: str  # namespace/name
     least: int
@@ -79,7 +80,7 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changes, the fair shares, and when to decide again even without a change of the cluster."""
+    """The changes, the fair shares, and the time of the next decision if the cluster stays unchanged."""
 
     changes: list[Change]
     shares: list[int]
@@ -87,10 +88,10 @@ class Plan(NamedTuple):
 
 
 def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return the number of trainers of each job: first `first` trainers, then further ones up to `most`, if they fit.
+    """Return the number of trainers of each job: `first` trainers, then more up to `most`, while nodes have room.
 
-    Among equally fulfilled jobs, jobs that already have the next trainer come first, so that no trainer moves only
-    because of a remainder.
+    Among equally fulfilled jobs, a job that already has its next trainer comes first. A remainder alone therefore never
+    moves a trainer from job to job.
     """
     packing = Packing(cluster, [job.request for job in jobs], [job.placed for job in jobs])
     given = [0] * len(jobs)
@@ -128,7 +129,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
     if stay != shares:
         targets, room = _raise_some(cluster, jobs, shares, stay, now)
         starved = [i for i, job in enumerate(jobs) if room[i] < min(job.least, given[i])]
-        if starved:  # a recently raised job prevents another job's minimum
+        if starved:  # a recently raised job takes the room of another job's minimum
             lacking = jobs[starved[0]].key
             stay = [min(kept, share) for kept, share in zip(stay, shares, strict=True)]
             targets, _ = _raise_some(cluster, jobs, shares, stay, now)
@@ -156,17 +157,17 @@ def _keep(job: TrainerJob, share: int, now: float, is_somebody_short: bool) -> i
     if job.parallelism <= share or not job.may_fall(now):
         return job.parallelism
     if job.parallelism == share + 1 and not job.waiting and not is_somebody_short:
-        return job.parallelism  # one trainer too many does not justify a change
+        return job.parallelism  # a surplus of one trainer does not justify a change
     return share
 
 
 def _raise_some(
     cluster: ClusterRoom, jobs: Sequence[TrainerJob], shares: Sequence[int], stay: Sequence[int], now: float
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Raise the numbers of trainers that are below the fair shares, as far as the other jobs leave room.
+    """Raise the jobs that have less than their fair share, as far as the other jobs leave room.
 
-    Returns: the new number of trainers of each job, and the number of trainers of each job for which there is room. A
-        job that may not be lowered yet may have more trainers than there is room for.
+    Returns: for each job, its new number of trainers, and the number of its trainers that fit on the nodes. A job that
+        may not be lowered yet may have more trainers than fit.
     """
     ceilings = [
         share if job.may_rise(now) or job.parallelism < job.least else kept

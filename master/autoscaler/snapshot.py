@@ -1,4 +1,4 @@
-"""Makes the input of the plan (room and jobs) from the facts about nodes, pods and Jobs (pure)."""
+"""Pure functions that make the input of the plan (room and jobs) from the facts about nodes, pods and Jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POD = "pods"  # the resource that limits the number of pods on a node
 
 
 class ClusterSnapshot(NamedTuple):
-    """The cluster at one moment."""
+    """The state of the cluster at one moment."""
 
     room: ClusterRoom
     jobs: list[TrainerJob]
@@ -27,21 +27,21 @@ class ClusterSnapshot(NamedTuple):
 
 
 def judge_job(job: JobFacts) -> str:
-    """Return why a Job is ignored, or "" if it is not."""
+    """Return why the autoscaler ignores a Job, or "" if it manages the Job."""
     if job.queue:
         return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it is ignored"
     for name, text in ((LEAST, job.least), (MOST, job.most)):
         if text is None:
-            return f"{job.key} has no annotation {name}, only the other one: it is left alone; write both"
+            return f"{job.key} has no annotation {name}, only the other one: the Job is ignored; write both"
         if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST_TRAINERS:
             return (
-                f"{job.key} has {name}: {text[:40]!r}, which is no number from 1 to {MOST_TRAINERS}: it is left alone; "
-                'write it as "2"'
+                f"{job.key} has {name}: {text[:40]!r}, which is not a number from 1 to {MOST_TRAINERS}: "
+                'the Job is ignored; write it as "2"'
             )
     if int(job.least or 0) > int(job.most or 0):
-        return f"{job.key} has {LEAST}: {job.least} above {MOST}: {job.most}: it is left alone; exchange them"
+        return f"{job.key} has {LEAST}: {job.least} above {MOST}: {job.most}: the Job is ignored; exchange them"
     if job.has_completions:
-        return f"{job.key} has completions, so its pods are not exchangeable: it is left alone; leave completions out"
+        return f"{job.key} has completions, so its pods are not exchangeable: the Job is ignored; remove completions"
     return ""
 
 

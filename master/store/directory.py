@@ -7,8 +7,8 @@ segment-TOKEN    the writes of the leader with this token (see `segment`)
 A standby takes over when the newest claim has not changed for the claim's time to live. The standby measures this time
 by its own clock, because the clocks of two machines may differ. The new leader first creates the next claim, then reads
 the newest segment, then writes its own segment under a temporary name, and renames that file. A leader checks for a
-newer claim before and after it appends, and tells trainers of its writes only after the second check. If a leader was
-frozen and then continues, it appends to a segment that no leader reads any more.
+newer claim before and after it appends, and answers trainers only after the second check. A leader that continues after
+it was frozen therefore appends to a segment that no leader reads any more.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
 CLAIM, SEGMENT = "claim-", "segment-"
-COMPACT_BYTES = 64 << 20  # a segment is rewritten when it is larger than this, and than GROWTH times its first size
+COMPACT_BYTES = 64 << 20  # a segment is rewritten when it is larger than this and than GROWTH times its first size
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class LeaderClaim:
-    """A claim as a standby or a trainer reads it; it changes whenever the leader renews it."""
+    """A claim that a standby or a trainer has read. Each renewal by the leader changes the claim."""
 
     token: int
     renewed: int  # modification time of the file in nanoseconds

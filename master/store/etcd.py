@@ -4,9 +4,10 @@
     /JOB/master/addr      "host:port" of the leader, with the same lease
     /JOB/master/...       the state, see `tasks.encoding`
 
-Every write is a transaction with the condition that the lock is still this leader's. The leader's token is the revision
-at which the lock was created. etcd itself therefore refuses the writes of a former leader. A transaction has at most
-MOST_WRITES keys, because etcd's default limit is 128 operations; a longer commit is several transactions, in order.
+Every write is a transaction that succeeds only if this leader still has the lock. The leader's token is the revision at
+which the lock was created. Therefore etcd itself refuses the writes of a former leader. A transaction has at most
+MOST_WRITES keys, because etcd's default limit is 128 operations. A longer commit consists of several transactions, in
+order.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from registry.endpoints import (
 from runtime.errors import LeadershipLostError, PeerUnreachableError
 
 MOST_WRITES, MOST_BYTES = 120, 1 << 20  # limits of a transaction; etcd's defaults are 128 operations and 1.5 MiB
-# Maximum keys in one read of a leader. etcd also counts the keys after a page, so that reading a million keys in pages
-# of 10,000 takes twice as long; each key takes about 300 bytes.
+# Maximum keys in one read of a leader. Each key takes about 300 bytes. In each read, etcd also counts the keys that
+# follow. Reading a million keys in pages of 10,000 therefore takes twice as long.
 PAGE = 50_000
 
 
@@ -100,7 +101,7 @@ class EtcdStore:
             name, slash, _ = keys[0][1:].partition("/")
             if slash and self._list_first(f"/{name}/master/", f"/{name}/master0"):
                 found.append(name)
-            start = f"/{name}0" if slash else f"{keys[0]}\0"  # "0" follows "/": the next key belongs to another name
+            start = f"/{name}0" if slash else f"{keys[0]}\0"  # skip the keys of this name; "0" follows "/"
         return found
 
     def close(self) -> None:
@@ -170,9 +171,9 @@ class EtcdLeadership:
         return {"request_put": {"key": name, "value": encode(value)}}
 
     def _commit(self, operations: list[dict[str, Any]]) -> None:
-        """Execute operations in one transaction, while this leader may write; executing them twice has the same result.
+        """Execute operations in one transaction while this leader may write; repeating the transaction changes nothing.
 
-        Raises: LeadershipLostError: etcd refuses, or has not answered until the lease has ended.
+        Raises: LeadershipLostError: etcd refuses the transaction, or has not answered before the end of the lease.
         """
         transaction = {"compare": [self._condition], "success": operations, "failure": []}
         try:
@@ -188,7 +189,7 @@ class EtcdLeadership:
             )
 
     def _read_all(self) -> Iterator[tuple[str, str]]:
-        """Yield all keys in order; etcd reads the next page while this one is processed."""
+        """Yield all keys in order; etcd reads the next page while the caller processes the current page."""
         end = f"{self._prefix[:-1]}0"  # "0" comes after "/"
         with concurrent.futures.ThreadPoolExecutor(1, "etcd-page") as reader:
             coming = reader.submit(self._read_page, self._prefix, end)
@@ -211,11 +212,11 @@ class EtcdLeadership:
 
 
 def split_writes(writes: Iterable[Write]) -> Iterator[dict[str, str | None]]:
-    """Divide writes into transactions, in order; a repeated key in a transaction has its last value."""
+    """Divide writes into transactions, in order. If a transaction repeats a key, the last value counts."""
     part: dict[str, str | None] = {}
     size = 0
     for key, value in writes:
-        grows = 2 * (len(key) + len(value or ""))  # twice, because of base64 and the JSON names around each value
+        grows = 2 * (len(key) + len(value or ""))  # the factor 2 allows for base64 and JSON
         if part and (len(part) >= MOST_WRITES or size + grows > MOST_BYTES):
             yield part
             part, size = {}, 0

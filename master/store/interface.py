@@ -5,9 +5,8 @@
         leadership.publish("10.0.0.1:8080")
         leadership.commit([("task/00000001", "[...]")])
 
-A leader renews its leadership by `renew` every third of the time to live, in a separate thread. A leader that was
-frozen for longer than the time to live has lost the leadership: none of its later writes takes effect, and `commit`
-raises an error.
+A separate thread of the leader calls `renew` three times in each time to live. A leader that was frozen for longer than
+the time to live has lost the leadership: none of its later writes takes effect, and `commit` raises an error.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Sequence
 
-Write = tuple[str, str | None]  # a key and its value; None deletes it
-MOST_JOBS = 50  # maximum listed jobs of a store
+Write = tuple[str, str | None]  # a key and its value; the value None deletes the key
+MOST_JOBS = 50  # maximum number of jobs in the list of a store's jobs
 
 
 class Leadership(typing.Protocol):
@@ -31,9 +30,9 @@ class Leadership(typing.Protocol):
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Store some writes, in this order; a leader that ends in between has stored the first writes.
+        """Store writes in this order. If the leader ends meanwhile, only the first writes may be stored.
 
-        Raises: LeadershipLostError: the writes have no effect, or it is unknown whether they have one.
+        Raises: LeadershipLostError: the writes have no effect, or their effect is unknown.
         """
 
     def publish(self, address: str) -> None:
@@ -72,10 +71,10 @@ class AddressBook(typing.Protocol):
 
     @property
     def place(self) -> str:
-        """The store as its flag, e.g. --store_dir=DIRECTORY."""
+        """The flag that names the store, e.g. --store_dir=DIRECTORY."""
 
     def list_jobs(self) -> list[str]:
-        """Return the names of the jobs that have, or had, a master in this store; at most MOST_JOBS.
+        """Return the names of at most MOST_JOBS jobs that have, or had, a master in this store.
 
         Raises: PeerUnreachableError, VolumeError: the store cannot be read now.
         """

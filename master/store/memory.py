@@ -9,7 +9,7 @@ from runtime.errors import LeadershipLostError
 
 
 class MemoryStore:
-    """Keys and values, and the leader's token. After `dies_after` writes `commit` raises LeadershipLostError."""
+    """Holds keys and values, and the leader's token. `commit` raises LeadershipLostError after `dies_after` writes."""
 
     def __init__(self) -> None:
         self.pairs: dict[str, str] = {}
@@ -32,7 +32,7 @@ class MemoryStore:
 
     @property
     def place(self) -> str:
-        """The store's name in tests."""
+        """The name of the store in tests."""
         return "memory"
 
     def list_jobs(self) -> list[str]:

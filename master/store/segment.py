@@ -6,8 +6,8 @@ transaction is a record:
     uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
     JSON, [[key, value or null], ...]
 
-The last record may be truncated, or contain zeros after a power failure. This is no damage, because the leader ended
-before it told any trainer of these writes. A bad record before other records is damage.
+The last record may be truncated, or contain zeros after a power failure. Such a last record is not damage, because the
+leader ended before it confirmed these writes to any trainer. A bad record before other records is damage.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _read_length(data: memoryview, at: int) -> int | None:
 
 
 def _check_tail(path: Path, data: memoryview, at: int) -> None:
-    """Raise DamagedError if a bad record is not the last one."""
+    """Raise DamagedError if other records follow a bad record."""
     length = _read_length(data, at)
     if length is None:
         is_last = at + _HEADER.size > len(data) or not any(data[at:])
@@ -101,4 +101,4 @@ def _apply(pairs: dict[str, str], text: memoryview, path: Path, at: int) -> None
             else:
                 pairs[key] = value
     except (ValueError, TypeError) as exc:
-        raise DamagedError(f"{path} is damaged at byte {at}: a record with a right checksum is no transaction") from exc
+        raise DamagedError(f"{path} is damaged at byte {at}: a record with a valid checksum is no transaction") from exc

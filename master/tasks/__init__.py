@@ -1,1 +1,1 @@
-"""The rules of the master, without clock, files or sockets: tasks, members, passes, and their stored form."""
+"""The rules of the master for tasks, members and passes, and its stored state; without clock, files or sockets."""

@@ -1,4 +1,4 @@
-"""A file list: its digest, its tasks, and its parts (pure)."""
+"""Pure functions that compute the digest of a file list, and divide the list into tasks and parts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MOST_FILES = 10_000_000  # maximum files of a data set
 LONGEST_NAME = 4096  # PATH_MAX of Linux
-PART_CHARACTERS = 200_000  # maximum characters of the names in a message or a value; one needs up to 6 bytes in JSON
+PART_CHARACTERS = 200_000  # maximum characters of the names in a message or value; each has up to 6 bytes in JSON
 PART_NAMES = 10_000
 
 
 def digest_of(files: Iterable[str]) -> str:
-    """Return the SHA-256 of a file list, in hexadecimal; the order of the files counts."""
+    """Return the SHA-256 of a file list, in hexadecimal; the digest depends on the order of the files."""
     whole = hashlib.sha256()
     for name in files:
         whole.update(name.encode("utf-8", "surrogateescape") + b"\0")
@@ -37,7 +37,7 @@ def split_names(files: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def split_tasks(tasks: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Divide tasks into parts that fit into a value of the store; a task of very many files is a part by itself."""
+    """Divide tasks into parts that fit into a value of the store; a task of very many files is a separate part."""
     first, characters = 0, 0
     for number, files in enumerate(tasks):
         size = sum(len(name) + 3 for name in files)

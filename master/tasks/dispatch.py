@@ -38,12 +38,12 @@ def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
 
 
 def answer_ended(turn: Turn) -> None:
-    """Answer each member for which the pass or the job has ended, before tasks are assigned."""
+    """Answer each member for which the pass or the job has ended; call this before tasks are assigned."""
     _answer_waiting(turn, lambda wanted: why_ended(turn.state, wanted, turn.now))
 
 
 def answer_impatient(turn: Turn) -> None:
-    """Answer each member without a task whose wait is over, after tasks are assigned."""
+    """Answer each member that still has no task at the end of its waiting time; call this after tasks are assigned."""
     _answer_waiting(turn, lambda wanted: WAIT if turn.now >= wanted.until else "")
 
 
@@ -58,9 +58,8 @@ def _answer_waiting(turn: Turn, judge: Callable[[TaskWanted], str]) -> None:
 def why_ended(state: MasterState, wanted: TaskWanted, now: float) -> str:
     """Return how the pass or the job has ended for a member that requests a task, else "".
 
-    A pass also counts as ended if the model of the last pass must be saved and the member that was to save it has gone:
-    the requesting member may then save the model. Otherwise, after all passes, the requesting member waits for the end
-    of the job.
+    If no member saves a model that must be saved, a pass also counts as ended; the requesting member may then save the
+    model. Otherwise, after the last pass, the requesting member waits for the end of the job.
     """
     head = state.head
     if head is not None and head.phase in _ENDS:
@@ -99,7 +98,7 @@ def give_copies(turn: Turn) -> None:
 
 
 def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: bool) -> None:
-    """End a dispatch without success; the task is assigned again, or discarded for this pass."""
+    """End a dispatch that has not succeeded; the task is assigned again, or discarded for this pass."""
     table = turn.state.table
     record = table.current(number)
     failures = record.failures + is_failure
@@ -119,7 +118,7 @@ def take_back(turn: Turn, number: int, epoch: int, reason: str, *, is_failure: b
 
 
 def end_pass(turn: Turn) -> bool:
-    """End the pass if none of its tasks is TODO or PENDING; return whether it has ended."""
+    """End the pass if none of its tasks is TODO or PENDING; return whether the pass has ended."""
     state, table = turn.state, turn.state.table
     head = state.head
     if head is None or not state.gives_tasks or table.todo or table.pending:
@@ -153,7 +152,7 @@ def _can_take(state: MasterState, wanted: TaskWanted) -> bool:
 def _give_by_rank(turn: Turn) -> None:
     """Assign task i of a pass to the member of rank i modulo the number of ranks; each member gets its tasks in order.
 
-    The first tasks of a pass are assigned in one step, when all members wait, so that no member begins a pass alone.
+    The first tasks of a pass are assigned in one step when all members wait. No member therefore begins a pass alone.
     """
     state, table, ranks = turn.state, turn.state.table, turn.state.settings.ranks
     members = sorted(state.members.values(), key=lambda one: state.numbers[one.id.uid].number)[:ranks]
@@ -192,7 +191,7 @@ def _answer_grant(turn: Turn, wanted: TaskWanted, number: int, epoch: int, deadl
 
 
 def _find_slow(turn: Turn, member: MemberId) -> int | None:
-    """Return the oldest pending task that is older than the average, is assigned once, and not to this member."""
+    """Return the oldest pending task that is older than the average and is assigned only once, to another member."""
     table, mean = turn.state.table, turn.state.estimate.mean
     if not turn.state.estimate.known:
         return None

@@ -1,4 +1,4 @@
-"""The state as keys and values of the store (pure).
+"""Pure functions that convert the state to keys and values of the store, and back.
 
     state                              the record of the whole job, called the head
     files/DIGEST/NUMBER                the files of some successive tasks; DIGEST has 16 digits
@@ -8,8 +8,8 @@
     number/UID                         the number of a member, also after it has left
     save                               the member that may save the model, and the pass
 
-Values are JSON; the values of tasks are lists, so that a million tasks load in seconds. A key to which
-no head refers is ignored, e.g. a file list whose writer ended early.
+Values are JSON. The values of tasks are lists, because a million lists load in seconds. A key to which no head refers
+is ignored, e.g. a file list whose writer ended early.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from runtime.errors import DamagedError
 
 VERSION = 3  # version of the stored form
 AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
-MOST_TOOK = 1000  # maximum number of measured durations with which the time estimate of a new leader begins
+MOST_TOOK = 1000  # maximum number of stored durations from which a new leader estimates time limits
 STATUSES = tuple(TaskStatus)
 
-Write = tuple[str, str | None]  # a key and its value; None deletes it
+Write = tuple[str, str | None]  # a key and its value; the value None deletes the key
 
 
 def encode_change(change: Change) -> Write:
@@ -98,7 +98,7 @@ def _load(state: MasterState, pairs: Iterator[tuple[str, str]], now: float) -> N
     tasks: Iterator[tuple[str, str]] = iter(())
     for key, value in pairs:
         kind = key.partition("/")[0]
-        if kind == "task":  # the last and largest kind: tasks are parsed while the store reads on
+        if kind == "task":  # tasks are the last and largest kind; they are parsed while the store reads more
             tasks = itertools.chain([(key, value)], pairs)
             break
         parts.setdefault(kind, []).append((key, value))
@@ -107,7 +107,7 @@ def _load(state: MasterState, pairs: Iterator[tuple[str, str]], now: float) -> N
     if head is None:
         return
     if head.pop("version") != VERSION:
-        raise ValueError(f"it has another version than {VERSION}")
+        raise ValueError(f"the version of the state is not {VERSION}")
     state.head = Head(**{**head, "phase": Phase(head["phase"])})
     _load_files(state, state.head, parts.get("files", ()))
     _load_tasks(state, state.head, tasks, now)
@@ -135,7 +135,7 @@ def _load_files(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
     for _, tasks in _parse(one for one in pairs if one[0].startswith(mine)):
         files += map(tuple, tasks)
     if len(files) != head.tasks:
-        raise ValueError(f"it has the files of {len(files)} tasks instead of {head.tasks}")
+        raise ValueError(f"the store has the files of {len(files)} tasks instead of {head.tasks}")
 
 
 def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]], now: float) -> None:
@@ -156,7 +156,7 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
             table.restore(number, record)
     for seconds in took:
         state.estimate.add(seconds)
-    for number, record in pending:  # after the done tasks, because the time limits follow from their durations
+    for number, record in pending:  # after the done tasks, because their durations determine the time limits
         deadline = now + state.estimate.limit(record.failures)
         holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))
@@ -194,5 +194,5 @@ def _parse(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
     while some := list(itertools.islice(left, AT_ONCE)):
         values = json.loads(f"[{','.join([text for _, text in some])}]")
         if len(values) != len(some):
-            raise ValueError("a value is no JSON")
+            raise ValueError("a value is not JSON")
         yield from zip([key for key, _ in some], values, strict=True)

@@ -1,6 +1,6 @@
-"""The events of the master, and its answers (pure).
+"""The events that the rules of the master handle, and the answers (pure).
 
-A ticket identifies a request in the server; the rules return it with the answer, now or later.
+A ticket identifies a request in the server. The rules return the ticket with the answer, at once or later.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member asks to save the model of a pass; if it may, no other member may save it for `block` seconds."""
+    """A member asks to save the model of a pass. If this is granted, no other member may save for `block` seconds."""
 
     ticket: Ticket
     member: MemberId
@@ -105,7 +105,7 @@ class MemberOut:
 
 @dataclass(frozen=True)
 class MemberLeaves:
-    """A member leaves, or is known to have gone: its tasks are assigned again at once.
+    """A member leaves, or has certainly ended. The member's tasks are assigned again at once.
 
     ticket: the request to answer, or None.  is_polite: the member has reported that it leaves, so its tasks have not
     failed.
@@ -119,7 +119,7 @@ class MemberLeaves:
 
 @dataclass(frozen=True)
 class TimePasses:
-    """Time has passed without another event. A new leader also begins with this event."""
+    """Some time has passed; time limits and leases may have ended. A new leader also begins with this event."""
 
 
 Event = (
@@ -179,7 +179,7 @@ MasterEffect = TicketAnswer | TicketRefusal | MemberWelcome | JoinRefusal | View
 
 @dataclass
 class StepOutcome:
-    """The results of an event: the changes to store, in this order, and the effects after storing them."""
+    """The results of an event: the changes to store in this order, and the effects that follow when they are stored."""
 
     changes: list[Change] = field(default_factory=list)
     effects: list[MasterEffect] = field(default_factory=list)

@@ -1,9 +1,10 @@
-"""Members that join, are lost, rejoin and leave (pure).
+"""Pure functions that handle members that join, are lost, rejoin and leave.
 
 The tasks of a lost member change before the member is removed, because the leader may end between two changes.
 
-A process, identified by UID and incarnation, has one constant number: it keeps the number if it rejoins after its lease
-has ended, also under another leader. A later incarnation of the same UID is another process with another number.
+A process is identified by UID and incarnation, and has one constant number. The process keeps this number if it rejoins
+after the end of its lease, and if another leader takes over. A later incarnation of a UID is another process with
+another number.
 """
 
 from __future__ import annotations

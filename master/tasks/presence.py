@@ -1,9 +1,10 @@
-"""The view: the members that take part in synchronous rounds at a moment (pure).
+"""The view: the list of the members that take part in synchronous rounds at a moment (pure).
 
-A member is in the view while it holds a task, and between a report and its next request, unless that request must wait.
-A member with work therefore stays in the view. It leaves the view at once when it waits for a task, when the pass is
-over for it, when its task was taken back, and when its connection is lost, so that no member waits for a killed
-trainer. A member that reconnects within its lease still has its task, and is in the view again.
+A member is in the view while it holds a task, and also between a report and the member's next request. If the next
+request must wait, the member is not in the view. A member with work therefore stays in the view. A member leaves the
+view at once when it waits for a task, when it has no more tasks in the pass, when its task is taken back, and when its
+connection is lost. The other members therefore never wait for a killed trainer. A member that reconnects within its
+lease still has its task, and enters the view again.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Callable, Iterable
 from master.tasks.records import TaskView
 from messages.envelope import MemberId
 
-BETWEEN_S = 5.0  # maximum seconds between a report and the next request; a hanging member then leaves the view
+BETWEEN_S = 5.0  # seconds after a report without a further request after which a hanging member leaves the view
 COUNTER_BITS = 20  # bits of an epoch that count the views of one leader; the higher bits are the leader's token
 
 
 class Presence:
-    """The present view, and the data that determine it.
+    """The present view, and the data that determine the view.
 
-    None of the data is stored, because the views of a later leader have larger epochs.
+    The store does not contain these data, because the views of a later leader have larger epochs.
 
-    Args: leader: the token of the leader, which grows from leader to leader.
+    Args: leader: the token of the leader. Each later leader has a larger token.
     """
 
     def __init__(self, leader: int) -> None:
@@ -34,7 +35,7 @@ class Presence:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the epochs of this leader are exhausted, so that another leader must follow."""
+        """Whether the epochs of this leader are exhausted; another leader must then take over."""
         return (self.view.epoch + 1) % (1 << COUNTER_BITS) == 0
 
     def move(self, member: MemberId) -> None:
@@ -47,7 +48,7 @@ class Presence:
         self._moved.add(member)
 
     def want(self, member: MemberId) -> None:
-        """Record that a member has requested a task; the member now leaves the view, unless it gets a task."""
+        """Record that a member has requested a task; the member leaves the view now if it gets no task."""
         self.drop([member])
 
     def leave(self, member: MemberId) -> None:

@@ -10,10 +10,10 @@ from messages.envelope import MemberId
 
 
 class TaskStatus(enum.IntEnum):
-    """The state of a task in a pass. The numbers are those of the store."""
+    """The state of a task in a pass. The store contains these numbers."""
 
     TODO = 0
-    PENDING = 1  # assigned to one member, or to two in the last tenth of a pass
+    PENDING = 1  # assigned to one member, or to two members in the last tenth of a pass
     DONE = 2
     FAILED = 3  # discarded for this pass
 
@@ -31,7 +31,7 @@ class Hold(NamedTuple):
     """One dispatch of a task. Hold and TaskRecord are tuples, because a million of them are created when a leader
     loads.
 
-    request: the number that the member gave its request; a repeated request gets the same task.
+    request: the number that the member gave its request; a repetition of this request gets the same task.
     epoch: number of the dispatch, counted for each task from 1; a report with another epoch is refused.
     since, deadline: seconds since the epoch. The deadline is not stored: a new leader computes it again.
     """
@@ -44,12 +44,12 @@ class Hold(NamedTuple):
 
 
 class TaskRecord(NamedTuple):
-    """One task in the pass of its last dispatch. In a later pass it is TODO again, and its counters are 0.
+    """One task in the pass of its last dispatch. In a later pass the task is TODO again, and its counters are 0.
 
     epoch: number of all dispatches.  tries: dispatches in this pass.  failures: failed dispatches in this pass.
     holds: the dispatches to members that have the task now; for a DONE task the dispatch that finished it.
     took: seconds from dispatch to finish.  samples: trained samples, as the holder of the task reported them.
-    repeats: (epoch, samples) of reported dispatches of this pass other than the one that finished the task.
+    repeats: (epoch, samples) of reported dispatches of this pass that did not finish the task.
     before: the last pass in which the task was finished, and the epoch of the dispatch that finished it; (-1, 0): none.
     """
 
@@ -67,7 +67,7 @@ class TaskRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The single record of the job; its key is written after all keys that it refers to.
+    """The single record of the job. The key of this record is written after all keys to which the record refers.
 
     digest: digest of the file list, see `dataset`.  config: the digest of the trainers' config, or "".
     tasks: number of tasks.  reason: why the job has failed.  saved: the last pass with a saved model, or -1.
@@ -90,7 +90,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class TaskMember:
-    """A trainer that has joined. `until`: end of its lease; None while it is connected."""
+    """A trainer that has joined. `until`: end of its lease; None while the trainer is connected."""
 
     id: MemberId
     joined: float
@@ -107,9 +107,9 @@ class MemberNumber:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """The members with a task at a moment.
+    """The members that have a task at a moment.
 
-    epoch: grows with each view, also from leader to leader.  members: the numbers of these members, in order.
+    epoch: grows with each view, also when another leader takes over.  members: the numbers of these members, in order.
     """
 
     epoch: int
@@ -129,7 +129,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """The member that may save the model of a pass, and until when no other member may."""
+    """The member that may save the model of a pass, and the time until which no other member may."""
 
     member: MemberId
     until: float
@@ -140,9 +140,9 @@ class SaveSlot:
 class PassAccount:
     """The result of a pass.
 
-    done, discarded: numbers of tasks.  dispatches: number of dispatches of all tasks; those that finished no task were
-    repetitions, or belong to discarded tasks.  failures: dispatches that ended by a report of failure, a time limit or
-    a lost member.  names: the first discarded tasks.  samples: samples of the dispatches that finished a task.
+    done, discarded: numbers of tasks.  dispatches: number of dispatches of all tasks; dispatches that finished no task
+    were repetitions, or belong to discarded tasks.  failures: dispatches that ended by a report of failure, a time
+    limit or a lost member.  names: the first discarded tasks.  samples: samples of the dispatches that finished a task.
     repeated: reported samples of other dispatches, whose (task, epoch) are in `reported`.  A killed trainer reports
     nothing.
     """
@@ -164,12 +164,12 @@ class PassAccount:
         return max(0, self.dispatches - self.done - len(self.reported))
 
 
-# ----- Changes: the decisions of a step. Each change is one key, and the changes are stored in order.
+# ----- Changes: the decisions of a step. Each change concerns one key, and the changes are stored in order.
 
 
 @dataclass(frozen=True, slots=True)
 class PutTask:
-    """Task `number` has this record now."""
+    """Task `number` has a new record."""
 
     number: int
     record: TaskRecord
@@ -186,14 +186,14 @@ class PutFiles:
 
 @dataclass(frozen=True, slots=True)
 class PutHead:
-    """The head has this content now."""
+    """The head has a new content."""
 
     head: Head
 
 
 @dataclass(frozen=True, slots=True)
 class PutNumber:
-    """A member has this number; stored before the member."""
+    """A member has this number, which is stored before the member."""
 
     number: MemberNumber
 
@@ -214,7 +214,7 @@ class DropMember:
 
 @dataclass(frozen=True, slots=True)
 class PutSave:
-    """A member may save the model of a pass now."""
+    """A member may now save the model of a pass."""
 
     slot: SaveSlot
 

@@ -3,9 +3,9 @@
     outcome = step(state, event, now)
     store(outcome.changes); answer(outcome.effects)
 
-A leader may end between two changes. Therefore the changes have an order that leaves a consistent state in the store
-after each of them: a task changes before the pass that it ends, the tasks of a lost member before the member, and the
-file list before the head that counts its files.
+A leader may end between two changes. The changes therefore have an order that leaves a consistent state in the store
+after each change. A task changes before the pass that it ends, the tasks of a lost member change before the member, and
+the file list is stored before the head that counts its files.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from master.tasks.records import (
 from master.tasks.state import MasterState
 from master.tasks.turn import Turn
 
-MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass, which bounds the size of the store
-MOST_REPORTED = 10_000  # maximum counted repetitions of all tasks in a pass; reports after its end count, too
+MOST_REPEATS = 100  # maximum counted repetitions of a task in a pass; this bounds the size of the store
+MOST_REPORTED = 10_000  # maximum counted repetitions of all tasks in a pass, including reports after its end
 
 
 def step(state: MasterState, event: Event, now: float) -> StepOutcome:
-    """Apply an event at a time, in seconds since the epoch."""
+    """Apply an event. `now`: the time in seconds since the epoch."""
     turn = Turn(state, now)
     _RULES[type(event)](turn, event)
     has_ended = dispatch.end_pass(turn)  # any event may end the pass
@@ -99,12 +99,12 @@ def _take_dataset(turn: Turn, event: DatasetGiven) -> None:
 
 
 def describe_dataset(head: Head) -> Mapping[str, Any]:
-    """Return the answer to a file list that equals the job's."""
+    """Return the answer to a file list that equals the job's list."""
     return {"state": "known", "next": head.files, "pass": head.pass_number}
 
 
 def why_other_dataset(head: Head, digest: str, files: int) -> str:
-    """Return why a file list differs from the job's, or "" if it is equal."""
+    """Return why a file list differs from the job's list, or "" if the lists are equal."""
     if digest == head.digest:
         return ""
     return (
@@ -114,7 +114,7 @@ def why_other_dataset(head: Head, digest: str, files: int) -> str:
 
 
 def why_other_config(head: Head, config: str) -> str:
-    """Return why a trainer's config differs from the job's, or "" if both are equal or one config is unknown."""
+    """Return why a trainer's config differs from the job's, or "" if the two are equal or one of them is unknown."""
     if config and head.config and config != head.config:
         return (
             f"this trainer's config has digest {config[:16]}, that of the job's first trainer {head.config[:16]}: "
@@ -150,11 +150,11 @@ def _take_report(turn: Turn, event: TaskReported) -> None:
 
 
 def _judge_report(turn: Turn, event: TaskReported) -> str:
-    """Apply a report; return why it is refused, or ""."""
+    """Apply a report; return why the report is refused, or ""."""
     table = turn.state.table
     record = table.records.get(event.number)
     if record is not None and (event.pass_number, event.epoch) == record.before:
-        return ""  # a repeated report, whose pass has ended since
+        return ""  # a repeated report; its pass has ended meanwhile
     hold = _find_hold(record.holds if record else (), event)
     if record is None or hold is None:
         reason = _why_stale(turn.state, event)
@@ -179,7 +179,7 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
 
 
 def _count_repeated(turn: Turn, event: TaskReported) -> None:
-    """Add the samples of a dispatch that did not finish its task to the account of its pass, once.
+    """Add the samples of a dispatch that did not finish its task, once, to the account of the pass.
 
     A report may arrive after its pass has ended: the account of that pass then changes.
     """
@@ -218,11 +218,11 @@ def _take_time(turn: Turn, event: TimePasses) -> None:
     turn.state.presence.expire(turn.now)
     for number, hold in turn.state.table.take_expired(turn.now):
         taken = turn.now - hold.since
-        reason = f"{hold.member} has had it for {taken:.1f} s, and the limit was {hold.deadline - hold.since:.1f} s"
+        reason = f"{hold.member} had the task for {taken:.1f} s, and the limit was {hold.deadline - hold.since:.1f} s"
         turn.note(f"task {number}, epoch {hold.epoch} is taken back: {reason}", is_warning=True)
         dispatch.take_back(turn, number, hold.epoch, reason, is_failure=True)
     for member in [one for one in turn.state.members.values() if one.until is not None and one.until <= turn.now]:
-        drop_member(turn, member, "its connection was lost, and it has not come back within its lease", is_failure=True)
+        drop_member(turn, member, "its connection was lost, and it did not reconnect within its lease", is_failure=True)
 
 
 # ----- One member saves the model of a pass

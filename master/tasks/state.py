@@ -1,4 +1,4 @@
-"""The whole state of a master in memory (pure); only `apply` changes the part that is also in the store."""
+"""The whole state of a master in memory (pure). Only `apply` changes the part that is also in the store."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from master.tasks.records import (
 )
 from master.tasks.table import TaskTable
 
-MOST_EVENTS = 100  # number of joins and leaves that are kept
+MOST_EVENTS = 100  # maximum number of recorded joins and leaves
 MOST_NAMED = 20  # maximum discarded tasks in the line about the end of the job
-MOST_CHARACTERS = 2500  # maximum characters of that line, so that it fits into `registry.records.MOST_REASON`
+MOST_CHARACTERS = 2500  # maximum characters of the line about the end; `registry.records.MOST_REASON` is larger
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TaskSettings:
 
 
 class MasterState:
-    """The tasks, the members, and the member that saves the model; also the requests that wait for a task.
+    """The tasks, the members, the member that saves the model, and the requests that wait for a task.
 
     The waiting requests are not stored, because the members repeat them.
 
@@ -67,7 +67,7 @@ class MasterState:
         self.head: Head | None = None
         self.presence = Presence(leader)
         self.table = TaskTable(self.presence.move)
-        self.numbers: dict[str, MemberNumber] = {}  # by UID, for the newest incarnation; kept when the member leaves
+        self.numbers: dict[str, MemberNumber] = {}  # by UID, for the newest incarnation; stays when the member leaves
         self.members: dict[str, TaskMember] = {}  # by UID
         self.save: SaveSlot | None = None
         self.history: collections.deque[MemberEvent] = collections.deque(maxlen=MOST_EVENTS)  # see `recording`
@@ -83,12 +83,12 @@ class MasterState:
 
     @property
     def gives_tasks(self) -> bool:
-        """Whether there are tasks to assign, or may be later in this pass or in the next pass."""
+        """Whether tasks can be assigned now, or later in this pass, or in the next pass."""
         return self.head is not None and self.head.phase is Phase.RUNNING
 
     @property
     def discarded(self) -> str:
-        """At the end of the job: the discarded tasks of each pass; "" if there are none."""
+        """A text for the end of the job about the discarded tasks of each pass; "" if no task was discarded."""
         lossy = [one for one in self.accounts.values() if one.discarded]
         if not lossy:
             return ""
@@ -103,7 +103,7 @@ class MasterState:
         return f"{text[:MOST_CHARACTERS]}; the model is saved, and the log of the master has the reasons"
 
     def find_saver(self, now: float) -> TaskMember | None:
-        """Return the member that is saving: it is connected, has time left, and has not reported the end."""
+        """Return the member that is saving, or None. The member has joined, has time left, and has reported no end."""
         slot = self.save
         if slot is None or self.head is None or slot.until <= now or slot.pass_number <= self.head.saved:
             return None
@@ -113,8 +113,8 @@ class MasterState:
     def wants_saver(self, now: float) -> bool:
         """Return whether the model of the last ended pass must be saved, and no member is saving it.
 
-        Before all passes have ended, the result is False if no member has ever asked to save a model, because trainers
-        that save models ask as soon as a pass has ended.
+        Before the end of the last pass, the result is False if no member has ever asked to save a model. Trainers that
+        save models ask as soon as a pass has ended.
         """
         head = self.head
         if head is None or head.phase not in (Phase.RUNNING, Phase.SAVING) or head.saved >= head.ended:
@@ -122,7 +122,7 @@ class MasterState:
         return (head.phase is Phase.SAVING or self.save is not None) and self.find_saver(now) is None
 
     def apply(self, change: Change) -> None:
-        """Apply a change to the stored part."""
+        """Apply a change to the part of the state that is also in the store."""
         if isinstance(change, PutTask):
             self.table.put(change.number, change.record)
         elif isinstance(change, PutMember):

@@ -1,6 +1,6 @@
 """The tasks of the present pass, and the orders in which they are assigned (pure).
 
-No record changes when a pass begins, because a record of an earlier pass means TODO. Therefore a pass begins fast, even
+A record of an earlier pass means TODO. Therefore no record changes when a pass begins, and a pass begins fast, even
 with a million tasks.
 """
 
@@ -84,7 +84,7 @@ class TaskTable:
         self._enter(number, record, stays=stays)
 
     def restore(self, number: int, record: TaskRecord) -> None:
-        """Load a task from the store; the task must have no record yet, and its record may be of an earlier pass."""
+        """Load a task from the store; the task must have no record yet. The loaded record may be of an earlier pass."""
         if record.pass_number == self.pass_number:
             self._enter(number, record, stays=False)
         else:
@@ -99,7 +99,7 @@ class TaskTable:
         self._held.clear()
 
     def next_todo(self) -> int | None:
-        """Return the next task to assign: first tasks that were not assigned in this pass, then tasks taken back."""
+        """Return the next task to assign. Tasks that were not yet assigned in this pass precede tasks taken back."""
         while self._fresh < len(self.files):
             record = self.records.get(self._fresh)
             if record is None or record.pass_number != self.pass_number:
@@ -112,7 +112,7 @@ class TaskTable:
         return sorted(self._held.get(member, ()))
 
     def find_request(self, member: MemberId, request: int) -> tuple[int, Hold] | None:
-        """Return the task that a member was assigned for a request, and its dispatch."""
+        """Return the task that was assigned for a member's request, and the dispatch of this task."""
         held = self._held.get(member, {})
         return next(((number, hold) for number, hold in held.items() if hold.request == request), None)
 
@@ -121,7 +121,7 @@ class TaskTable:
         return member in self._held
 
     def take_expired(self, now: float) -> Iterator[tuple[int, Hold]]:
-        """Yield each dispatch whose time is over, once."""
+        """Yield each dispatch whose time limit is over, once."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, epoch = heapq.heappop(self._deadlines)
             record = self.current(number)
@@ -153,7 +153,7 @@ class TaskTable:
         return f"{number} ({_shorten(self.files[number])})"
 
     def _enter(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Store a task's record; add the task to the tasks of its status, unless `stays` (it is there already)."""
+        """Store a task's record. If `stays` is False, add the task to the tasks of its status."""
         self.records[number] = record
         self.sums.count(number, record, 1)
         if stays:
@@ -174,7 +174,7 @@ class TaskTable:
             self._again[number] = None
 
     def _forget(self, number: int, record: TaskRecord, *, stays: bool) -> None:
-        """Subtract a task's record; remove the task from the tasks of its status, unless `stays` (it stays there)."""
+        """Subtract a task's record. If `stays` is False, remove the task from the tasks of its status."""
         self.sums.count(number, record, -1)
         if record.status is TaskStatus.PENDING:
             del self.pending[number]
@@ -188,7 +188,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
         elif not stays:
-            self._again.pop(number, None)  # by key, because a task that is assigned by rank may not be the first
+            self._again.pop(number, None)  # a task that is assigned by rank may not be the first
 
 
 def _shorten(files: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""One step of the rules in progress (pure): each change of the state is also recorded as a change to store."""
+"""A step of the rules in progress (pure). Each change of the state is also recorded, because it must be stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Turn:
         self.outcome.effects.append(TicketRefusal(ticket, code, reason))
 
     def join_answers(self, ticket: Ticket) -> None:
-        """Combine the answers to a report and to the request for the next task into one answer, if there are two."""
+        """If a report and its request for the next task have two answers, combine the answers into one."""
         effects = self.outcome.effects
         places = [
             at
@@ -43,7 +43,7 @@ class Turn:
         if len(places) < 2:  # the report itself was refused
             return
         wanted, report = effects.pop(places[1]), effects[places[0]]
-        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # else the member repeats the request
+        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # else the member asks again
             effects[places[0]] = TicketAnswer(ticket, {**report.body, "next": wanted.body})
 
     def note(self, text: str, *, is_warning: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""A gate between the network and libzmq: it bounds the resources that unauthenticated peers can use."""
+"""A gate between the network and libzmq, which bounds the resources that unauthenticated peers can use."""

@@ -1,12 +1,13 @@
-"""A gate between the network and libzmq: it bounds the resources that unauthenticated peers can use.
+"""A gate between the network and libzmq, which bounds the resources that unauthenticated peers can use.
 
-libzmq accepts every connection, keeps it for its handshake interval, and allocates 1 MiB for each: 2,000 connections
-exhaust the file descriptors of the process and 2 GB of memory. The gate therefore owns the port. It accepts a bounded
-number of connections, checks their first bytes (see `zmtp`), and connects each to libzmq through a local socket that
-only this process may use. Afterwards it copies bytes, and reads no faster than the other side does.
+libzmq accepts every connection, keeps it for the handshake interval, and allocates 1 MiB for it. 2,000 connections
+exhaust the file descriptors of the process and 2 GB of memory. Therefore the gate, and not libzmq, listens on the port.
+The gate accepts a bounded number of connections, and checks their first bytes (see `zmtp`). For each connection, the
+gate opens a local connection to libzmq that only this process may use. The gate then copies bytes between the two
+connections, and reads from one side only as fast as the other side reads.
 
-One thread serves all connections. A connection uses three file descriptors: the peer's, and both ends of the local
-connection to libzmq, which is made after the peer has sent its signature.
+One thread serves all connections. A connection uses three file descriptors: the peer's socket, and both ends of the
+local connection to libzmq. The local connection begins after the peer has sent its signature.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from dataclasses import dataclass
 
 from messages.gate.zmtp import REFUSED_PROOF, PeerBytes, ServerBytes, ZmtpError
 
-READ_BYTES = 1 << 16  # bytes of one read; also the maximum of buffered bytes for a side that does not read
-ACCEPTED_AT_ONCE = 64  # connections that are accepted before existing connections are served again
+READ_BYTES = 1 << 16  # maximum bytes of one read, and of the buffer for a side that does not read
+ACCEPTED_AT_ONCE = 64  # maximum connections that are accepted before existing connections are served again
 PAUSE_S = 0.1  # seconds without accepting, after the process ran out of file descriptors
 LISTEN_BACKLOG = 128  # maximum connections that the kernel queues for this port
 REPEAT_S = 30.0  # seconds between two log lines of the same kind
-# file descriptors that stay free for the process: libzmq 4.3.5 aborts the process if none is free when it accepts
+# file descriptors that stay free; libzmq 4.3.5 aborts the process if it accepts a connection without a free descriptor
 SPARE_FILES = 24
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a closed connection leaves nothing in the kernel
+RESET = struct.pack("ii", 1, 0)  # value of SO_LINGER with which a closed connection leaves nothing in the kernel
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class _Passage:
         self.to_inner, self.to_outer = b"", b""
         self.peer, self.server = PeerBytes(mechanism), ServerBytes()
         self.watched: dict[socket.socket, int] = {}  # the awaited events of each socket
-        self.is_answered = False  # libzmq has sent bytes, so it has accepted the connection
-        self.is_ending = False  # libzmq has closed the connection, and its last bytes are still sent to the peer
+        self.is_answered = False  # libzmq has sent bytes, and has therefore accepted the connection
+        self.is_ending = False  # libzmq has closed the connection; the gate still sends its last bytes to the peer
 
 
 @dataclass(frozen=True)
 class GateTarget:
-    """The target of accepted connections: the name of libzmq's abstract socket, and its mechanism, NULL or CURVE."""
+    """The target of accepted connections: the name of libzmq's abstract socket, and the mechanism, NULL or CURVE."""
 
     inner: str
     mechanism: bytes
@@ -122,7 +123,7 @@ class Gate:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Stop; libzmq's last bytes are sent first, if the peers receive them within `seconds`."""
+        """Stop, after libzmq's last bytes are sent, if the peers receive these within `seconds`."""
         os.write(self._wakeup[1], b"x")
         self._thread.join(seconds)
         self._is_closing = True
@@ -192,7 +193,7 @@ class Gate:
 
     def _pause(self, reason: str) -> None:
         """Stop accepting for PAUSE_S, and close the oldest unauthenticated connection."""
-        self._refusals.add("descriptors", f"no connection can be taken: {reason}")
+        self._refusals.add("descriptors", f"no connection can be accepted: {reason}")
         if self._unauthenticated:
             self._close(next(iter(self._unauthenticated)))
         self._selector.unregister(self._listener)
@@ -203,7 +204,7 @@ class Gate:
         outer.setblocking(False)
         passage = _Passage(outer, address, self._target.mechanism, time.monotonic() + self._limits.handshake)
         if not self._admits(address):
-            self._refuse(passage, "address", "it is no address of this job")
+            self._refuse(passage, "address", "the address does not belong to this job")
             return
         if len(self._unauthenticated) >= self._limits.unauthenticated:
             self._refuse(next(iter(self._unauthenticated)), "crowd", "too many handshakes are unfinished")
@@ -255,9 +256,9 @@ class Gate:
             if not self._has_room(inner):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             inner.connect("\0" + self._target.inner)
-        except OSError as exc:  # EAGAIN, too: the queue of connections to libzmq is full
+        except OSError as exc:  # including EAGAIN: the queue of connections to libzmq is full
             inner.close()
-            raise ConnectionError(f"libzmq takes no connection: {exc.strerror}") from exc
+            raise ConnectionError(f"libzmq accepts no connection: {exc.strerror}") from exc
         return inner
 
     def _has_room(self, stream: socket.socket) -> bool:
@@ -296,7 +297,7 @@ class Gate:
                 passage.to_outer = passage.to_outer[passage.outer.send(passage.to_outer) :]
 
     def _watch(self, passage: _Passage) -> None:
-        """Select the events to wait for: a side is read only if no bytes are buffered for the other side."""
+        """Select the events to wait for. Read from one side only if the buffer for the other side is empty."""
         reads_outer = not passage.to_inner and not passage.is_ending
         wanted = selectors.EVENT_READ * reads_outer | selectors.EVENT_WRITE * bool(passage.to_outer)
         self._set_events(passage.outer, passage, wanted)
@@ -316,7 +317,7 @@ class Gate:
             self._selector.modify(stream, wanted, passage)
 
     def _part(self, passage: _Passage, code: str, reason: str, last: bytes) -> None:
-        """Refuse a connection, and first send `last`: bytes from which the peer's libzmq learns the reason."""
+        """Refuse a connection, after sending `last`: bytes that give the reason to the peer's libzmq."""
         self._refusals.add(code, f"{passage.address}: {reason}")
         passage.to_outer += last
         passage.is_ending = True
@@ -346,7 +347,7 @@ class Gate:
 def has_room(stream: socket.socket, coming: int) -> bool:
     """Return whether the process has more than SPARE_FILES file descriptors left.
 
-    A new socket gets the lowest free descriptor, so its number shows how many descriptors are in use.
+    A new socket gets the lowest free descriptor; its number therefore shows how many descriptors are in use.
     Args: stream: a new socket. coming: number of descriptors that will be needed soon.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,9 +1,10 @@
-"""The checks of ZMTP 3 before libzmq sees the bytes: the greeting, and the length and kind of each frame.
+"""Checks the bytes of ZMTP 3 before libzmq receives them: the greeting, and the length and kind of each frame.
 
-libzmq collects all frames of a message before it delivers the message. It limits the length of frames but not their
-number, also for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (libzmq 4.3.5). `PeerBytes` checks
-the bytes of a peer, and refuses bytes that no program of this project sends. `ServerBytes` reads the bytes that libzmq
-sends to the peer, because they show when the peer is authenticated. Both classes do no input or output.
+libzmq collects all frames of a message before it delivers the message. libzmq limits the length of the frames, but does
+not limit their number, even for unauthenticated peers: 20 MB of empty frames use 650 MB of memory (libzmq 4.3.5).
+`PeerBytes` checks the bytes of a peer, and refuses bytes that no program of this project sends. `ServerBytes` reads the
+bytes that libzmq sends to the peer, because they show when the peer is authenticated. The two classes do no input or
+output.
 
 A greeting has 64 bytes: ff, 8 bytes, 7f, major and minor version, the mechanism in 20 bytes, a byte that says whether
 the sender is a server, and 31 zeros. A frame has a byte of flags (1: more frames follow, 2: the length has 8 bytes, 4:
@@ -29,7 +30,7 @@ REFUSED_PROOF = bytes([COMMAND, 10]) + b"\x05ERROR\x03400"
 
 
 class ZmtpError(ValueError):
-    """The peer does not follow the protocol of this project's programs. `code` is the word by which it is counted."""
+    """The peer does not follow the protocol of this project's programs. `code` names the counter of such errors."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -37,7 +38,7 @@ class ZmtpError(ValueError):
 
 
 class FrameHeads:
-    """Find the headers of frames in a stream, and keep nothing of the bodies but the name of a command."""
+    """Find the headers of frames in a stream. Of a frame's body, keep only the name of a command."""
 
     def __init__(self) -> None:
         self._head = b""  # the beginning of an incomplete header
@@ -54,13 +55,13 @@ class FrameHeads:
                 at += step
                 continue
             size = 9 if data[at] & LONG else 2
-            # the usual case: the whole header is in these bytes
+            # usually the whole header is in these bytes
             if not self._head and not data[at] & COMMAND and len(data) - at >= size:
                 self._left = int.from_bytes(data[at + 1 : at + size], "big")
                 found.append((data[at], self._left, b""))
                 at += size
                 continue
-            self._head += data[at : at + 1]  # byte by byte is fast enough for at most 9 bytes and a name of each frame
+            self._head += data[at : at + 1]  # reading single bytes is fast enough for the few bytes of each header
             at += 1
             frame = self._read_head()
             if frame is not None:
@@ -86,11 +87,11 @@ class FrameHeads:
 class PeerBytes:
     """Check the bytes of a peer.
 
-    Args: mechanism: NULL or CURVE; a peer with another mechanism is refused.
+    Args: mechanism: NULL or CURVE; a peer that uses another mechanism is refused.
     """
 
     def __init__(self, mechanism: bytes) -> None:
-        self.is_ready = False  # the peer has sent READY or INITIATE: its part of the handshake
+        self.is_ready = False  # the peer has sent READY or INITIATE, the end of its part of the handshake
         self.said_hello = False  # the peer has sent HELLO, which only a server with the same secret can decrypt
         self.has_agreed = False  # libzmq has sent READY; set by the gate
         self._mechanism = mechanism.ljust(20, b"\0")
@@ -100,7 +101,7 @@ class PeerBytes:
 
     @property
     def has_signed(self) -> bool:
-        """Whether the peer's signature has arrived; its libzmq then waits for the server's signature."""
+        """Whether the peer's signature has arrived; the peer's libzmq then waits for the server's signature."""
         return len(self._greeting) >= SIGNATURE_BYTES
 
     @property
@@ -130,7 +131,7 @@ class PeerBytes:
             shown = mechanism.rstrip(b"\0").decode("ascii", "backslashreplace")
             ours = self._mechanism.rstrip(b"\0").decode()
             raise ZmtpError(
-                "mechanism", f"its mechanism is {shown}, this server's is {ours}: one of them has no secret"
+                "mechanism", f"its mechanism is {shown}, this server's is {ours}: one of the two has no secret"
             )
 
     def _check_frame(self, flags: int, length: int, name: bytes) -> None:
@@ -153,7 +154,7 @@ class ServerBytes:
 
     def __init__(self) -> None:
         self.is_ready = False  # libzmq has sent READY
-        self.has_welcomed = False  # libzmq has sent WELCOME, so it has decrypted the peer's HELLO
+        self.has_welcomed = False  # libzmq has sent WELCOME, and has therefore decrypted the peer's HELLO
         self._skip = GREETING_BYTES
         self._heads = FrameHeads()
 
@@ -167,10 +168,10 @@ class ServerBytes:
         self.is_ready, self.has_welcomed = b"READY" in names, self.has_welcomed or b"WELCOME" in names
 
     def rest_of_greeting(self, mechanism: bytes) -> bytes:
-        """Return the end of the greeting, which libzmq has not sent yet, with this mechanism of the server.
+        """Return the part of the greeting that libzmq has not sent yet, with this mechanism of the server.
 
-        The gate sends these bytes to a peer before it closes the connection, so that the peer's libzmq learns that the
-        mechanisms differ.
+        The gate sends these bytes to a peer before it closes the connection. From these bytes, the peer's libzmq finds
+        that the mechanisms differ.
         """
         whole = b"\xff" + bytes(7) + b"\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + b"\x01" + bytes(31)
         return whole[GREETING_BYTES - self._skip :]

@@ -1,1 +1,1 @@
-"""`paddle completion`: the script by which a shell completes the commands and flags of this project."""
+"""`paddle completion` prints a script by which a shell completes the commands and flags of this project."""

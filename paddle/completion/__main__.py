@@ -1,4 +1,4 @@
-"""`paddle completion bash | zsh`: print the script that completes commands and flags in a shell."""
+"""`paddle completion bash | zsh` prints the script that completes commands and flags in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words that complete each command, taken from the tables and parsers with which the commands read their flags."""
+"""Finds the words that complete each command in the tables and parsers with which the commands read their flags."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from runtime.gflags import Flag
 
-# path of a command -> (module, name) of its flags: a table of gflags, a function that returns an argparse parser, or a
-# sequence of texts. None of the modules imports numpy, because that would make the completion slow.
+# path of a command -> (module, name) of its flags, which are a table of gflags, a function that returns an argparse
+# parser, or a sequence of texts. None of the modules in this table imports numpy, because importing numpy would make
+# the completion slow.
 SOURCES: Mapping[str, tuple[str, str]] = {
     "paddle autoscaler": ("master.autoscaler.flags", "FLAGS"),
     "paddle completion": ("paddle.completion.__main__", "build_parser"),
@@ -33,8 +34,8 @@ SOURCES: Mapping[str, tuple[str, str]] = {
     "start_paddle.py": ("trainer.flags", "FLAGS"),
     "start_paddle.py status": ("paddle.completion.tables", "LAUNCHER_STATUS"),
 }
-# flags of commands that have no table or parser, or whose modules take long to import; a test compares the flags with
-# the command's --help
+# flags of commands without a table or parser, and of commands whose modules take long to import; a test compares these
+# flags with the --help of the command
 NONE: Sequence[str] = ()
 DUMP_CONFIG = ("--whole", "--binary")
 AGENT = ("--port", "--address", "--driver-timeout", "--leave-timeout")

@@ -1,1 +1,1 @@
-"""`paddle doctor`: it checks whether a job could run on this machine or in this pod, and prints what to do if not."""
+"""`paddle doctor` checks whether a job could run on this machine or in this pod, and prints what to do if not."""

@@ -1,4 +1,4 @@
-"""`paddle doctor`: the command line."""
+"""The command line of `paddle doctor`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.errors import UsageError
 from trainer.command_line import CommandParser, command
 
 ROLES = ("launcher", "master", "driver", "autoscaler")
-LIMIT_S = 10.0  # seconds for all checks, which run at the same time
+LIMIT_S = 10.0  # maximum seconds for all checks together; the checks run at the same time
 
 
 def build_parser() -> CommandParser:

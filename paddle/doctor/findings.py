@@ -1,4 +1,4 @@
-"""The results of the checks, their lines of output, and the exit status; without I/O."""
+"""The results of the checks, their lines of output, and the exit status. This module does no input or output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Diagnosis:
 
     `cost`: the consequence of the problem; empty if there is no problem.  `remedy`: what the user can do.
     `exit_code`: the exit status (runtime/errors.py) with which a job would end because of the problem; 0 if a job can
-    run in spite of it.  `applies`: False if the check has no meaning on this machine.
+    run in spite of the problem.  `applies`: False if this machine cannot have the problem.
     """
 
     subject: str

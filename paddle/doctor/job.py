@@ -1,4 +1,4 @@
-"""Checks of a pod's secret, its API server, the rights of its service account, and its clock."""
+"""Checks a pod's secret, its API server, the rights of its service account, and its clock."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def check_api(case: DoctorCase) -> list[Diagnosis]:
 
 
 def _read_token(place: ApiPlace, case: DoctorCase) -> str:
-    """Return the token of the service account, or "" if it cannot be read; from now on no output shows the token."""
+    """Return the token of the service account, or "" if the token cannot be read. No later output shows the token."""
     try:
         token = read_file(place.account / "token", TOKEN_LIMIT).decode("ascii", "replace").strip()
     except OSError:
@@ -199,7 +199,7 @@ def judge_clock(date: str, now: float) -> Diagnosis:
     """
     try:
         skew = email.utils.parsedate_to_datetime(date).timestamp() + 0.5 - now
-    except (TypeError, ValueError, OverflowError, IndexError):  # the date parser raises one of these
+    except (TypeError, ValueError, OverflowError, IndexError):  # the errors of the date parser
         return Diagnosis("clock", "not compared, because the answer of the API server has no time", applies=False)
     if abs(skew) > MOST_SKEW_S:
         return judge_skew("the API server", skew)

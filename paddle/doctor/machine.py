@@ -1,4 +1,4 @@
-"""Checks of the machine: processors, numpy's matrix products, compiled kernels, shared memory."""
+"""Checks the machine: its processors, numpy's matrix products, compiled kernels, and shared memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime.processor.blas import NAMES, OWN, count_cores
 
 SHM = Path("/dev/shm")
-LEAST_SHM = 64 << 20  # bytes; Kubernetes and Docker give a container this size
+LEAST_SHM = 64 << 20  # bytes of /dev/shm in a container, by default, in Kubernetes and Docker
 TRIED_BYTES = 1 << 20
 
 
@@ -48,7 +48,7 @@ def check_processors(case: DoctorCase) -> list[Diagnosis]:
 
 
 def check_products(case: DoctorCase) -> list[Diagnosis]:
-    """Name numpy's library for matrix products, and compare its threads with the processors."""
+    """Name numpy's library for matrix products, and compare the library's threads with the processors."""
     library = _name_blas()
     threads = max([1, *(int(text) for name in (*NAMES, OWN) if (text := case.environ.get(name, "")).isdecimal())])
     cores = count_cores()
@@ -75,7 +75,7 @@ def check_products(case: DoctorCase) -> list[Diagnosis]:
 
 
 def _name_blas() -> str:
-    """Return name and version of numpy's library for matrix products; "none" without one, "" if numpy does not say."""
+    """Return name and version of numpy's library for matrix products; "none": numpy has none; "": unknown."""
     configuration = np.show_config(mode="dicts")
     built = configuration.get("Build Dependencies", {}) if isinstance(configuration, Mapping) else {}
     blas = built.get("blas", {}) if isinstance(built, Mapping) else {}
@@ -102,7 +102,7 @@ def check_kernels(case: DoctorCase) -> list[Diagnosis]:
 
 
 def check_shared_memory(case: DoctorCase) -> list[Diagnosis]:
-    """Try shared memory as trainer and pserver of a pod use it; measure /dev/shm, which only users' code may need."""
+    """Try shared memory like the trainer and pserver of a pod; measure /dev/shm, which only users' code may need."""
     return [_try_memory(), _measure_shm()]
 
 

@@ -1,4 +1,4 @@
-"""The check of the installed packages; this module itself imports none of them."""
+"""Checks the installed packages. The import of this module imports no such package."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_packages(case: DoctorCase) -> list[Diagnosis]:
                 "extras",
                 f"not installed: {', '.join(absent)}",
                 f"these do not work: {', '.join(EXTRAS[extra][1] for extra in absent)}",
-                f"if a job needs it: pip install 'paddle-on-kubernetes[{','.join(absent)}]'",
+                f"if a job needs one of them: pip install 'paddle-on-kubernetes[{','.join(absent)}]'",
             )
         )
     return found

@@ -29,7 +29,7 @@ class DoctorCase:
 
 @dataclass(frozen=True)
 class DoctorProbe:
-    """A check: its function, its module (imported in the check's own thread), and its exit code if it does not end."""
+    """A check: its function, its module (imported in the check's thread), and its exit code if it gives no result."""
 
     subject: str
     module: str
@@ -37,7 +37,7 @@ class DoctorProbe:
     silent_code: int
 
     def run(self, case: DoctorCase) -> list[Diagnosis]:
-        """Return the results of the check; if the check itself fails, this is the result."""
+        """Return the results of the check; if the check itself fails, return this failure as the result."""
         try:
             check: Callable[[DoctorCase], list[Diagnosis]] = getattr(
                 importlib.import_module(self.module), self.function
@@ -81,7 +81,7 @@ PROBES = (
 def run_all(case: DoctorCase, limit_s: float, probes: Sequence[DoctorProbe] = PROBES) -> list[Diagnosis]:
     """Return the results of all checks in the order of `probes`, after `limit_s` seconds at the latest.
 
-    A check that has not ended by then counts as a problem. Its thread does not keep the process from ending.
+    A check that has not ended in time counts as a problem. The process can end while the check's thread still runs.
     """
     answers: dict[str, list[Diagnosis]] = {}
 
@@ -104,7 +104,7 @@ def _silence(probe: DoctorProbe, limit_s: float) -> Diagnosis:
     return Diagnosis(
         probe.subject,
         f"no answer within {limit_s:g} s",
-        "the programs of a job would wait for it too",
-        "find out what it waits for, or allow more time with --timeout",
+        "the programs of a job would also wait for this answer",
+        "find out what the check waits for, or allow more time with --timeout",
         probe.silent_code,
     )

@@ -1,4 +1,4 @@
-"""The check of the shared volume: whether files can be written, synced and renamed, its free space, its clock."""
+"""Checks the shared volume: whether files can be written, synced and renamed, the free space, and the clock."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paddle.doctor.probing import DoctorCase
 from runtime.durable_files import sync_directory
 from runtime.errors import MissingInputError, VolumeError
 
-DEFAULT = "/home/jobpath"  # the default of JOB_PATH in a pod with a JOB_NAME
-LEAST_BYTES = 1 << 30  # free space below which a warning is given
-LEAST_FILES = 1000  # free inodes below which a warning is given
-SLOW_S = 2.0  # seconds to write a small durable file, above which a warning is given
-MOST_SKEW_S = 30.0  # difference of two clocks, in seconds, above which a warning is given
+DEFAULT = "/home/jobpath"  # the default of JOB_PATH in a pod that has a JOB_NAME
+LEAST_BYTES = 1 << 30  # free bytes below which the check warns
+LEAST_FILES = 1000  # free inodes below which the check warns
+SLOW_S = 2.0  # seconds for writing a small durable file above which the check warns
+MOST_SKEW_S = 30.0  # difference of two clocks, in seconds, above which the check warns
 SAMPLE = b"paddle doctor\n"
 
 
@@ -26,9 +26,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
     """Check the given directory, or else the directory of this pod's job."""
     place = find_directory(case)
     if place is None:
-        return [
-            Diagnosis("volume", "not checked: there is no JOB_PATH; paddle doctor DIRECTORY checks one", applies=False)
-        ]
+        return [Diagnosis("volume", "not checked: JOB_PATH is not set; paddle doctor DIR checks DIR", applies=False)]
     if not os.path.isdir(place):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
         return [
             Diagnosis(
@@ -62,7 +60,7 @@ def check_volume(case: DoctorCase) -> list[Diagnosis]:
 
 
 def find_directory(case: DoctorCase) -> Path | None:
-    """Return the directory to check: the given one, or the deepest existing directory of this pod's job, or None."""
+    """Return the directory to check: `case.volume`, or the deepest existing directory of this pod's job, or None."""
     if case.volume:
         return Path(case.volume)
     job = case.environ.get("JOB_NAME", "")
@@ -74,7 +72,7 @@ def find_directory(case: DoctorCase) -> Path | None:
 
 
 def try_files(directory: Path) -> float:
-    """Write, sync, rename, read and remove a small file; return by how many seconds the volume's clock is ahead.
+    """Write, sync, rename, read and remove a small file. Return how many seconds the volume's clock is ahead.
 
     Raises: OSError.
     """
@@ -122,12 +120,12 @@ def judge_room(directory: Path, seconds: float) -> Diagnosis:
 
 
 def lies_on_mount(directory: Path) -> bool:
-    """Return whether the directory is on a file system other than the container's own."""
+    """Return whether the directory is on another file system than the container's root."""
     return directory.stat().st_dev != Path("/").stat().st_dev
 
 
 def judge_skew(server: str, seconds: float) -> Diagnosis:
-    """Return the problem that the clock of `server` is `seconds` ahead of this machine's clock (negative: behind)."""
+    """Return the problem that the clock of `server` is `seconds` ahead of (negative: behind) this machine's clock."""
     way = "ahead of" if seconds > 0 else "behind"
     return Diagnosis(
         "clock",

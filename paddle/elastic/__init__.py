@@ -1,4 +1,4 @@
-"""Training by all-reduce, with Horovod's API; workers may fail, leave and join meanwhile.
+"""Training by all-reduce, with Horovod's API. Workers may fail, leave and join during training.
 
     import paddle.elastic as hvd
 

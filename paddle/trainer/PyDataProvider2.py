@@ -1,7 +1,7 @@
 """The names that provider modules import; the implementation is trainer/data/provider2.py.
 
-The module of v0.10 had no `__all__`, so providers may also use the modules that it imported. All names are listed here
-one by one, because a type checker cannot read a computed list.
+The module of v0.10 had no `__all__`. Providers may therefore also use the modules that the module of v0.10 imported.
+This module lists all names one by one, because a type checker cannot read a computed list.
 """
 
 import collections

@@ -1,6 +1,7 @@
 """The config parser under its old name: `parse_config(path, config_args)` returns the TrainerConfig message.
 
-A config can use the names of the config language without an import. As in v0.10, they can also be imported from here.
+A config can use the names of the config language without an import. As in v0.10, a config can also import the names
+from this module.
 """
 
 from typing import Any

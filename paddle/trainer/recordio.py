@@ -2,8 +2,8 @@
 
     from paddle.trainer.recordio import index, name_chunks, reader, writer
 
-`reader(name)` iterates over records (bytes); the name is that of a file, or that of a range of records inside a file,
-which is what a master's task contains. The method `read()` of a reader returns the next record, and None after the last
+`reader(name)` iterates over records (bytes). The name is the name of a file, or of a range of records inside a file;
+the tasks of a master contain such ranges. A reader's method `read()` returns the next record, or None after the last
 record. `writer(path)` is a context manager with the method `write(record)`. `index(path)` lists the chunks of a file;
 its method `range(first, count)` returns the name of a range of records. `name_chunks(names)` returns the names of all
 chunks of the given files. `reader` and `writer` have the API of the original Python module `recordio`.

@@ -1,8 +1,7 @@
-"""The config language under its old name; most configs begin with `from paddle.trainer_config_helpers import *`.
+"""The config language under its old name. Most configs begin with `from paddle.trainer_config_helpers import *`.
 
-The names are those of v0.10; a name that is not implemented raises ConfigError when it is used. The sub-modules are
-part
-of the language too: old configs call `layer_math.exp(x)`, for example.
+The names are the names of v0.10. A name that is not implemented raises ConfigError when a config uses it. The
+sub-modules are also part of the language. For example, old configs call `layer_math.exp(x)`.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A decorator for functions that have a successor."""
+"""A decorator that marks functions as deprecated."""
 
 from trainer.config.language.default_decorators import deprecated
 

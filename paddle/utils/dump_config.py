@@ -1,4 +1,4 @@
-"""`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]`: print the message of a config script."""
+"""`paddle dump_config CONFIG [CONFIG_ARGS] [--whole] [--binary]` prints the protobuf message of a config script."""
 
 import contextlib
 import sys
@@ -34,8 +34,8 @@ def main(argv: Sequence[str]) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # the config script's own output must not mix with the message
         parse = run_config(*positional)
     config = parse.config
-    # a config with data sources or arguments is a job, which is printed in the form of v0.10; a network alone is
-    # printed in the form of the last version of the original
+    # A config with data sources or arguments is a job, and is printed in the form of v0.10. A network alone is printed
+    # in the form of the last version of the original program.
     is_job = parse.has_data or len(positional) > 1
     if is_job and "--binary" not in flags:
         config = as_v0_10(config, parse.marks)

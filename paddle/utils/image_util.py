@@ -1,6 +1,6 @@
-"""Images for data providers: reading, cropping and mirroring, and the mean of a data set.
+"""Reads, crops and mirrors images for data providers, and computes the center of the mean image of a data set.
 
-The shape of an image is (channels, height, width), and that of a grey image is (height, width). Reading JPEG files
+The shape of an image is (channels, height, width), and the shape of a grey image is (height, width). Reading JPEG files
 needs the package pillow.
 
 Source: python/paddle/utils/image_util.py of v0.10, which the demo image_classification uses.
@@ -33,7 +33,7 @@ def _pillow() -> Any:
 
 
 def decode_jpeg(jpeg_string: bytes | str) -> Image:
-    """Return the image in the bytes of a JPEG file, as uint8; a str, from Python 2's pickle, is encoded as Latin-1."""
+    """Return the image in the bytes of a JPEG file, as uint8. Bytes from Python 2's pickle may be a Latin-1 str."""
     data = jpeg_string.encode("latin-1") if isinstance(jpeg_string, str) else jpeg_string
     pixels = np.array(_pillow().open(io.BytesIO(data)))
     return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
@@ -59,7 +59,7 @@ def flip(im: Image) -> Image:
 
 
 def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) -> Image:
-    """Return a square crop of the image, padded with zeros if the image is smaller.
+    """Return a square crop of the image. A smaller image is padded with zeros.
 
     Args:
         inner_size: length of the square's edge in pixels.
@@ -100,7 +100,7 @@ _ARRAY_PARTS: Mapping[tuple[str, str], Any] = {
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Reads only numpy arrays and plain values; a pickle that names any other class or function is refused."""
+    """Reads only numpy arrays and plain values, and refuses a pickle that names any other class or function."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
@@ -127,7 +127,7 @@ def _read_mean(path: str) -> Image:
             file.seek(0)
             return np.asarray(_ArrayUnpickler(file, encoding="latin1").load()["data_mean"])
     except _NO_MEAN as error:
-        raise DataError(f"{path} is no file of arrays: {error}; it must be a dictionary with data_mean") from error
+        raise DataError(f"{path} is no file of arrays: {error}; it must have a dictionary with data_mean") from error
 
 
 def load_meta(meta_path: str, mean_img_size: int, crop_size: int, color: bool = True) -> Image:

@@ -1,4 +1,4 @@
-"""`paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]`: draw the network of a config script for Graphviz."""
+"""`paddle make_diagram CONFIG DOT_FILE [CONFIG_ARGS]` draws the network of a config script for Graphviz."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def draw(model: ModelConfig_pb2.ModelConfig) -> Iterator[str]:
-    """Yield the lines of a Graphviz digraph: a box per layer, an edge per input, a dashed cluster per recurrent group.
+    """Yield the lines of a Graphviz digraph with boxes for layers, edges for inputs, and dashed clusters for groups.
 
     Source: python/paddle/utils/make_model_diagram.py of v0.10.
     """

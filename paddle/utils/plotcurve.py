@@ -1,9 +1,9 @@
-"""`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]`: draw costs or evaluators of a training log over its passes.
+"""`paddle plotcurve [-i LOG] [-o PICTURE] [key ...]` draws costs or evaluators of a training log over its passes.
 
-Instead of a log it accepts the records of a job (records.jsonl), or the output directory that contains them; if several
-attempts have trained the same pass, this pass is drawn once.
+Instead of a log, LOG may be the records of a job (records.jsonl), or the output directory that contains the records. If
+several attempts have trained the same pass, this pass is drawn once.
 
-For each key there is a training curve, from the log lines about passes, and a test curve, from the log lines about
+Each key has two curves: a training curve from the log lines about passes, and a test curve from the log lines about
 tests. A key is the name before `=` in such a line, or a regular expression for the end of this name, as in v0.10. The
 cost has the name `AvgCost` in a line about a pass and `cost` in a line about a test; a key that matches `AvgCost` also
 matches `cost`.
@@ -29,7 +29,7 @@ from trainer.command_line import CommandParser, command
 from trainer.records.records import FILE, Record, drop_undone, parse_lines
 from trainer.report.html.text import number as number_of
 
-# the number of a pass, and then the value of each key: nan if it is not finite, None if the line does not have the key
+# the number of a pass, and then the value of each key: nan for a value that is not finite, None for a missing key
 Row = list[Any]
 
 
@@ -70,7 +70,7 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
         UsageError: a key or the format is invalid.
     """
     if source is None and sys.stdin.isatty():
-        raise UsageError("no log: name one with -i, or send it to standard input")
+        raise UsageError("no log is given: name a log with -i, or send it to standard input")
     if target is None and sys.stdout.isatty():
         raise UsageError("a terminal shows no picture: name a file with -o")
     lines = read_lines(source)
@@ -78,7 +78,7 @@ def plot(source: str | None, target: str | None, kind: str | None, keys: Sequenc
     missing = [key for place, key in enumerate(keys, 1) if not any(_has(rows, place) for rows in curves)]
     if not curves.train:
         raise NothingFoundError(
-            f"{source or 'the input'} has no line of a pass, so that there is nothing to draw; give the train.log or "
+            f"{source or 'the input'} has no line of a pass, and therefore nothing to draw; give the train.log or "
             "the output directory of a run that has finished a pass"
         )
     if missing:
@@ -232,7 +232,7 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
     axes.set_ylabel(keys[0] if len(keys) == 1 else "value")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     passes = [row[0] for rows in curves for row in rows]
-    if min(passes) == max(passes):  # otherwise the x axis would show no whole number
+    if min(passes) == max(passes):  # otherwise the x axis would have no whole number
         axes.set_xlim(passes[0] - 1, passes[0] + 1)
     axes.legend(loc="best", ncols=1 + len(drawn) // 16, fontsize="small" if len(drawn) > 8 else None)
 
@@ -240,7 +240,7 @@ def fill(axes: Any, curves: PassCurves, keys: Sequence[str]) -> None:
 def choose_colours(count: int) -> list[tuple[float, float, float]]:
     """Return `count` different colours, each as (red, green, blue) from 0 to 1.
 
-    Up to eight colours have different hues; if there are more, each hue occurs in three shades.
+    Up to eight colours have different hues. More colours have each hue in three shades.
     """
     shades = ((0.9, 0.75), (0.55, 0.55), (0.45, 0.95)) if count > 8 else ((0.9, 0.75),)
     hues = -(-count // len(shades))

@@ -1,4 +1,4 @@
-"""`paddle recordio show | check | convert`: list RecordIO files, verify them, and write new ones from text."""
+"""`paddle recordio show | check | convert` lists RecordIO files, verifies them, and writes new files from text."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _plural(count: int, word: str) -> str:
 
 
 def run_check(arguments: Namespace) -> int:
-    """Read all chunks of all files; print a line for each file without damage, and name each damaged chunk on stderr.
+    """Read all chunks of all files. Print a line for each undamaged file, and name each damaged chunk on stderr.
 
     Returns: 65 if a chunk is damaged; otherwise the exit code of the first file that cannot be read, or 0.
     """
@@ -164,7 +164,7 @@ def run_check(arguments: Namespace) -> int:
 
 
 def find_damage(path: Path) -> Iterator[DamagedChunkError]:
-    """Yield an error for each damaged chunk of a file; after a damaged header, later chunks cannot be found.
+    """Yield an error for each damaged chunk of a file. After a damaged header, later chunks cannot be found.
 
     Raises: MissingInputError, VolumeError: the file cannot be read.  ConfigError: Snappy is not installed.
     """
@@ -208,8 +208,8 @@ def run_convert(arguments: Namespace) -> int:
 def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Path:
     """Return the file to which the lines are written: `target`, or the file to which the link `target` leads.
 
-    Raises: UsageError: the file is one of the input files, or it exists and must not be overwritten.  VolumeError: it
-    exists and is not a regular file.
+    Raises: UsageError: the file is one of the input files, or it exists and must not be overwritten.  VolumeError: the
+    file exists and is not a regular file.
     """
     try:
         place = find_output(target)
@@ -225,12 +225,12 @@ def find_target(target: Path, paths: Iterable[Path], may_overwrite: bool) -> Pat
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of the files does not exist; a missing input is reported when it is read
+    except OSError:  # one of the files does not exist; a missing input file is reported when it is read
         return False
 
 
 def write_lines(paths: Iterable[Path], target: Path | None) -> None:
-    """Write every record as a line to stdout or to a file, which gets its name only when it is complete.
+    """Write every record as a line to stdout or to a file. The file gets its name only when it is complete.
 
     Raises: DataError: a record has several lines.  VolumeError: the file cannot be written.  The errors of reading.
     """

@@ -1,4 +1,4 @@
-"""`paddle status OUTPUT_DIR`: print the state of the job with this output directory, without asking a cluster.
+"""`paddle status OUTPUT_DIR` prints the state of the job with this output directory, without asking a cluster.
 
 The state of a job with a master comes from the master's file tasks.json. The state of an all-reduce job comes from the
 driver's file membership.json. The state of any other job comes from the files of its launchers and trainers.
@@ -116,7 +116,7 @@ def describe_alone(output: Path) -> list[str]:
 
 
 def seems_killed(output: Path) -> bool:
-    """Return whether a run without launcher writes no progress any more, and no process locks its save directory."""
+    """Return whether a run without launcher no longer writes its progress, and no process locks its save directory."""
     progress = read_json(output / "progress.json")
     said = number_of(progress.get("time"))
     is_silent = said is not None and time.time() - said >= SILENCE_S

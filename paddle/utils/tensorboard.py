@@ -1,4 +1,4 @@
-"""`paddle tensorboard OUTPUT_DIR [--logdir DIR]`: write the records of a job as event files for TensorBoard.
+"""`paddle tensorboard OUTPUT_DIR [--logdir DIR]` writes the records of a job as event files for TensorBoard.
 
 TensorBoard shows three runs: `batches` (averages over --log_period batches, as in the log lines about batches),
 `passes` (averages over a pass) and `tests`. The tags are `cost` and the names of the evaluators. A step is the number
@@ -19,7 +19,7 @@ from trainer.records.records import FILE, Record, read_records
 from trainer.report.html.text import number as number_of
 
 RUNS = {"batch": "batches", "pass": "passes", "test": "tests"}  # kind of record -> its run in TensorBoard
-PREFIX = {"batch": "window_"}  # kind of record -> prefix of the names of its fields; other kinds have none
+PREFIX = {"batch": "window_"}  # kind of record -> prefix of the names of its fields; other kinds have no prefix
 EVENT_FILES = "events.out.tfevents.*"
 
 
@@ -83,7 +83,7 @@ def write_events(output: Path, logdir: Path) -> int:
 
 
 def list_scalars(records: Iterable[Record]) -> Iterator[Scalar]:
-    """Yield the points of all curves; values that are not finite are left out."""
+    """Yield the points of all curves, without values that are not finite."""
     lengths: dict[int, int] = {}  # pass -> its number of batches, for the passes that have ended
     for record in records:
         kind = record["kind"]

@@ -1,4 +1,4 @@
-"""`paddle usage`: print the facts about a finished job that v0.10 sent to its vendor; this program sends nothing."""
+"""`paddle usage` prints the facts about a finished job that v0.10 sent to its vendor. This program sends nothing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NAME_BYTES = 255  # maximum length of a path component on any file system
 STORED_OR_DEFLATED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ENCRYPTED = 0x1
 DAMAGES = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
-# errors of the file system for a member that cannot be created, for example a file below a file
+# errors of the file system if a member cannot be created, for example because its directory is a file
 IMPOSSIBLE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 
 
@@ -89,7 +89,7 @@ def _pieces(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, disk: 
 
 
 class _Directory:
-    """The file of a zip archive; it rejects a list of members that is too long, because zipfile reads it at once."""
+    """The file of a zip archive. A long list of members is an error, because zipfile reads the whole list at once."""
 
     def __init__(self, source: IO[bytes], name: str, memory: Meter) -> None:
         self._source = source
@@ -106,7 +106,7 @@ class _Directory:
             size = os.fstat(self._source.fileno()).st_size - self._source.tell()
         if size > self._most:
             raise InputError(
-                f"archive {self._name}: its list of members has {size} bytes, which must be held in memory; set "
+                f"archive {self._name}: its list of members has {size} bytes, and must fit into memory; set "
                 f"{self._memory.variable} to 16 times that number, or give the archive in parts"
             )
         return self._source.read(size)

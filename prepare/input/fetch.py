@@ -1,4 +1,4 @@
-"""Opens the input: a file or directory of a mounted volume, or a download with a known SHA-256."""
+"""Opens the input, which is a file or directory on a mounted volume, or a download with a known SHA-256."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fetch(settings: Settings, scratch: Path) -> Input:
 
 
 def _open(path: Path) -> int:
-    """Return the descriptor of the input, or -1 if it does not exist; a link must not lead out of its directory."""
+    """Return the descriptor of the input, or -1 if no input exists. A link must not lead out of its directory."""
     try:
         if path.name in ("", ".."):
             return os.open(path, DIRECTORY)

@@ -1,9 +1,9 @@
 """Reads files below a directory; a link that leads out of the directory is an error.
 
-The module resolves each path itself, component by component, from the descriptor of the directory. So it opens the file
-that it has checked, even if another process replaces a component meanwhile. It follows links that stay inside the
-directory, because the files of mounted ConfigMaps and Secrets are links. It opens only regular files, because opening a
-FIFO would block.
+The module resolves each path itself, component by component, from the descriptor of the directory. The module therefore
+opens the file that it has checked, even if another process replaces a component meanwhile. The module follows links
+that stay inside the directory, because the files of mounted ConfigMaps and Secrets are links. The module opens only
+regular files, because opening a FIFO would block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Folder:
-    """A directory that is read through descriptors. Call `close` after use, or use it in a `with` statement.
+    """A directory that is read through descriptors. Call `close` after use, or use a `with` statement.
 
     Args: path: the directory, or a link to it.  descriptor: the directory's descriptor, if it is open already.
     Raises: OSError: if the directory cannot be opened.
@@ -49,8 +49,8 @@ class Folder:
         """Return the descriptor of a regular file or a directory, for reading.
 
         Args: name: relative to this directory, with `/` between components.
-        Raises: InputError: if a link leads out of the directory or is circular, or the name is neither a regular file
-        nor a directory.  OSError: if the name does not exist or is not readable.
+        Raises: InputError: if a link leads out of the directory or is circular, or if the name belongs to a special
+        file, such as a device.  OSError: if the name does not exist or is not readable.
         """
         try:
             return _Way(self.path, self._root, name).open()
@@ -84,7 +84,7 @@ class Folder:
 
 
 class _Walk:
-    """One walk through all files below a directory; it counts the entries, because their number is limited."""
+    """One walk through all files below a directory. The walk counts the entries, because their number is limited."""
 
     def __init__(self, folder: Folder, linked: bool, hidden: bool, leave_out: LeaveOut) -> None:
         self._folder = folder
@@ -94,7 +94,7 @@ class _Walk:
         self._passed = 0
 
     def files(self, directory: int, place: PurePosixPath, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-        """Yield the names of the files below a directory; `above` has (device, inode) of each directory above it."""
+        """Yield the names of the files below a directory. `above` has (device, inode) of the directories above."""
         facts = os.fstat(directory)
         here = (facts.st_dev, facts.st_ino)
         shown = self._folder.path / place
@@ -133,7 +133,7 @@ class _Walk:
 
 
 class _Way:
-    """The path from a directory to a name; it keeps a descriptor of each directory on the path, because of `..`."""
+    """The path from a directory to a name, and, because of `..`, a descriptor of each directory on the path."""
 
     def __init__(self, path: Path, root: int, name: str) -> None:
         self._shown = path / name
@@ -165,7 +165,7 @@ class _Way:
             os.close(self._passed.pop())
 
     def _go(self) -> str | None:
-        """Go through all directories of the path; return its last component, or None if this is a directory."""
+        """Go through all directories of the path. Return the last component, or None if the path is a directory."""
         while self._left:
             part = self._left.pop()
             if part == "..":
@@ -220,7 +220,7 @@ class _Way:
 
     def _open_file(self, name: str) -> int:
         here = self._passed[-1]
-        # the type is checked before the file is opened, because opening a device can start an action
+        # check the type before the file is opened, because opening a device can start an action
         self._require_file(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
         descriptor = os.open(name, FILE, dir_fd=here)
         try:

@@ -1,4 +1,4 @@
-"""The input of a source: one file or a directory of files, whose unpacked bytes are counted and read by lines."""
+"""The input of a source: one file or a directory of files. The input counts the unpacked bytes, and reads lines."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Input:
         return min(found, key=lambda file: (len(file.parts), file)).parent if found else None
 
     def has(self, name: PurePosixPath) -> bool:
-        """Return whether there is a file with this name."""
+        """Return whether the input has a file with this name."""
         return str(name) in self.names
 
     def open(self, name: str, disk: Meter | None = None) -> io.BufferedReader:
         """Return a reader of the unpacked bytes of a file.
 
-        Args: disk: the meter that counts the bytes, instead of the input's own meter.
+        Args: disk: the meter that counts the bytes; None: the input's own meter.
         Raises: InputMissingError: if the name is a directory.  InputError, OSError: for the reasons of `Folder.open`.
         """
         meter = self.disk if disk is None else disk
@@ -86,7 +86,7 @@ class Input:
         return unpacked(file, name, meter, self.memory.limit)
 
     def read(self, name: str) -> bytes:
-        """Return the whole content of a file, and count it as held in memory.
+        """Return the whole content of a file, and count its bytes as held in memory.
 
         Raises: InputMissingError, InputError, OSError: for the reasons of `open`.
         """
@@ -111,7 +111,7 @@ class Input:
                 yield line
 
     def lines(self, name: str, encoding: str) -> Iterator[str]:
-        """Yield the lines of a text file without their ends.
+        """Yield the lines of a text file without line ends.
 
         Args: encoding: `auto` means UTF-8 if the whole file is valid UTF-8, else Latin-1.
         Raises: InputError: if the bytes are not valid in the encoding, or for the reasons of `raw_lines`.
@@ -154,7 +154,7 @@ def _files(path: Path, folder: Folder, out_dir: Path | None) -> list[str]:
 
 
 def decode(line: bytes, encoding: str, name: str, number: int) -> str:
-    """Return a line of a file as text; a byte order mark in the first line is removed.
+    """Return a line of a file as text, without a byte order mark in the first line.
 
     Raises: InputError: if the line is not valid in the encoding.
     """

@@ -1,4 +1,4 @@
-"""Excludes the output of prepare from its input; a second run would otherwise read the shards of the first as data."""
+"""Excludes the output of prepare from its input, because a second run must not read the shards of the first run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path, PurePosixPath
 from prepare.log import say
 from prepare.settings import MARKER
 
-NAMED = 5  # maximum number of directories that the message names
+NAMED = 5  # maximum number of directories that the log line names
 
 
 class Outputs:
-    """The output directories of prepare below the input: OUT_DIR, and each directory with the file prepared.json.
+    """The directories below the input that prepare has created: OUT_DIR, and each directory with a prepared.json.
 
-    Args: out_dir: the OUT_DIR of this run, or None; it need not exist.
+    Args: out_dir: the OUT_DIR of this run, or None. OUT_DIR need not exist.
     """
 
     def __init__(self, out_dir: Path | None) -> None:
@@ -36,7 +36,7 @@ class Outputs:
         return True
 
     def tell(self, path: Path) -> None:
-        """Log which directories below the directory `path` were skipped, in one line; log nothing if there are none."""
+        """Log in one line which directories below `path` were skipped; log nothing if no directory was skipped."""
         if self._found:
             found = sorted(self._found)
             more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""

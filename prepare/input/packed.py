@@ -1,4 +1,4 @@
-"""Reads files that may be packed with gzip, bzip2 or xz; the bytes are unpacked in pieces, and counted."""
+"""Reads files that may be packed with gzip, bzip2 or xz. The bytes are unpacked in pieces, and counted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import IO, Protocol
 from prepare.errors import InputError
 from prepare.limits import Meter
 
-CHUNK = 1 << 16  # packed bytes read at a time
-PIECE = 1 << 20  # maximum number of bytes unpacked at a time
-MAGIC_BYTES = 6  # the first bytes of a file, which identify its format
+CHUNK = 1 << 16  # number of packed bytes that are read at a time
+PIECE = 1 << 20  # maximum number of bytes that are unpacked at a time
+MAGIC_BYTES = 6  # number of first bytes of a file that identify its format
 SUFFIXES = (".gz", ".bz2", ".xz")
 
 
 def from_start(descriptor: int) -> IO[bytes]:
-    """Return a reader of a file from its first byte; closing it leaves the descriptor open."""
+    """Return a reader that begins at the first byte of a file. Closing the reader leaves the descriptor open."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     return open(descriptor, "rb", closefd=False)
 
 
 class Unpacker(Protocol):
-    """The common interface of the unpackers; it has the names of the standard modules bz2 and lzma."""
+    """The common interface of the unpackers. The standard modules bz2 and lzma have an interface with these names."""
 
     @property
     def eof(self) -> bool:
@@ -37,11 +37,11 @@ class Unpacker(Protocol):
         """The bytes after the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most max_length further bytes."""
+        """Return the next bytes, at most `max_length`."""
 
 
 class _Gzip:
-    """An unpacker of gzip by zlib, with the interface of bz2 and lzma: it keeps the input that is not unpacked yet."""
+    """Unpacks gzip by zlib, with the interface of bz2 and lzma: an object keeps the input that is not unpacked yet."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(wbits=31)
@@ -59,7 +59,7 @@ class _Gzip:
 
 
 def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
-    """Return the constructor of the unpacker for a stream that begins with these bytes; None if it is not packed."""
+    """Return the constructor of the unpacker for a stream that begins with `start`; None: the stream is not packed."""
     if start.startswith(b"\x1f\x8b"):
         return _Gzip
     if start.startswith(b"BZh"):
@@ -70,7 +70,7 @@ def _unpacker_of(start: bytes, memory: int) -> Callable[[], Unpacker] | None:
 
 
 def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.BufferedReader:
-    """Return a reader of a file's bytes, which unpacks a packed file; reading raises InputError if the file is damaged.
+    """Return a reader of a file's bytes, which unpacks a packed file. Reading a damaged file raises InputError.
 
     Args: source: the file, read from its first byte.  name: the name of the file, for messages.  meter: counts the
     unpacked bytes.  memory: maximum number of bytes that the unpacker may need (only xz needs many, for its
@@ -80,7 +80,7 @@ def unpacked(source: IO[bytes], name: str, meter: Meter, memory: int) -> io.Buff
 
 
 class _Stream(io.RawIOBase):
-    """Reads a plain file, or one or more concatenated packed streams (a file can be extended by appending a stream)."""
+    """Reads a plain file, or one or more packed streams; users can extend a packed file by appending a stream."""
 
     def __init__(self, source: IO[bytes], name: str, meter: Meter, memory: int) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class _Stream(io.RawIOBase):
         return b""
 
     def _begin_anew(self, rest: bytes) -> None:
-        """Begin the next stream, or end after the last one; zeros between and after streams are padding and skipped."""
+        """Begin the next stream, or end after the last stream. Skip the padding (zeros) between and after streams."""
         rest = rest.lstrip(b"\0")
         while not rest and (more := self._source.read(CHUNK)):
             rest = more.lstrip(b"\0")

@@ -1,7 +1,7 @@
-"""Reads a tar archive as a stream, one member after the other; its memory use does not depend on the archive.
+"""Reads a tar archive as a stream, member by member. The memory use does not depend on the archive.
 
-The tarfile module of the standard library is not used, because an archive can make it exhaust the memory: it reads an
-extended header (for example a long name) as a whole, however long it is, and keeps all headers until the end.
+The tarfile module of the standard library is not used, because an archive can make it exhaust the memory. tarfile reads
+an extended header (for example a long name) of any length as a whole, and keeps all headers until the end.
 Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format".
 """
 
@@ -25,7 +25,7 @@ RECORDS, SUN_RECORDS, RECORDS_OF_ALL, LABEL = b"x", b"X", b"g", b"V"
 
 @dataclass(frozen=True)
 class Member:
-    """A file of the archive: its bytes can be read until the next member is requested."""
+    """A file of the archive. The file's bytes can be read until the next member is requested."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ class Member:
         while left:
             piece = self.source.read(min(left, PIECE))
             if not piece:
-                raise _damaged(self.archive, f"it is cut off in {self.name!r}")
+                raise _damaged(self.archive, f"the archive is cut off in {self.name!r}")
             left -= len(piece)
             yield piece
 
@@ -54,8 +54,8 @@ def is_tar(start: bytes) -> bool:
 def members(source: IO[bytes], archive: str) -> Iterator[Member]:
     """Yield the files of a tar archive.
 
-    Args: source: the unpacked bytes.  archive: its name, for messages.
-    Raises: InputError: if the archive is damaged, or has a member that is neither a plain file nor a directory.
+    Args: source: the unpacked bytes.  archive: name of the archive, for messages.
+    Raises: InputError: if the archive is damaged, or has members other than plain files and directories.
     """
     long_name, records = "", dict[bytes, bytes]()
     for _ in range(2 * FILES):
@@ -130,7 +130,7 @@ def _text(field: bytes) -> str:
 
 
 def _number(field: bytes, archive: str, base: int = 8) -> int:
-    """Read a number of a header: octal digits, or for larger numbers GNU tar's binary form of 95 bits."""
+    """Read a number of a header: octal digits, or the binary form of 95 bits that GNU tar uses for larger numbers."""
     if field[:1] == b"\x80":
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0") or b"0"

@@ -1,1 +1,1 @@
-"""The sources of data: each turns its input into samples and the files beside them."""
+"""The sources of data. Each source converts its input to samples and to further files."""

@@ -1,6 +1,6 @@
 """Statistics of a table's columns: mean, deviation and range of number columns, and the values of other columns.
 
-The computation needs one pass, and its memory does not depend on the number of rows. Mean and variance are computed by
+The method needs one pass, and its memory does not depend on the number of rows. Mean and variance are computed by
 Welford's method, because a difference of sums of squares would lose precision.
 Source: B. P. Welford, Note on a method for calculating corrected sums of squares and products, Technometrics 4, 1962.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prepare.limits import OBJECT_BYTES, Meter
 
-VALUES = 1000  # maximum number of distinct values of a column that are listed with their counts
+VALUES = 1000  # maximum number of distinct values for which a column lists the values with their counts
 LARGEST = 3.4028234663852886e38  # the largest float32, because trainers compute with float32
 
 
@@ -22,18 +22,18 @@ def read_number(field: str) -> float | None:
         value = float(field)
     except ValueError:
         return None
-    # float() would also accept 1_0 and digits of other scripts; nan fails because each comparison with it is false
+    # float() also accepts 1_0 and digits of other scripts; nan fails, because a comparison with nan is False
     return value if -LARGEST <= value <= LARGEST and field.isascii() and "_" not in field else None
 
 
 class RunningMoments:
-    """Count, mean, deviation and range of numbers that arrive one by one."""
+    """Computes count, mean, deviation and range of numbers that arrive one by one."""
 
     def __init__(self) -> None:
         self.count = 0
         self.low = math.inf
         self.high = -math.inf
-        self._origin = 0.0  # the first number; distances from it are exact even if all numbers are large
+        self._origin = 0.0  # the first number; distances from this number are exact even if all numbers are large
         self._mean = 0.0  # relative to _origin
         self._squares = 0.0  # sum of the squared distances from the mean
 
@@ -53,12 +53,12 @@ class RunningMoments:
 
     @property
     def mean(self) -> float:
-        """The mean of the numbers; there must be at least one."""
+        """The mean of the numbers; at least one number is necessary."""
         return self._origin + self._mean
 
     @property
     def deviation(self) -> float:
-        """The population standard deviation of the numbers; there must be at least one."""
+        """The population standard deviation of the numbers; at least one number is necessary."""
         return math.sqrt(self._squares / self.count)
 
 
@@ -81,7 +81,7 @@ class ColumnSummary:
 
     @property
     def is_number(self) -> bool:
-        """Whether the column has at least one number and, besides empty fields, nothing else."""
+        """Whether the column has at least one number, and all its other fields are numbers or empty."""
         return self.numbers.count > 0 and not self.others
 
     def add(self, field: str, name: str, line: int) -> None:

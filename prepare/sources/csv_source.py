@@ -1,8 +1,8 @@
 """Splits any CSV or TSV table; each shard also gets the means and ranges of the columns of the whole table.
 
-The table need not fit into memory, because rows are processed one at a time. A spool on the volume stores each row with
-a random key. Then the shards are written from the spool in the order of the keys. `split.shuffle` draws the same keys
-and gives the same order.
+The table need not fit into memory, because rows are processed one at a time. A spool, which consists of files on the
+volume, stores each row with a random key. After the last row, the shards are written from the spool in the order of the
+keys. `split.shuffle` uses equal keys, and therefore gives an equal order.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Writing:
         return number
 
     def _rows(self, has_own: bool) -> Iterator[tuple[bool, LabelledRow]]:
-        """Yield (is for testing, row) for all rows, in the order in which they are dealt to the shards."""
+        """Yield (is for testing, row) for all rows, in the order of their distribution to the shards."""
         fraction = self._settings.test_fraction
         for position, row in enumerate(self._training.in_order()):
             yield not has_own and is_held_out(position, fraction), row
@@ -135,7 +135,7 @@ class _Writing:
     def _write(self, has_own: bool, training: Counter[int], test: Counter[int]) -> None:
         appender = Appender()
         count = self._settings.split_count
-        # part p is file p // count of shard p % count, so consecutive rows go to different shards
+        # part p is file p // count of shard p % count; consecutive rows therefore go to different shards
         parts = range(count * self._settings.shard_files)
         files = [
             [str(self._file(False, part % count, part // count)) for part in parts],
@@ -191,7 +191,7 @@ class _Writing:
 
 
 class _Dealer:
-    """Distributes rows to shards as `split.deal` does, but needs only the number of rows of each class."""
+    """Distributes rows to shards like `split.deal`, but needs only the number of rows of each class."""
 
     def __init__(self, counts: Mapping[int, int], classes: Mapping[str, int], shards: int) -> None:
         ordered = [number for _, number in sorted(classes.items())] or [0]
@@ -209,7 +209,7 @@ class _Dealer:
 
 
 class _Encoder:
-    """Encodes a row by the csv module, as UTF-8 with a line end; fields are quoted only where this is necessary."""
+    """Encodes a row by the csv module, as UTF-8 with a line end. Only fields that need quotes have quotes."""
 
     def __init__(self, delimiter: str) -> None:
         self._text = ""
@@ -224,7 +224,7 @@ class _Encoder:
 
 
 def _place_of(label: str, columns: Sequence[ColumnSummary]) -> int | None:
-    """Return the position of the column that CSV_LABEL names; if no column has this name, it may be a number from 1."""
+    """Return the position of the column CSV_LABEL: a column's name, or else a column's number, counted from 1."""
     if not label:
         return None
     names = [column.name for column in columns]

@@ -21,7 +21,7 @@ PIXELS = 64
 
 
 def read_digits(settings: Settings, scratch: Path) -> Dataset:
-    """Return the images as lines of 64 pixels and the digit, separated by commas."""
+    """Return each image as a line of 64 pixels and the digit, separated by commas."""
     with _input(settings, scratch) as data:
         if not data.is_file:
             raise InputError(f"{data.path} is not a file; digits come in one file like {FILE}")

@@ -1,4 +1,4 @@
-"""Ratings of films in the layout of MovieLens 1M, for the recommendation demo."""
+"""Reads ratings of films in the layout of MovieLens 1M, for the recommendation demo."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Record = list[str]
 RATING = re.compile(r"[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}::[0-9]{1,18}")
 TITLE_WITH_YEAR = re.compile(r"^(.*)\(\d+\)$")
 DIGITS = 18  # maximum number of digits of an id
-CELL_BYTES = 24  # bytes of an element of the films x genres matrix in lists, meta.bin and meta.json together
-ZERO, ONE = 0.0, 1.0  # the lists refer to these two objects, so an element needs no object of its own
+CELL_BYTES = 24  # bytes of an element of the films x genres matrix, in the lists, meta.bin and meta.json together
+ZERO, ONE = 0.0, 1.0  # the lists refer to these two objects; an element therefore needs no separate object
 PICKLE_PROTOCOL = 2  # the newest pickle protocol that a script of 2017 can read
 
 
@@ -126,7 +126,7 @@ def _describe_users(users: Sequence[Record]) -> dict[Any, Any]:
 
 
 def _number_values(values: Iterable[str]) -> dict[str, int]:
-    """Return a number for each distinct value; values that are numbers (ages, occupations) keep their order."""
+    """Return a number for each distinct value. Values that are numbers (ages, occupations) keep their order."""
     ordered = sorted(set(values), key=lambda value: (int(value) if _is_number(value) else -1, value))
     return {value: number for number, value in enumerate(ordered)}
 

@@ -1,7 +1,8 @@
-"""Rows that are stored on disk and read back in shuffled order; the memory needed does not grow with their number.
+"""Stores rows on disk, and reads them in shuffled order. The memory does not grow with the number of rows.
 
 Each row has a random key in [0, 1). The rows are distributed to files by ranges of keys, until each file fits into
-memory. Then the files are read one after the other, each sorted by key. The result is the order of `split.shuffle`.
+memory. Reading takes the files one by one, and sorts the rows of each file by key. The order of the rows is the order
+of `split.shuffle`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import NamedTuple
 from prepare.errors import writing_to
 
 PIECE = 8 << 20  # maximum bytes of a file that is sorted in memory
-FAN = 64  # a larger file is split into this number of files
-NARROW = 2.0**-48  # a range of keys narrower than this is not split again, because its keys may be equal
-BUFFER = 8 << 20  # maximum bytes that wait to be written, in all files together
+FAN = 64  # number of files into which a larger file is split
+NARROW = 2.0**-48  # minimum width of a range of keys that is split; the keys of a narrower range may be equal
+BUFFER = 8 << 20  # maximum bytes that wait to be written, for all files together
 RECORD = struct.Struct("<dII")  # a row's header: key, class, number of bytes of the row
 READ = 1 << 20
 
@@ -56,7 +57,7 @@ class Appender:
 
 
 class Spool:
-    """Stores rows with their keys, and returns them repeatedly, in the order of the keys or of their arrival.
+    """Stores rows with their keys. A spool can return its rows repeatedly, in the order of the keys or of arrival.
 
     Args: folder: an empty directory for the files of the spool.
     """
@@ -77,7 +78,7 @@ class Spool:
         self.count += 1
 
     def as_they_came(self) -> Iterator[LabelledRow]:
-        """Yield all rows in the order of arrival; impossible after `in_order`, which moves them to other files."""
+        """Yield all rows in the order of arrival; do not call this after `in_order`, which moves the rows."""
         self._appender.flush()
         if self.count:
             for _, label, text in _records(self._first):
@@ -93,7 +94,7 @@ class Spool:
             yield from self._ordered(self._first, 0.0, 1.0)
 
     def _ordered(self, path: Path, low: float, width: float) -> Iterator[LabelledRow]:
-        """Yield the rows of a file, whose keys are in [low, low + width); the first call splits a large file."""
+        """Yield the rows of a file with keys in [low, low + width). The first call splits a large file."""
         if path not in self._dealt and path.stat().st_size > PIECE and width > NARROW:
             self._dealt[path] = self._deal(path, low, width)
         if path not in self._dealt:

@@ -1,4 +1,4 @@
-"""Generates data in the format of other sources, for trials and load tests; a seed always gives the same data."""
+"""Generates data in the format of other sources, for trials and load tests. The seed determines the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prepare.split import LabelledLine
 
 WORDS = 200
 LONGEST = 20
-LEANING = 0.75  # each label has its half of the vocabulary; this fraction of a text's words is from its label's half
+LEANING = 0.75  # each label has half of the vocabulary; this fraction of a text's words is from the half of its label
 GENRES = ("Action", "Comedy", "Drama", "Romance")
 AGES = (1, 18, 25, 35, 45, 50, 56)
 
@@ -23,14 +23,14 @@ AGES = (1, 18, 25, 35, 45, 50, 56)
 def read_synthetic(settings: Settings, scratch: Path) -> Dataset:
     """Return SYNTHETIC_ROWS samples of text (with two labels, which depend on the words) or of ratings."""
     draw = Random(settings.seed)
-    memory = memory_meter(sys.maxsize)  # unlimited, because the user chose SYNTHETIC_ROWS
+    memory = memory_meter(sys.maxsize)  # no limit, because the user chose SYNTHETIC_ROWS
     if settings.synthetic_shape == "text":
         return dataset_of_text([_text(draw) for _ in range(settings.synthetic_rows)], settings, memory)
     return dataset_of_ratings(*_ratings(draw, settings.synthetic_rows), settings, memory)
 
 
 def _below(draw: Random, limit: int) -> int:
-    """Draw a whole number in [0, limit) from random(), whose sequence is the same in all Python versions."""
+    """Draw a whole number in [0, limit) by random(), which gives equal sequences in all Python versions."""
     return int(draw.random() * limit)
 
 

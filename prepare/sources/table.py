@@ -28,12 +28,12 @@ class TableRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File and line of the row, in the words of messages."""
+        """The file and the line of the row, for messages."""
         return f"{self.name} line {self.line}"
 
     @property
     def shown(self) -> str:
-        """The beginning of the fields, in the form of messages."""
+        """The beginning of the fields, for messages."""
         return repr(", ".join(self.fields)[:SHOWN])
 
 
@@ -63,7 +63,7 @@ class DelimitedTable:
         self.header = self._first.fields if has_header else None
         if header == "auto":
             what = "a header and dropped" if has_header else "a row"
-            say(f"{self._first.place} is taken for {what}: {self._first.shown}; CSV_HEADER decides it")
+            say(f"{self._first.place} is taken for {what}: {self._first.shown}; CSV_HEADER changes this")
         self.columns = [ColumnSummary(name, data.memory) for name in self.header or _numbered(len(self._first.fields))]
 
     def rows(self) -> Iterator[TableRow]:
@@ -118,7 +118,7 @@ class DelimitedTable:
 
 
 class _Lines:
-    """Gives the lines of a file to the csv module, which requests further lines while a quoted field continues."""
+    """Gives the lines of a file to the csv module, which requests more lines while a quoted field continues."""
 
     def __init__(self, lines: Iterator[bytes], name: str, codec: str) -> None:
         self._lines = lines
@@ -150,7 +150,7 @@ class _Lines:
 
 
 def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
-    """Return the first lines of a file, enough to find the delimiter."""
+    """Return the first lines of a file, from which the delimiter can be found."""
     codec = data.find_encoding(name) if encoding == "auto" else encoding
     found: list[str] = []
     size = 0
@@ -163,11 +163,11 @@ def _first_lines(data: Input, name: str, encoding: str) -> list[str]:
 
 
 def find_delimiter(lines: Sequence[str]) -> str:
-    """Return the first of DELIMITERS that splits all rows into the same number of columns, at least two.
+    """Return the first of DELIMITERS that splits all rows into an equal number of columns, at least two.
 
-    The comma is tried last, because it occurs in texts and numbers too, so all rows may have equally many by chance. If
-    no delimiter splits all rows equally, the result is the one that splits the first row into the most columns; the
-    error for the first row with another number of columns then shows the problem.
+    The comma is tried last, because commas also occur in texts and numbers, and all rows may have equally many commas
+    by chance. If no delimiter splits all rows equally, the result is the delimiter that splits the first row into the
+    most columns. The error for the first row with another number of columns then shows the problem.
     """
     most, best = 1, ","
     csv.field_size_limit(LINE_BYTES)
@@ -185,7 +185,7 @@ def find_delimiter(lines: Sequence[str]) -> str:
 
 
 def _is_header(rows: Sequence[TableRow]) -> bool:
-    """Return whether the first row is a header: distinct texts without numbers, above a row with a number."""
+    """Return whether the first row is a header: it has distinct texts and no number, and the next row has a number."""
     if len(rows) < 2 or not _are_names(rows[0]):
         return False
     return any(read_number(field) is not None for field in rows[1].fields)
@@ -209,5 +209,5 @@ def warn_of_mixed(columns: Sequence[ColumnSummary]) -> None:
             name, line, field = column.first_other
             say(
                 f"WARNING: column {column.name!r} has {column.numbers.count} numbers and {column.others} other values, "
-                f"the first {field[:SHOWN]!r} in {name} line {line}: it counts as text"
+                f"the first {field[:SHOWN]!r} in {name} line {line}: the column counts as text"
             )

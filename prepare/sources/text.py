@@ -115,7 +115,7 @@ def _numbered(
 
 
 def _numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Keep numeric labels; number other labels in alphabetical order, but `neg` is always 0 and `pos` 1."""
+    """Keep numeric labels. Number other labels in alphabetical order, but `neg` is always 0, and `pos` is always 1."""
     if all(label.isascii() and label.isdigit() and len(label) <= DIGITS for label in labels):
         return {label: int(label) for label in labels}
     names = POLARITIES if set(labels) <= set(POLARITIES) else labels
@@ -127,7 +127,7 @@ def _lines(samples: Iterable[LabelledLine], numbers: dict[str, int]) -> list[Lab
 
 
 def _dictionary(samples: Iterable[LabelledLine], min_count: int, memory: Meter) -> Iterator[str]:
-    """Yield lines `word<TAB>count`, most frequent first; before them the line of `<unk>`, which gets id 0."""
+    """Yield the line of `<unk>`, which gets id 0, and then lines `word<TAB>count`, the most frequent word first."""
     counts = Counter[str]()
     for sample in samples:
         before = len(counts)

@@ -1,8 +1,8 @@
 """Take a step for every trainer's gradient, or discard the gradient of a slow trainer (asynchronous dense services).
 
 A gradient takes its step after its last piece has arrived. A gradient that is too old (`pserver.aggregate.staleness`)
-is discarded. In both cases its trainer receives a copy of the current values, because another trainer's next step may
-change the values before they are sent.
+is discarded. The trainer always receives a copy of the current values, because a step of another trainer may change the
+values themselves before they are sent.
 
 Source: ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -31,7 +31,7 @@ class AsynchronousSteps:
 
     answers_with_values = True
     is_asynchronous: Literal[True] = True
-    counts_passes = False  # pass-based schedules and deferred decay ignore the end of a pass, as in v0.10
+    counts_passes = False  # as in v0.10, the shard is not informed of the end of a pass
 
     def __init__(self, shard: DenseShard, trainers: int, limits: StalenessLimits) -> None:
         self.shard = shard
@@ -52,11 +52,11 @@ class AsynchronousSteps:
 
     @property
     def is_open(self) -> bool:
-        """Whether a round is open; always True, because no push to an asynchronous service begins a round."""
+        """Always True: a push to an asynchronous service never begins a round."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return False: without rounds, a trainer has more gradients to send until it ends the pass."""
+        """Return False: asynchronous training has no rounds, and a trainer sends gradients until it ends the pass."""
         return False
 
     def piece_bytes(self, piece: int) -> int:
@@ -74,10 +74,11 @@ class AsynchronousSteps:
         self._samples[trainer] = samples
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a complete gradient, or discard it; return the trainer's copy of the values, or None.
+        """Take the step of a gradient, or discard the gradient, and return the trainer's copy of the values. Do nothing
+        and return None if the gradient is incomplete.
 
-        The learning-rate schedule counts the samples of earlier steps, without those of this gradient. The copy is
-        valid until the trainer's next gradient.
+        The learning-rate schedule counts the samples of earlier steps, but not the samples of this gradient. The copy
+        is valid until the trainer's next gradient.
         """
         sent = self._sent[trainer]
         if len(sent) < self.pieces:

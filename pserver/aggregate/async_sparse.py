@@ -1,8 +1,9 @@
-"""Take a step for every trainer's gradients of rows, or discard those of a slow trainer (asynchronous sparse services).
+"""Take a step for every trainer's gradients of rows, or discard a slow trainer's gradients (asynchronous sparse
+services).
 
 Only the rows of the batch are updated. Decay is applied once for each step of a row. Gradients that are too old are
-discarded as on a dense service. The trainer of a discarded gradient is not informed, because it fetches rows before
-every batch.
+discarded as on a dense service. A trainer is not informed that its gradients were discarded, because it fetches the
+current rows before every batch.
 
 Source: spec/distributed.md 3.8; ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -31,18 +32,18 @@ class SparseSteps(SparseInbox):
 
     @property
     def is_open(self) -> bool:
-        """Whether a round is open; always True, because no push to an asynchronous service begins a round."""
+        """Always True: a push to an asynchronous service never begins a round."""
         return True
 
     def has_all_of(self, trainer: int) -> bool:
-        """Return False: without rounds, a trainer has more gradients to send until it ends the pass."""
+        """Return False: asynchronous training has no rounds, and a trainer sends gradients until it ends the pass."""
         return False
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a trainer's complete gradients, or discard them; return the answer's payload, which is
-        empty.
+        """Take the step of a trainer's gradients, or discard the gradients, and return the empty payload of the answer.
+        Do nothing and return None if the gradients are incomplete.
 
-        The learning-rate schedule counts the samples of earlier steps, without those of these gradients.
+        The learning-rate schedule counts the samples of earlier steps, but not the samples of these gradients.
         """
         gradients = self._gradients.pop(trainer, None)
         if gradients is None:

@@ -1,9 +1,9 @@
 """Synchronous rounds in two phases, for trainers that join and leave; `round_agreement` describes the phases.
 
 A view is an epoch number and the set of trainers that take part in the rounds of this epoch. A round is prepared on a
-service when the service has the gradients of all members of the view. The service stores them until COMMIT. At COMMIT
-it adds them in the order of the trainers' numbers, by the code that also serves jobs with fixed trainers, so that the
-results of both are bit-equal. A dropped round has changed no value. The module does no input or output.
+service when the service has the gradients of all members of the view. The service stores the gradients until COMMIT,
+and then adds them in the order of the trainers' numbers. Jobs with fixed trainers use the same code to add gradients,
+and therefore get bit-equal results. A dropped round has changed no value. The module does no input or output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pserver.wire.protocol import Buffer
 from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
 from runtime.errors import BugError
 
-MAX_OWN = 1 << 16  # maximum number of trainers whose last round is stored; beyond it the oldest entries are deleted
+# maximum number of trainers whose last round is stored; above this number the oldest entries are deleted
+MAX_OWN = 1 << 16
 
 
 class GradientPiece(NamedTuple):
-    """A piece of a trainer's gradient, or of its gradients of rows.
+    """A piece of a trainer's dense gradient or of its gradients of rows.
 
     `length`: for rows, the number of bytes of all pieces together.
     """
@@ -36,12 +37,16 @@ class GradientPiece(NamedTuple):
 class TwoPhaseRounds:
     """The rounds of one service.
 
-    Args: rounds: adds gradients and takes steps. done, own: values of these attributes in the snapshot that the service
-        resumes from, if any.
+    Args: rounds: adds gradients and takes steps. done, own: the attributes `done` and `own` in the snapshot that the
+        service resumes from, if any.
 
-    Attributes: epoch: epoch of the view that was entered last; 0: none. members: the members of that view; None: the
-    service has resumed from a snapshot, and no trainer has entered since. done: the last completed round. prepared: the
-    round with complete gradients of all members. own: by trainer, the last completed round that contains its gradient.
+    Attributes:
+
+    - `epoch`: epoch of the view that was entered last; 0: none.
+    - `members`: the members of this view; None: no trainer has entered since the service resumed from a snapshot.
+    - `done`: the last completed round.
+    - `prepared`: the round with complete gradients of all members.
+    - `own`: by trainer, the last completed round that contains the trainer's gradient.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class TwoPhaseRounds:
         self.done = done
         self.prepared: RoundKey | None = None
         self.own = dict(own or {})
-        self._open: RoundKey | None = None  # the round that has some, but not all of its gradients
+        self._open: RoundKey | None = None  # see `open`
         self._pass = 0  # the largest pass number of the stored gradients
         self._pieces: dict[int, int] = {}  # by trainer, the number of stored pieces of its gradient
         self._complete: set[int] = set()  # the trainers with complete gradients
@@ -78,8 +83,8 @@ class TwoPhaseRounds:
 
         If the view is new, the service drops the gradients of a round that is not prepared.
 
-        Raises: EpochChangedError: a later view was entered before.  BugError: this service knows other members of the
-            same epoch.
+        Raises: EpochChangedError: a later view was entered before. BugError: an earlier view of the same epoch had
+            other members.
         """
         if view.epoch < self.epoch:
             raise EpochChangedError(f"epoch {view.epoch} is over: epoch {self.epoch} was entered before", self.epoch)
@@ -90,7 +95,7 @@ class TwoPhaseRounds:
         if self.members is None:
             self.members = view.members
         if view.members != self.members:
-            raise BugError(f"epoch {view.epoch} has the members {self.members} here, not {view.members}")
+            raise BugError(f"epoch {view.epoch} has the members {self.members}, but a trainer sent {view.members}")
         return False
 
     def describe(self, trainer: int) -> EnterAnswer:
@@ -119,7 +124,7 @@ class TwoPhaseRounds:
             self.prepared, self._pass = None, 0
         if key <= self.done or self.prepared is not None or self._open not in (None, key):
             known = self.prepared or self._open or self.done
-            raise EpochChangedError(f"a push is for {key}, but the last round here is {known}", self.epoch)
+            raise EpochChangedError(f"a push is for {key}, but the last round of this service is {known}", self.epoch)
         self.rounds.add(trainer, one.piece, one.payload, one.samples, 0, one.length)
         self._open = key
         self._pass = max(self._pass, pass_number)
@@ -133,11 +138,11 @@ class TwoPhaseRounds:
         return self.prepared is not None
 
     def skip(self, trainer: int, key: RoundKey) -> bool:
-        """Drop the open round if a member pushes for a later round of the epoch; return whether it was dropped.
+        """Drop the open round if a member pushes for a later round of the epoch; return whether the round was dropped.
 
         A push for a later round shows that the gradients of the open round have counted on another service. This
-        service does not know this, because it has been restarted in the meantime. The other members must enter the view
-        again to learn this.
+        service has been restarted, and did not complete the open round. The other members must enter the view again to
+        learn that the round has counted.
         """
         is_member = trainer in (self.members or ())
         if self._open is None or not is_member or key.epoch != self.epoch or key <= self._open:
@@ -153,11 +158,11 @@ class TwoPhaseRounds:
             self._open = None
 
     def commit(self, key: RoundKey, view: int) -> bool:
-        """Take the step of the prepared round; return whether this call, and not an earlier call, has taken it.
+        """Take the step of the prepared round and return True; return False if an earlier call has taken the step.
 
         Args: view: the epoch that the trainer has entered.
-        Raises: EpochChangedError: a later view was entered here, or the round is neither prepared nor the last
-            completed one.
+        Raises: EpochChangedError: a later view was entered on this service, or the round is neither prepared nor the
+            last completed round.
         """
         if view != self.epoch:
             raise EpochChangedError(f"the commit of {key} is of epoch {view}, not {self.epoch}", self.epoch)
@@ -165,7 +170,7 @@ class TwoPhaseRounds:
             return False
         if key != self.prepared:
             raise EpochChangedError(
-                f"a commit is for {key}, but the last round here is {self.prepared or self.done}", self.epoch
+                f"a commit is for {key}, but the last round of this service is {self.prepared or self.done}", self.epoch
             )
         advance_pass(self.rounds.shard, self._pass)
         self.rounds.step(range(self.rounds.pieces), self._order)
@@ -193,7 +198,7 @@ def advance_pass(shard: Shard, number: int) -> None:
     """Finish all passes of a shard before the pass with this number.
 
     A service may finish several passes at once, because it may receive no gradient in a pass. The shard then counts
-    them as a single end of a pass.
+    only a single end of a pass.
     """
     if number > shard.passes:
         shard.finish_pass()

@@ -1,17 +1,17 @@
 """Decide what a trainer does before its first push of an epoch, from the rounds that all services report.
 
 The module does no input or output. A round counts on all services or on none. A service that has the gradients of all
-trainers has prepared the round. It stores these gradients until COMMIT, which a trainer sends after all services have
-prepared the round; a service completes the round at COMMIT. A trainer that is lost may leave a round that only some
-services have completed. Every trainer of a new view (the set of trainers of an epoch) therefore sends ENTER to all
-services; afterwards no service accepts a COMMIT of an earlier view. From the answers every trainer makes the same
-decision:
+trainers has prepared the round. The service stores the gradients until COMMIT. A trainer sends COMMIT to all services
+after all of them have prepared the round. A service completes the round at COMMIT. If a trainer is lost while it sends
+COMMIT, only some services complete the round. Every trainer of a new view (the set of trainers of an epoch) therefore
+sends ENTER to all services. After ENTER, a service refuses every COMMIT of an earlier view. The answers to ENTER lead
+every trainer to the same decision:
 
-- If any service has completed a round, all services had prepared it. The services that have not completed it do so.
-- A round that is prepared on all services and completed on none is completed on all.
+- If any service has completed a round, all services had prepared it. The other services complete the round now.
+- If all services have prepared a round and none has completed it, all services complete the round.
 - Any other round is dropped, and its gradients are pushed again in the new view.
 
-A trainer pushes only after all COMMITs are answered, because its push drops a round that is prepared on the service.
+A trainer pushes only after all COMMITs are answered, because a push makes a service drop a round that is only prepared.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
 
 
 class RoundAgreement(NamedTuple):
-    """The decision.
+    """The decision of a trainer before its first push of an epoch.
 
-    key: the newest round that counts.  services: numbers of the services that must still complete this round, and
-    therefore receive COMMIT.  is_own_done: whether this trainer's last gradient, pushed with the key `own`, has
-    counted; otherwise the trainer pushes it again.  next_round: number of the next round in this epoch.  values: for
-    each service, its last completed round after all COMMITs are answered; a trainer whose values come from another
-    round fetches the values of this round.
+    - `key`: the newest round that counts.
+    - `services`: numbers of the services that must still complete this round, and therefore receive COMMIT.
+    - `is_own_done`: whether this trainer's last gradient has counted; otherwise the trainer pushes it again.
+    - `next_round`: number of the next round in this epoch.
+    - `values`: for each service, its last completed round after all COMMITs are answered. A trainer whose values come
+      from another round fetches the values again.
     """
 
     key: RoundKey

@@ -1,8 +1,8 @@
 """Decide which gradients of slow trainers are discarded in asynchronous training, by their age.
 
-The age of a gradient is the number of gradients of all trainers that have arrived after the previous gradient of its
-trainer; the gradient itself is included. At most this number of steps have changed the values since the trainer
-received the values that it computed the gradient from. The module does no input or output.
+The age of a gradient is the number of gradients that have arrived from all trainers since the previous gradient of the
+same trainer; the gradient itself is included. The age limits how many steps have changed the values since the trainer
+received the values from which it computed the gradient. The module does no input or output.
 
 Source: ParameterServer2.cpp of v0.10 (asyncGradientCommitCheckAndStat).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_KNOWN = 1 << 16  # maximum number of trainers with stored counts; beyond it, trainers that have left are deleted
+MAX_KNOWN = 1 << 16  # maximum number of trainers with stored counts; above it, trainers that have left are deleted
 LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and therefore discarded every gradient
 
 
@@ -52,7 +52,7 @@ class Staleness:
         self.reset()
 
     def reset(self) -> None:
-        """Reset all counts, as v0.10 did whenever it had logged them: ages count from zero again."""
+        """Reset all counts, as v0.10 did after each log of the counts. Ages count from zero again."""
         self._steps = 0
         self._marks = dict.fromkeys(self._marks, 0)
         self._ages: dict[int, int] = {}
@@ -92,10 +92,10 @@ class Staleness:
 class ElasticStaleness(Staleness):
     """`Staleness` for trainers that join and leave: the threshold depends on the number of present trainers.
 
-    A trainer that has left still counts as present for as many steps as the threshold. During this time its earlier
-    steps are included in the ages of other trainers' gradients, and a lower threshold would discard these gradients. If
-    a trainer returns, the age of its next gradient counts from its last gradient before it left, because the trainer
-    computes the next gradient from the values of that time.
+    A trainer that has left still counts as present for as many steps as the threshold. The ages of other trainers'
+    gradients still include the earlier steps of such a trainer, and a lower threshold would discard these gradients. A
+    trainer that returns computes its next gradient from the values that it had when it left. The age of a returned
+    trainer's next gradient therefore counts from the last gradient before the trainer left.
 
     Args: limits, ratio: see `StalenessLimits.threshold`.
     """
@@ -114,7 +114,7 @@ class ElasticStaleness(Staleness):
         self._follow()
 
     def admit(self, trainer: int) -> None:
-        """Count a trainer as present; the age of a new trainer's gradient counts from now."""
+        """Count a trainer as present; the age of a new trainer's first gradient counts from this call."""
         self._present.add(trainer)
         self._gone.pop(trainer, None)
         self._marks.setdefault(trainer, self._steps)
@@ -123,7 +123,7 @@ class ElasticStaleness(Staleness):
         self._follow()
 
     def dismiss(self, trainer: int) -> None:
-        """Stop counting a trainer as present. Its gradients stay in the counts."""
+        """Stop counting a trainer as present, but keep the counts of its gradients."""
         self._present.discard(trainer)
         self._gone[trainer] = self._steps + self.threshold
         if len(self._marks) > MAX_KNOWN:

@@ -1,9 +1,10 @@
 """Add the gradients of all trainers in trainer-id order, then take one step (synchronous dense services).
 
-A round waits for the gradient of every trainer and discards none. Gradients arrive in pieces. A piece takes its step
-after every trainer of the round has sent it, and its values are sent back while later pieces still arrive. The result
-is bit-equal for any order of arrival and for any division of the vector into pieces.
-`pserver.store.updates.steps.sum_gradients` adds the gradients. `sync_sparse` makes such rounds for rows of tables.
+A round waits for the gradient of every trainer and discards none. Gradients arrive in pieces. The step of a piece is
+taken after every trainer of the round has sent the piece. The new values of a piece are sent back while later pieces
+still arrive. The result is bit-equal for any order of arrival and for any division of the vector into pieces.
+`pserver.store.updates.steps.sum_gradients` adds the gradients. `sync_sparse` makes synchronous rounds for rows of
+tables.
 
 Source: ParameterServer2.cpp of v0.10.
 """
@@ -67,7 +68,8 @@ class SynchronousRounds:
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step of those pieces that all trainers of the round have sent; return these pieces.
+        """Take the step of each given piece that all trainers of the round have sent; return the pieces whose step was
+        taken.
 
         Args: trainers: the ids of the round's trainers, ascending; their gradients are added in this order.
         """
@@ -102,7 +104,9 @@ class SynchronousRounds:
         raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
     def finish(self) -> int | None:
-        """If all pieces of the round have taken their step, end it and return its trainers' flags, else None."""
+        """End the round if the steps of all its pieces were taken. Return the combined flags of the round's pushes, or
+        None if the round is still open.
+        """
         if self._stepped < self.pieces:
             return None
         self.shard.finish_step()
@@ -119,5 +123,5 @@ def check_piece(pieces: int, expected: int, piece: int, gradient: Buffer, has_co
     length = memoryview(gradient).nbytes
     if length != expected or has_come:
         raise BugError(
-            f"piece {piece} of {pieces} of a gradient has {length} bytes or is sent twice; it must have {expected}"
+            f"piece {piece} of {pieces} of a gradient is sent twice, or has {length} bytes instead of {expected}"
         )

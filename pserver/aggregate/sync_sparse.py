@@ -32,7 +32,7 @@ class SparseInbox:
     """The received gradients of rows and requests for rows of each trainer."""
 
     answers_with_values = False
-    counts_passes = True  # passes count also in asynchronous training, as in v0.10
+    counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
     pieces = 1  # number of pieces of the answer to a push
 
     def __init__(self, shard: SparseShard) -> None:
@@ -51,7 +51,7 @@ class SparseInbox:
         return self.shard.values.view("B").data
 
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
-        """Store a piece of a trainer's gradients, which have `length` bytes in all.
+        """Store a piece of a trainer's gradients, which have `length` bytes in total.
 
         Raises: BugError: the piece does not exist or is sent twice, or the rows are not rows of these tables.
         """
@@ -151,7 +151,7 @@ class SparseRounds(SparseInbox):
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step and return [0] if the gradients of all trainers of the round (ids ascending) are complete."""
+        """Take the step and return [0] if the gradients of all trainers of the round are complete, else return []."""
         if not trainers or any(trainer not in self._gradients for trainer in trainers):
             return []
         self.shard.step_sparse([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
@@ -161,7 +161,9 @@ class SparseRounds(SparseInbox):
         return [0]
 
     def finish(self) -> int | None:
-        """If the step of the round was taken, end the round and return its trainers' flags, else None."""
+        """End the round if its step was taken. Return the combined flags of the round's pushes, or None if the round is
+        still open.
+        """
         if not self._is_stepped:
             return None
         asked, self._asked, self._is_stepped = self._asked, MessageFlag.NONE, False
@@ -169,7 +171,7 @@ class SparseRounds(SparseInbox):
 
 
 class Joined:
-    """The pieces of one array, joined.
+    """Join the pieces of one array.
 
     Args: length: bytes of the array.
     """
@@ -179,16 +181,14 @@ class Joined:
         self._missing = set(range(protocol.count_pieces(length)))
 
     def add(self, piece: int, payload: Buffer) -> Array | None:
-        """Copy a piece to its place; return the array when it is complete.
+        """Copy a piece into the array; return the array when it is complete, else None.
 
         Raises: BugError: the array has no such piece, or the piece is sent twice.
         """
         target = protocol.cut(self._array.view("B").data, piece)
         given = memoryview(payload)
         if piece not in self._missing or given.nbytes != len(target):
-            raise BugError(
-                f"piece {piece} of rows has {given.nbytes} bytes or is sent twice; it must have {len(target)}"
-            )
+            raise BugError(f"piece {piece} of rows is sent twice, or has {given.nbytes} bytes instead of {len(target)}")
         target[:] = given.cast("B")
         self._missing.discard(piece)
         return None if self._missing else self._array

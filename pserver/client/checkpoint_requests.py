@@ -18,12 +18,13 @@ from pserver.wire.protocol import Fetch, Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError
 
-# maximum bytes of one array of a server's state, for each element of the model; a generous limit
+# maximum bytes of an array of a server's state for each element of the model; the limit is generous
 MAX_STATE_PER_ELEMENT = 64
 
 
 class SendInitialValues(SendVector):
-    """Send every service trainer 0's values, the setup, and the description of the service's state in a checkpoint.
+    """Send trainer 0's values and the setup to every service, with the description of the service's state in a
+    checkpoint.
 
     Args: parts: the state of each service, if trainer 0 resumes from a checkpoint. trainers: the trainers' parts of the
         checkpoint.
@@ -40,7 +41,7 @@ class SendInitialValues(SendVector):
         self._setup, self._parts, self._trainers = setup, parts, trainers
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note of a piece: the setup, with the first piece only."""
+        """Return the note of a piece: the setup for the first piece, an empty note for any other piece."""
         if piece:
             return {}
         part = self._parts.get(channel)
@@ -69,7 +70,9 @@ class LeaveBlob(SendArrays):
         super().__init__(Op.CHECKPOINT_BLOB, "leave its state", arrays)
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note of a piece: the length of the whole array, with the first piece only."""
+        """Return the note of a piece: the length of the whole array for the first piece, an empty note for any other
+        piece.
+        """
         return {} if piece else {"bytes": len(self._arrays[channel])}
 
 
@@ -81,7 +84,7 @@ class FetchBlob(FetchArrays):
         self._own = own
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Copy a piece to its place."""
+        """Copy a piece into the array of the service that stores the data."""
         if channel is self._own:
             super().take(channel, answer, payload)
 
@@ -98,7 +101,9 @@ class CheckpointRequests:
         self._max_bytes = MAX_STATE_PER_ELEMENT * elements + protocol.PIECE_BYTES
 
     def gather_checkpoint(self, own: Any) -> CheckpointState | None:
-        """Send this trainer's part; in trainer 0, return the parts of all trainers and the state of every service."""
+        """Send this trainer's part of a checkpoint. Trainer 0 gets the parts of all trainers and the states of all
+        services; other trainers get None.
+        """
         request = GatherCheckpoint(self._channels[0], own)
         self._fan_out.request(request)
         if self._trainer != 0:
@@ -143,7 +148,9 @@ class CheckpointRequests:
     def _list_arrays(
         self, parts: Sequence[Part], names: Sequence[Sequence[str]], number: int
     ) -> dict[ServerChannel, memoryview]:
-        """Return array `number` of every service's state; it is empty for a state with fewer arrays."""
+        """Return the array with this number from every service's state; the array is empty if the state has fewer
+        arrays.
+        """
         arrays = [
             as_bytes(part.arrays[some[number]]) if number < len(some) else memoryview(bytearray())
             for part, some in zip(parts, names, strict=True)
@@ -152,7 +159,7 @@ class CheckpointRequests:
 
 
 def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) -> Part:
-    """Return the state that a service announced, with arrays that are not filled yet.
+    """Return the state that a service announced; its arrays have the announced sizes, but no values yet.
 
     Raises: LostPeerError: the note does not describe a state.
     """

@@ -9,9 +9,9 @@
         client.finish_pass(values)
     client.goodbye()
 
-Each call is one request to every service and returns when all have answered. Gradients and values are flat float32
-arrays of all non-static parameters in order; each service gets its elements in pieces. Values are received in place:
-they are written into the array that the caller passes.
+Each call is one request to every service and returns when all services have answered. Gradients and values are flat
+float32 arrays of all non-static parameters in order; each service gets its elements in pieces. Values are received in
+place: they are written into the array that the caller passes.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Client(JobMember):
 
     Args: see `JobMember`.
     Raises (every call): LostPeerError: a server or another trainer is lost, hangs or gave up; the message names it.
-    Thread safety: one thread makes all calls.  Blocking: every call except `close` and `abort`.
+    Thread safety: all calls must come from one thread. Every call blocks, except `close` and `abort`.
     """
 
     def join(self, parameters: Sequence[ParameterSpec], optimization: Optimization) -> None:
         """Connect to every service and register as this trainer.
 
-        Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt.
-            ConfigError: a server and this trainer, or two trainers, have different settings; both sides are named.
+        Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt. ConfigError: a
+            server and this trainer, or two trainers, have different settings; the message names them.
         """
         ranges = partition.layout(parameters, len(self._services))
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization))
         self._join(model, optimization, [partition.find_runs(parameters, one) for one in ranges])
 
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
-        """Send trainer 0's values to the servers; the other trainers wait for them and receive them in place.
+        """Send trainer 0's values to the servers; the other trainers wait for these values and receive them in place.
 
         Args: restored: the checkpoint that trainer 0 resumes from, or None; its values and state replace `values`.
         Returns: this trainer's own part of that checkpoint; None without a checkpoint.
@@ -84,15 +84,17 @@ class Client(JobMember):
         self._require_fan_out().begin(PushVector(self._describe_push(), gradient, values, samples))
 
     def push_from(self, start: int) -> None:
-        """Push the pieces whose elements all have a position of at least `start` in the gradient; never blocks.
+        """Push the pieces whose elements are all at position `start` of the gradient or later, without blocking.
 
-        The caller has computed the gradient from this position to the end. Some new values may already have been
-        received when this method returns.
+        The caller has computed the gradient from `start` to its end. Some new values may already have been received
+        when this method returns.
         """
         self._require_fan_out().send_early(lambda channel, piece: channel.layout.lowest(piece) >= start)
 
     def finish_push(self, *, checkpoint: bool = False) -> bool:
-        """Push the rest, wait for the step of all trainers, and receive the new values in place; see `push_pull`."""
+        """Push the remaining pieces, wait for the step of all trainers, and receive the new values in place; see
+        `push_pull`.
+        """
         fan_out = self._require_fan_out()
         fan_out.send_rest(MessageFlag.CHECKPOINT if checkpoint else MessageFlag.NONE)
         return bool(fan_out.collect() & MessageFlag.CHECKPOINT)
@@ -126,7 +128,7 @@ class Client(JobMember):
         self._passes += 1
 
     def _fetch(self, kind: int, doing: str, values: Array) -> Mapping[str, Any]:
-        """Receive arrays of the values' size in place; return the note of the first service's answer."""
+        """Receive the values, or an array of their size, in place; return the note of the first service's answer."""
         request = FetchVector(Op.FETCH, doing, values, kind)
         self._request(request)
         return request.notes.get(self._channels[0], NOTHING)

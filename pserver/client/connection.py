@@ -18,7 +18,7 @@ from pserver.wire.connection import Connection, ConnectionLimits, Frames, Place,
 from pserver.wire.protocol import Buffer, Message
 
 RECONNECT_INTERVAL = 0.1  # seconds between two attempts to connect
-# seconds from a connection's first packet to the end of its handshake; after this time a new connection is made
+# maximum seconds from a connection's first packet to the end of its handshake; then a new connection is made
 HANDSHAKE_TIMEOUT = 10.0
 _UNDER_WAY = (errno.EINPROGRESS, errno.EAGAIN)
 
@@ -56,13 +56,21 @@ class ServerConnection:
     Messages wait until the service has proven that it knows the secret. If the connection breaks before a message
     arrives, the message is lost.
 
-    Args: name: name of the connection, chosen by this side; the service repeats it in answers. secret: the secret of
-        the job, or empty. place: see `Connection`.  max_payload: maximum length of a received payload.  source: the
-        local address, which the service sees and names in its messages; empty: the system chooses it, and chooses
-        127.0.0.1 for all services in 127.0.0.0/8.
+    Args:
 
-    Attributes: closed: time of the break; None: the connection exists, or is being made for the first time.
-        breaks: number of breaks.  fault: why the last handshake failed.  key: signs the messages of the connection.
+    - `name`: name that this side gives to the connection.
+    - `secret`: the secret of the job, or empty.
+    - `place`: see `Connection`.
+    - `max_payload`: maximum length of a received payload.
+    - `source`: the local address, which the service names in its messages. If it is empty, the system chooses the
+      address, and chooses 127.0.0.1 for all services in 127.0.0.0/8.
+
+    Attributes:
+
+    - `closed`: time of the break; None: the connection exists, or is being made for the first time.
+    - `breaks`: number of breaks.
+    - `fault`: why the last handshake failed.
+    - `key`: signs the messages of the connection.
     """
 
     def __init__(
@@ -145,7 +153,7 @@ class ServerConnection:
             self._attempt.stream = socket.socket(family, kind, number)
             self._attempt.stream.setblocking(False)
             if self._endpoint.source and _is_loopback(self._endpoint.source) == _is_loopback(str(address[0])):
-                # if the address does not exist on this machine any more, the system chooses another one
+                # if this machine no longer has the address, the system chooses another address
                 with contextlib.suppress(OSError):
                     self._attempt.stream.bind((self._endpoint.source, 0))
             code = self._attempt.stream.connect_ex(address)
@@ -256,7 +264,7 @@ class Poller:
             self._poller.register(wake, select.POLLIN)
 
     def wait(self, timeout: float) -> list[tuple[ServerConnection, list[Frames]]]:
-        """Return the received messages; wait for the first of them at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for messages, and return the messages that have arrived."""
         now = time.monotonic()
         for number, connection in enumerate(self._connections):
             timeout = min(timeout, connection.begin(now))

@@ -1,7 +1,8 @@
 """Send one request to every service and collect the answers: pieces, repetitions and deadlines.
 
-An array is sent and received in pieces, each of which is a message. To detect messages that were lost with a
-connection, a PING follows the request on its connection; the answer to the PING follows the answers to the request.
+An array is sent and received in pieces, each of which is a message. A PING follows the request on its connection, and
+the answer to the PING follows the answers to the request. If the PING is answered before the request, a message was
+lost with an earlier connection.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from runtime import glog
 from runtime.errors import BugError, LostPeerError, PaddleError, PeerUnreachableError
 from runtime.health.liveness import LIVENESS
 
-POLL_INTERVAL = 0.25  # seconds that one read waits for answers
+POLL_INTERVAL = 0.25  # maximum seconds that one read waits for answers
 ASK_INTERVAL = 1.0  # seconds between two PINGs to a server that has not answered
 REPORT_INTERVAL = 30.0  # seconds between two log lines about one wait
-# seconds to the first log line about a wait before the first push; it is short, because a server or trainer may not be
-# running then
+# seconds until a wait before the first push is logged; short, because a server or trainer may not have started
 FIRST_REPORT = 2.0
 
 
@@ -33,8 +33,8 @@ class FanOut:
     """Sends the requests of one trainer to every service and collects the answers.
 
     Args: channels: one for each service, in order. trainer: number of this trainer in messages. first: the service to
-        which requests are sent first. peer_timeout, wait_timeout: seconds, see `Client`.  failure: returns an error
-        that ends the job, or None.
+        which requests are sent first. peer_timeout, wait_timeout: see `ClientOptions`. failure: returns an error that
+        ends the job, or None.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class FanOut:
         return self._request.answer_flags
 
     def abort(self, reason: str) -> None:
-        """Tell every service why this trainer gives up; never blocks, never raises."""
+        """Send every service the reason why this trainer gives up. The method neither blocks nor raises an error."""
         for channel in self._channels:
             message = Message(Op.ABORT, channel.session, self._trainer, channel.sequence + 1, note={"reason": reason})
             channel.connection.send(message)
@@ -161,8 +161,8 @@ class FanOut:
     def _place(self, channel: ServerChannel, frames: Sequence[Buffer], size: int) -> Sequence[memoryview]:
         """Return the memory for the payload of an answer.
 
-        If the answer is signed and the final place of its payload is known, this is the place; otherwise it is a buffer
-        of the pool.
+        A signed answer is received directly into the final place of its payload, if this place is known. Any other
+        answer is received into a buffer of the pool.
         """
         op, flags, sequence, piece = protocol.peek(frames[0])
         request = self._request
@@ -188,7 +188,7 @@ class FanOut:
         if answer.op == Op.ERROR and (answer.flags & MessageFlag.FATAL or answer.sequence in (0, channel.sequence)):
             raise error_of(answer, channel.name)
         if answer.sequence != channel.sequence:
-            return  # a late answer to a request that was repeated
+            return  # a late answer to an earlier, repeated request
         try:
             self._take(channel, answer)
         except PaddleError:
@@ -211,7 +211,8 @@ class FanOut:
                 channel.last = f"answered '{self._request.doing}'"
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
-        """Send a PING on the data connection, after the request, to learn what a server has received and waits for.
+        """Send a PING on the data connection, after the request. The answer reports what a server has received and
+        waits for.
 
         While some servers have not answered the hello, the PINGs go to the servers that have answered, because
         heartbeats begin only after the hello. A hello that was lost with its connection is sent again, because a server
@@ -232,7 +233,8 @@ class FanOut:
         """Send pieces again that the server never received, or whose answer was lost with a connection.
 
         The PING was sent after the request on the same connection, so its answer arrives after the answers to the
-        request. A piece that has no answer by then was lost. The server counts a repeated piece once.
+        request. A piece without an answer at the time of the PING's answer was lost. The server counts a repeated piece
+        once.
         """
         note, request = pong.note, self._request
         channel.waits_for = glog.clean(note.get("waits_for", ""))

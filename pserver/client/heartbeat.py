@@ -24,7 +24,9 @@ _MAX_WAITING = 10  # maximum unanswered pings of one connection
 
 @dataclass
 class ServerLiveness:
-    """The thread's knowledge of one server. `session`: identifies the job and attempt in messages to the server."""
+    """The state of one server in the heartbeat thread. `session` identifies the job and attempt in messages to the
+    server.
+    """
 
     connection: ServerConnection
     session: bytes
@@ -130,12 +132,14 @@ class Heartbeat(threading.Thread):
             why = server.connection.fault or "it does not answer"
         if why and self.failure is None:
             self.failure = LostPeerError(
-                f"{server.name} is lost: {why}; it was last heard of {now - server.heard:.1f} s ago"
+                f"{server.name} is lost: {why}; its last message arrived {now - server.heard:.1f} s ago"
             )
 
 
 def error_of(answer: Message, name: str) -> PaddleError:
-    """Return the error that a server sent, which is an `EpochChangedError` or of the class with the sent exit code."""
+    """Return the error that a server sent: an `EpochChangedError`, or an error of the class that has the sent exit
+    code.
+    """
     text = glog.clean(answer.note.get("message", f"{name} refuses without a reason"), MAX_MESSAGE)
     epoch = views.read_epoch(answer.note)
     if epoch is not None:

@@ -32,20 +32,23 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime import glog
 from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
-GOODBYE_TIMEOUT = 10.0  # seconds for the answers to a goodbye
-LINGER = 1.0  # seconds for the last messages to be sent
-MOST_SHARED_ROWS = 16 << 20  # bytes of the rows of a batch that pass through shared memory; longer arrays do not
+GOODBYE_TIMEOUT = 10.0  # maximum seconds for the answers to GOODBYE
+LINGER = 1.0  # maximum seconds for sending the last messages
+# maximum bytes of an array of rows in shared memory; a longer array is sent over the connection
+MOST_SHARED_ROWS = 16 << 20
 
 
 @dataclass(frozen=True)
 class ClientOptions:
     """The settings of a client; times are in seconds.
 
-    job, attempt, secret: must equal those of the servers. own_addresses: addresses of this trainer; it shares memory
-    with services on the same host. source: the local address of connections; empty: the system chooses it.
-    peer_timeout: maximum seconds without a message before a server is lost. connect_timeout: limit for the answers of
-    all servers to the first hello. wait_timeout: limit for any other answer; it is long, because a server answers after
-    the slowest trainer has pushed.
+    - `job`, `attempt`, `secret`: must equal the settings of the servers.
+    - `own_addresses`: addresses of this trainer, which shares memory with services on these addresses.
+    - `source`: the local address of connections; empty: the system chooses it.
+    - `peer_timeout`: maximum time without a message before a server is lost.
+    - `connect_timeout`: maximum time until all servers have answered the first hello.
+    - `wait_timeout`: maximum time for any other answer; long, because a server answers only after the slowest trainer
+      has pushed.
     """
 
     trainer_id: int
@@ -72,7 +75,9 @@ class ClientOptions:
         return NOTHING
 
     def first_service(self, services: int) -> int:
-        """Return the service that is called first: a different one for each trainer, to spread the load."""
+        """Return the number of the service to which requests are sent first; it differs between trainers to spread the
+        load.
+        """
         return self.trainer_id * services // max(self.num_trainers, 1)
 
     def refuse_to_join(self) -> PaddleError | None:
@@ -93,7 +98,7 @@ class ModelSetup:
         return partition.count_elements(self.parameters)
 
     def shared_bytes(self, elements: int) -> int:
-        """Return the length of the memory, for each direction, that a trainer shares with a service.
+        """Return how many bytes of memory a trainer shares with a service for each direction.
 
         Args: elements: number of elements on the service. A batch uses only few rows of a table.
         """
@@ -111,7 +116,7 @@ class ModelSetup:
 
 
 class JoinRequest(ServiceRequest):
-    """The hello to every service. It offers shared memory to services on this host.
+    """The hello to every service. This request offers shared memory to services on this host.
 
     Args: channels: one for each service, in order.
     """
@@ -142,7 +147,7 @@ class JoinRequest(ServiceRequest):
         }
 
     def _is_near(self, host: str) -> bool:
-        """Return whether a host, an address or a name, is this host."""
+        """Return whether an address or a host name belongs to this host."""
         own = self._options.own_addresses
         if not own:
             return False
@@ -223,7 +228,9 @@ class JobMember:
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send trainer 0's values, or a checkpoint's state, which is divided again if the number of services differs.
+        """Send trainer 0's values, or the state in a checkpoint.
+
+        The state is divided again if the checkpoint has another number of services.
 
         Raises: ConfigError: the checkpoint does not fit the model.  DamagedError: the checkpoint cannot be divided.
         """
@@ -253,7 +260,7 @@ class JobMember:
     def check(self) -> None:
         """Raise an error if the heartbeats have found that the job has failed.
 
-        A caller that computes or waits elsewhere for a long time calls this method now and then.
+        A caller that computes or waits elsewhere for a long time should call this method regularly.
 
         Raises: LostPeerError: the job cannot continue.
         """
@@ -288,7 +295,7 @@ class JobMember:
     # ----- Leaving -----
 
     def goodbye(self) -> None:
-        """Tell every server that this trainer is done, and close; a goodbye that does not arrive is only logged."""
+        """Send GOODBYE to every server, and close. A failure to deliver GOODBYE is only logged."""
         try:
             self._request(ServiceRequest(Op.GOODBYE, "say goodbye"), GOODBYE_TIMEOUT)
         except PaddleError as exc:
@@ -296,7 +303,10 @@ class JobMember:
         self.close()
 
     def abort(self, reason: str) -> None:
-        """Tell every server why this trainer gives up, so that other trainers can name it, and close; never raises."""
+        """Send every server the reason why this trainer gives up, and close. The method raises no error.
+
+        The servers report the reason to the other trainers.
+        """
         if self._fan_out:
             self._fan_out.abort(reason)
             close_all([channel.connection for channel in self._channels], LINGER)

@@ -41,7 +41,7 @@ class ProbedService:
 def probe(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> None:
     """Return when every service has answered a hello with the right version, job, attempt and secret.
 
-    Raises: PeerUnreachableError: at the timeout, with one line per server that does not answer or answers wrongly.
+    Raises: PeerUnreachableError: the timeout has passed; the message has a line for each server without a right answer.
     """
     targets = [_connect(host, port, job.secret) for host, port in services]
     try:
@@ -70,7 +70,7 @@ def _ask_all(targets: Sequence[ProbedService], job: JobEnvironment, deadline: fl
         if not waiting or now >= deadline:
             return not waiting
         for target in waiting:
-            # the hello was lost with its connection before it was answered
+            # a hello is lost if its connection closes before the answer arrives
             is_lost = target.due == _NEVER and target.connection.closed is not None and not target.connection.waiting
             if is_lost or now >= target.due:
                 _ask(target, job)

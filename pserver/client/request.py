@@ -1,8 +1,8 @@
 """The requests to services: their notes and payloads, and the memory that the answers are stored in.
 
-A request goes to every service. Its array is sent in pieces, each of which is a message, and the answer arrives in
-pieces. A message has a note (a JSON object) and a payload (bytes of the array). `FanOut` reads the notes and payloads
-of the pieces from a request, and passes the pieces of the answers to the request.
+A request goes to every service. The arrays of requests and answers are sent in pieces, each of which is a message. A
+message has a note (a JSON object) and a payload (bytes of the array). `FanOut` reads the notes and payloads of the
+pieces from a request, and passes the pieces of the answers to the request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ServiceRequest:
         return 1
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
-        """Return the memory that a piece of the answer is received into; None: `take` copies the piece."""
+        """Return the memory that a piece of the answer is received into, or None if `take` copies the piece."""
         return None
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
@@ -88,7 +88,7 @@ class FetchVector(ServiceRequest):
         return channel.layout.pieces
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Copy the elements of a piece to their places."""
+        """Copy the elements of a piece into the vector."""
         super().take(channel, answer, payload)
         channel.layout.scatter(payload, self._values, answer.piece)
 
@@ -128,7 +128,7 @@ class PushVector(SendVector):
         return channel.layout.parts_of(self._values, piece)
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Copy the values of a piece to their places."""
+        """Copy the values of a piece into the vector."""
         channel.layout.scatter(payload, self._values, answer.piece)
 
 
@@ -164,5 +164,5 @@ class FetchArrays(ServiceRequest):
         return protocol.count_pieces(len(self._arrays[channel]))
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Copy a piece to its place."""
+        """Copy a piece into the array of the service."""
         protocol.cut(self._arrays[channel], answer.piece)[:] = payload

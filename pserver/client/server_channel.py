@@ -17,12 +17,17 @@ class ServerChannel:
 
     Args: session: identifies the job and attempt in messages to the service.
 
-    Attributes: sequence: number of the current request; if a request was begun but not sent, the next request gets the
-        same number, because a service accepts only consecutive numbers. memory: the memory shared with the service, if
-        service and trainer run on one host and the service has accepted the memory. last: the service's last action,
-        for messages. waits_for: what the service waits for, as it reported. breaks: number of breaks of the connection
-        that the client has handled. unsent: pieces of the current request that have not been sent. pending: pieces of
-        the answer that have not arrived. placed: pieces of the answer that were received in place.
+    Attributes:
+
+    - `sequence`: number of the current request. A service accepts only consecutive numbers. The number of a request
+      that was begun but not sent is therefore used again.
+    - `memory`: the memory shared with the service; None on different hosts, or if the service has refused it.
+    - `last`: the service's last action, for messages.
+    - `waits_for`: what the service waits for, as the service reported.
+    - `breaks`: number of breaks of the connection that the client has handled.
+    - `unsent`: pieces of the current request that have not been sent.
+    - `pending`: pieces of the answer that have not arrived.
+    - `placed`: pieces of the answer that were received in place.
     """
 
     def __init__(self, connection: ServerConnection, layout: VectorLayout, session: bytes) -> None:
@@ -83,7 +88,7 @@ class ServerChannel:
         return (target,)
 
     def measure_local(self, payload: Sequence[Buffer]) -> int:
-        """Return the length in bytes of a payload in shared memory; 0 if it is elsewhere, or is empty."""
+        """Return the length in bytes of a payload in shared memory; 0 if the payload is elsewhere or empty."""
         if self.memory is None or len(payload) != 1 or not self.memory.holds(payload[0]):
             return 0
         return len(payload[0])

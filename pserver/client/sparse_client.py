@@ -13,7 +13,7 @@
     client.fetch(values)                                     # all rows, to test or to save
     client.goodbye()
 
-For a batch only the numbers of its rows and these rows are transferred.
+For a batch, only its rows, their numbers and their gradients are transferred.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pserver.wire.protocol import Fetch, Op
 class SparseClient(JobMember):
     """A trainer's connection to all sparse services of a job.
 
-    Args: see `JobMember`.  Raises, thread safety: see `Client`.
+    Args: see `JobMember`. For errors and thread safety, see `Client`.
     """
 
     def __init__(self, services: Sequence[tuple[str, int]], **options: Any) -> None:
@@ -52,11 +52,10 @@ class SparseClient(JobMember):
         self._join(model, optimization, self._rows.lay_out())
 
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
-        """Send trainer 0's rows to the servers; the other trainers wait until they are sent, and receive no rows.
+        """Send trainer 0's rows to the servers; the other trainers wait until the rows are sent.
 
-        Rows are fetched when they are used. Fetching all rows now would bring lazy rows up to date once more than
-        necessary.
-        Args, Returns, Raises: see `Client.initialise`.
+        The other trainers receive no rows, because rows are fetched when they are used. Fetching all rows now would
+        update lazy rows once more than necessary. Args, Returns, Raises: see `Client.initialise`.
         """
         if self._options.trainer_id == 0:
             self._check_vector(values)
@@ -90,7 +89,7 @@ class SparseClient(JobMember):
     ) -> None:
         """Send the gradients of the rows of a batch; `finish_push_rows` waits for the step of all trainers.
 
-        Args: rows, gradients, in_place: see rows and tables of `pull`.  samples: see `Client.push_pull`.
+        Args: rows, gradients, in_place: as `rows`, `tables` and `in_place` of `pull`. samples: see `Client.push_pull`.
         """
         self._batch += 1
         bodies = self._gather(rows, gradients, in_place=in_place)
@@ -101,7 +100,7 @@ class SparseClient(JobMember):
         self._require_fan_out().collect()
 
     def fetch(self, values: Array) -> None:
-        """Fetch all rows of all tables in place, averaged if the settings say so.
+        """Fetch all rows of all tables in place; the rows are averages if the config enables averaging.
 
         Shapes: values: all tables, one after the other.
         """
@@ -110,14 +109,16 @@ class SparseClient(JobMember):
         self._request(FetchVector(Op.FETCH, "fetch all rows", values, kind))
 
     def save(self, directory: str) -> None:
-        """Let every service write its rows, averaged if the settings say so, into its file in a directory.
+        """Make every service write its rows into its file in a directory.
+
+        The rows are averages if the config enables averaging.
 
         Raises: VolumeError: a service cannot write.
         """
         self._request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
 
     def load(self, directory: str) -> None:
-        """Let every service read its rows, before the first pass.
+        """Make every service read its rows from its file in a directory, before the first pass.
 
         Raises: MissingInputError, DataError: a service has no such file.
         """
@@ -135,7 +136,7 @@ class SparseClient(JobMember):
     def _gather(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool
     ) -> dict[ServerChannel, memoryview]:
-        """Return the array of each service: its rows of a batch and their gradients."""
+        """Return an array for each service: the numbers of its rows of a batch, and their gradients."""
         dealt = self._rows.deal(rows)
         return {
             channel: self._rows.gather(

@@ -51,17 +51,17 @@ class SparseRows:
         return found
 
     def forget(self) -> None:
-        """Forget the last division: an array may contain other rows now than at the last call."""
+        """Delete the last division, because the arrays of the last call may contain other rows now."""
         self._last_dealt = ((), [])
 
     def deal(self, rows: Sequence[RowIds]) -> list[Dealt]:
-        """Return the rows of each table by service; if the rows are those of the last call, reuse the last division.
+        """Return the rows of each table by service. If the arrays are those of the last call, return the last division.
 
         Raises: BugError: the arrays do not name rows of these tables.
         """
         known, dealt = self._last_dealt
         if len(known) == len(rows) and all(one is other for one, other in zip(known, rows, strict=True)):
-            return dealt  # a trainer pushes the same rows that it has pulled
+            return dealt  # a trainer pushes gradients of the rows that it has pulled
         if len(rows) != len(self._tables):
             raise BugError(f"rows of {len(rows)} tables are given, but there are {len(self._tables)} tables")
         for table, some in zip(self._tables, rows, strict=True):
@@ -139,7 +139,9 @@ def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
 
 
 class SendRows(ServiceRequest):
-    """A request that sends each service an array of rows, with its length if it has several pieces.
+    """A request that sends an array of rows to each service.
+
+    The note contains the length of the array if the array has several pieces.
 
     Args: bodies: the array of each service.
     """
@@ -151,7 +153,7 @@ class SendRows(ServiceRequest):
         self._bodies = bodies
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the length of the whole array, if it has several pieces."""
+        """Return a note with the length of the whole array if the array has several pieces, else an empty note."""
         length = len(self._bodies[channel])
         return {"bytes": length} if protocol.count_pieces(length) > 1 else {}
 
@@ -209,7 +211,7 @@ class PullRows(SendRows):
         return protocol.count_pieces(self._lengths[channel])
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Store a piece of the rows; the last piece completes them.
+        """Store a piece of the rows; copy the rows to their targets after the last piece.
 
         Raises: BugError: the piece has the wrong length.
         """

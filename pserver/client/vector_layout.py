@@ -35,7 +35,8 @@ class VectorLayout:
         self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
-        """Return the vector's memory areas that form a piece of this service's elements; None if they are too many.
+        """Return the vector's memory areas that form a piece of this service's elements; None if there are too many
+        areas.
 
         Shapes: each item of the list contains bytes, and the concatenation of the items is the piece.
         """

@@ -6,5 +6,5 @@
 - `recovery` resumes a server from a snapshot.
 - `server_life` decides when the server's loop answers, takes snapshots and ends.
 - `health` contains the health pages.
-- `elastic_server` is the whole life cycle, from the claim to the exit status.
+- `elastic_server` runs the whole life cycle, from the claim to the exit status.
 """

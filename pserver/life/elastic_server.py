@@ -69,7 +69,8 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
         raise UsageError(f"--index is {only}, and the job has {desired} servers: it must be in [-1, {desired - 1}]")
     if desired != line.number("num_pservers"):
         glog.warning(
-            f"--num_pservers is {line.number('num_pservers')}, but the job began with {desired} and keeps them"
+            f"--num_pservers is {line.number('num_pservers')}, but the job began with {desired} servers "
+            "and keeps this number"
         )
 
     def note(what: str) -> None:
@@ -107,7 +108,7 @@ def _take_part(line: PserverFlags, job: JobEnvironment, registry: Registry, host
 
 
 def _recover(line: PserverFlags, server: Server, registry: Registry, keeper: LeaseKeeper, index: int) -> Snapshots:
-    """Restore into the services the state of the last server with this index; return the store of their snapshots."""
+    """Restore the state that the last server with this index has stored; return the snapshots of the services."""
     services = [cast(ElasticService, service) for service in server.services]
     directory = name_directory(line.text("checkpoint_path"), line.store_dir, server.options.job)
     snapshots = Snapshots(services, SnapshotStore(keeper.claim, index, directory))
@@ -154,7 +155,7 @@ def _name_host(host: str) -> str:
 
 @contextlib.contextmanager
 def _released(claim: Claim) -> Iterator[None]:
-    """Release a claim at the end of this block, unless it is lost."""
+    """Release a claim at the end of this block, unless the claim is lost."""
     try:
         yield
     except LeaseLostError:

@@ -11,19 +11,19 @@ from registry.records import JobEnd, find_job_end
 from runtime import glog
 from runtime.errors import LeaseLostError, PaddleError, PeerUnreachableError, VolumeError
 
-RENEWALS = 3  # renewals in one time to live
+RENEWALS = 3  # number of renewals during the time to live of a claim
 # seconds for which a server waits for an unreachable registry; meanwhile the server keeps its state and answers nothing
 SUSPENDED_S = 600.0
 NOTE_S = 30.0  # seconds between two log lines about the same problem
 
 
 class LeaseKeeper:
-    """The renewal of a claim inside a `with` block.
+    """Renew a claim inside a `with` block.
 
-    Attributes: error: why the claim is lost, or must be considered lost.  end: how the job has ended; None: it has not
-        ended. The thread sets both attributes, and any thread may read them.
+    Attributes: error: why the claim is lost, or must be considered lost. end: how the job has ended; None: it has not
+        ended. The thread sets `error` and `end`, and any thread may read them.
 
-    Args: ttl: seconds after which a claim expires that was not renewed.
+    Args: ttl: seconds after which a claim expires without a renewal.
     """
 
     def __init__(self, registry: Registry, claim: Claim, ttl: float) -> None:
@@ -37,7 +37,7 @@ class LeaseKeeper:
 
     @property
     def is_valid(self) -> bool:
-        """Whether no other process can hold the claim now."""
+        """Whether this process certainly holds the claim now."""
         return self.error is None and time.monotonic() < self.claim.valid_until
 
     def __enter__(self) -> LeaseKeeper:
@@ -67,7 +67,7 @@ class LeaseKeeper:
             self._note(f"the claim of {self.claim.key} is not renewed yet: {exc}")
         except PaddleError as exc:
             self.error = exc
-        except Exception as exc:  # whatever the error is, a server whose claim is not renewed must end
+        except Exception as exc:  # a server must end after any error that prevents the renewal of its claim
             self.error = LeaseLostError(f"the claim of {self.claim.key} cannot be renewed: {type(exc).__name__}: {exc}")
 
     def _note(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Resuming a server of an elastic job from the snapshot in the registry."""
+"""Resume a server of an elastic job from the snapshot in the registry."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The part of the server's loop that is special to elastic jobs.
 
-A server answers only while its claim is valid. It takes snapshots, and its loop ends after the job.
+A server answers only while its claim is valid. The server takes snapshots, and its loop ends after the job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ElasticLife:
         self._services, self._snapshots = services, snapshots
 
     def begin_turn(self) -> bool:
-        """See `ServerLife`. A server that does not know whether it still has its index answers nothing."""
+        """See `ServerLife`. A server answers nothing while its claim may have expired."""
         if self._keeper.error is not None:
             raise self._keeper.error
         is_valid = self._keeper.is_valid
@@ -45,7 +45,7 @@ class ElasticLife:
             else:
                 glog.warning(
                     f"the claim of {self._keeper.claim.key} was not renewed in time: this server was frozen, or the "
-                    "registry cannot be reached; this server answers nothing until it knows that it has the claim"
+                    "registry cannot be reached; this server answers nothing until the claim is renewed"
                 )
         return is_valid
 

@@ -1,8 +1,12 @@
-"""The times at which a server of an elastic job takes snapshots, and their registration in the registry.
+"""Take the snapshots of a server of an elastic job at the right times, and register them in the registry.
 
-The loop's thread copies the state between two messages, and another thread writes it in three steps. A temporary file
-is synced and renamed. Then the key in the registry is written through the claim. Then older files are removed. If a
-server ends before the key is written, its successor resumes from the older snapshot.
+The loop's thread copies the state between two messages, and another thread stores the copy in three steps:
+
+- A temporary file is written, synced and renamed.
+- The server's key in the registry, which names the file, is written through the claim.
+- Older files are removed.
+
+If a server ends before the key is written, its successor resumes from the older snapshot.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from runtime.durable_files import remove_if_possible
 from runtime.errors import DamagedError, PaddleError
 
 RETRY_S = 10.0  # seconds before a failed snapshot is tried again
-# keys of a service's description in a file: its number in the server, and its state
+# keys in the description of a service: the number of the service in the server, and its state
 PART, CAPTURE = "service", "capture"
 
 
@@ -83,7 +87,7 @@ class Snapshots:
     Attributes: stored: number of snapshots that this process has stored.  failed: number of failed snapshots.
     stored_at: time at which the last snapshot was stored or recovered, in seconds of `time.monotonic`.
 
-    Thread safety: only the loop's thread may use it.
+    Only the loop's thread may use an object of this class.
     """
 
     def __init__(self, services: Sequence[ElasticService], store: SnapshotStore) -> None:

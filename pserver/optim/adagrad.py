@@ -1,8 +1,8 @@
 """AdaGrad and related methods: every element has its own rate r.
 
-All these methods end in the same step: m = mu*m - rate*r*(g + decay*w); w = w + m. Here w is the value, g the gradient,
-m the velocity, mu the momentum, `rate` the learning rate and `decay` the L2 rate. Without momentum there is no m, and
-w = w - rate*r*(g + decay*w).
+All methods of this module end in the step m = mu*m - rate*r*(g + decay*w); w = w + m. Here w is the value, g the
+gradient, m the velocity, mu the momentum, `rate` the learning rate and `decay` the L2 rate. Without momentum there is
+no m, and w = w - rate*r*(g + decay*w).
 
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
 """
@@ -83,12 +83,16 @@ class AdaGrad(_Adaptive):
 
 
 class DecayingAverages(_Adaptive):
-    """The common part of methods with decaying averages; rows catch up on the batches that did not touch them."""
+    """The common part of methods with decaying averages. At its next step, a row decays for all batches since its last
+    step.
+    """
 
     allows_lazy_rows = True
 
     def factors(self, last: Steps | None) -> tuple[Number, Number]:
-        """Return kappa, the factor of the averages, and the weight of the new square (1 in the first update)."""
+        """Return kappa, which multiplies the averages, and the weight of the new square, which is 1 in the first
+        update.
+        """
         rest = np.float32(1) - self.rho
         if last is None:
             return self.rho, np.float32(1) if self.number == 1 else rest
@@ -144,7 +148,7 @@ class DecayedAdaGrad(DecayingAverages):
 def rmsprop(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step in place: q = kappa*q + weight*g^2; f = kappa*f + rest*g; r = 1 / sqrt(q - f^2 + epsilon).
 
-    q is the decaying mean of squared gradients and f that of gradients; `rest` is 1 - rho.
+    q is the decaying mean of squared gradients, and f is the decaying mean of gradients; `rest` is 1 - rho.
     """
     q, f, m = state
     rate, mu, decay, epsilon, rest, kappa, weight = numbers
@@ -187,8 +191,8 @@ def adadelta(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequen
     """Take one step in place: a = rho*a + (1-rho)*g^2; r = sqrt((d + epsilon) / (a + epsilon)) with the old d;
     d = rho*d + (1-rho)*(g*r)^2.
 
-    a is the decaying mean of squared gradients and d that of squared steps; g does not include L2. The rates r are part
-    of the state.
+    a is the decaying mean of squared gradients, and d is the decaying mean of squared steps; g does not include L2. The
+    rates r are part of the state.
     """
     a, d, r, m = state
     rate, mu, decay, epsilon, rho = numbers

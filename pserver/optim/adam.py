@@ -97,7 +97,7 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
 
 
 def adamax_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
-    """Return Adamax's step size; unlike Adam's, its bias correction is computed entirely in double."""
+    """Return Adamax's step size; the bias correction is computed entirely in double precision, unlike that of Adam."""
     return np.float32(float(np.float32(rate)) / (1.0 - math.pow(np.float32(optimization.adam_beta1), step)))
 
 

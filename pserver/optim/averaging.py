@@ -1,7 +1,8 @@
 """Model averaging: counters that determine how many recent steps an average of the values covers.
 
-The shard stores sums of values (`pserver.store.updates.average_sums`): `recent` of the latest steps, `older` of earlier
-steps of the current window, and `previous` of the window before. The counters decide when one sum is added to the next.
+The shard stores three sums of values (`pserver.store.updates.average_sums`). The sum `recent` covers the latest steps,
+`older` covers the earlier steps of the current window, and `previous` covers the window before. The counters decide
+when a sum is added to the next sum.
 
 Source: AverageOptimizer.cpp of v0.10.
 """
@@ -14,7 +15,7 @@ from pserver.optim.settings import Optimization
 
 FOLD_PERIOD = 16384  # steps after which the recent sum is added to the older sum; source: v0.10
 LEAST_WINDOW = 10000  # minimum window in steps, unless max_average_window is smaller; source: v0.10
-NO_LIMIT = (1 << 63) - 1  # steps: no limit of the window
+NO_LIMIT = (1 << 63) - 1  # maximum window in steps if the config sets no limit
 
 SUMS = ("sum_recent", "sum_older", "sum_previous")
 

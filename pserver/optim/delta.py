@@ -1,4 +1,4 @@
-"""The server's rule for trainers that train several batches alone (num_batches_per_send_parameter over 1).
+"""The server's rule for trainers that train several batches between two pushes (num_batches_per_send_parameter over 1).
 
 Source: AddOptimizer in FirstOrderOptimizer.h of v0.10.
 """
@@ -11,7 +11,7 @@ from pserver.optim.method import Method, Numbers
 from pserver.optim.settings import Steps
 from pserver.optim.sgd import momentum
 
-DELTA = "delta"  # not a name for configs: trainers choose this method for their servers
+DELTA = "delta"  # configs cannot name this method; trainers choose it for their servers
 
 
 class Delta(Method):

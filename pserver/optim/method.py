@@ -10,8 +10,8 @@
     scratch  at least two arrays that the rule may overwrite
 
 All arrays have one shape. If a rule also exists in `kernels/rules.c`, the function in C has these arguments in this
-order: `name(w, g, *state, *numbers, rows, width)`. Rule and C function round every operation in the same way, so that
-their results are bit-equal.
+order: `name(w, g, *state, *numbers, rows, width)`. The rule and the C function round every operation in the same way,
+and therefore give bit-equal results.
 
 **Rounding** follows the legacy: rates and decay constants are float32; powers are computed in double and rounded once.
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
@@ -30,7 +30,7 @@ from pserver.optim.settings import Array, Optimization, Rows, Steps
 
 VELOCITY = "velocity"
 
-State = Sequence[Any]  # arrays; the last of them, the velocity, may be None
+State = Sequence[Any]  # arrays; the last array, the velocity, may be None
 Numbers = Sequence[Any]
 Rule = Callable[[Array, Array, State, Numbers, Sequence[Array]], None]
 
@@ -107,11 +107,13 @@ class Method:
         """Perform work that is due for all elements after a step; most methods have none."""
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write each element's own rate in its last step, without the common rate; only if `has_rates`."""
+        """Write each element's own rate in its last step, without the common rate, to `out`; called only if
+        `has_rates`.
+        """
         raise NotImplementedError
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
-        """Update the state of elements without gradient for a number of steps; only if `allows_lazy_rows`."""
+        """Update the state of elements without gradient in a number of steps; called only if `allows_lazy_rows`."""
 
     # ----- Steps -----
 

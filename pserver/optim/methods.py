@@ -59,7 +59,7 @@ def unknown(name: str) -> ConfigError:
 
 
 def list_ignored(parameters: Sequence[ParameterSpec], optimization: Optimization, *, per_parameter: bool) -> list[str]:
-    """Return one sentence for each setting that this program ignores because the legacy program did.
+    """Return one sentence for each setting that this program ignores, as the legacy program did.
 
     Args: per_parameter: whether every parameter has its own optimiser, in which case decay may be separate from the
         step.

@@ -109,7 +109,7 @@ def _find_segment(pairs: Sequence[tuple[float, float]], position: int) -> int:
 
 
 class Schedule:
-    """The rate of each step. It logs each change by a manual schedule, and the end of caffe_poly."""
+    """Compute the rate of each step. Log each change by a manual schedule, and the end of caffe_poly."""
 
     def __init__(self, optimization: Optimization) -> None:
         self._optimization = optimization

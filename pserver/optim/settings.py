@@ -15,7 +15,7 @@ Steps = NDArray[np.int64]  # step numbers, one for each row of a selection
 
 @dataclass(frozen=True)
 class Optimization:
-    """The settings common to all parameters; field names are those of the OptimizationConfig message.
+    """The settings common to all parameters, with the field names of the OptimizationConfig message.
 
     `max_average_window` is None if the config does not set it. Only servers use the fields from `algorithm` on. On a
     server `delta_add_rate` is the config's value divided by the number of trainers.
@@ -46,7 +46,7 @@ class Optimization:
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """The properties of one parameter that a server needs; field names are those of the ParameterConfig message.
+    """The properties of one parameter that a server needs, with the field names of the ParameterConfig message.
 
     `sparse_update` is also True if the config sets sparse_remote_update. `row_width` is the number of elements in a row
     of the gradient's matrix.

@@ -12,7 +12,7 @@ import numpy as np
 from pserver.optim.method import Hyperparameters, Method, Numbers, State
 from pserver.optim.settings import Array, Optimization, Steps
 
-ALPHA_LIMIT = np.float32(1e6)  # limit of alpha in sparse_momentum, which then restarts its sums; source: v0.10
+ALPHA_LIMIT = np.float32(1e6)  # above this alpha, sparse_momentum restarts its sums; source: v0.10
 
 
 def momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:

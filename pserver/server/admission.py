@@ -31,7 +31,7 @@ class Identity:
 
 
 def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a caller, probe or trainer, does not belong to this job and attempt, or None."""
+    """Return why a caller (a trainer or the probe) does not belong to this job and attempt, or None."""
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
             return PeerUnreachableError(
@@ -41,7 +41,7 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
 
 
 def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return a refusal if the job is elastic for the server and static for the caller, or the reverse; else None."""
+    """Return a refusal if the job is elastic only for the server or only for the caller, else None."""
     theirs = hello.get("elastic") is True
     if theirs == one.is_elastic or hello.get("job") != one.job:
         return None
@@ -82,7 +82,7 @@ def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], cal
     if connection[TOKEN_BYTES:] != DATA:
         return BugError(f"{one}: {caller} joins on a connection that is not for data")
     if hello.get("dtype") != protocol.DTYPE:
-        return ConfigError(f"{one} keeps {protocol.DTYPE}; {caller} has {show(hello.get('dtype'))}")
+        return ConfigError(f"{one} stores {protocol.DTYPE}; {caller} has {show(hello.get('dtype'))}")
     try:
         _check_types(hello)
     except PaddleError as exc:

@@ -8,7 +8,7 @@ from pserver.server.admission import Identity
 from runtime import glog
 from runtime.errors import BugError, PaddleError
 
-QUIET_PERIOD = 30.0  # seconds in which one kind of problem is logged once
+QUIET_PERIOD = 30.0  # seconds during which one kind of problem is logged only once
 MAX_KINDS = 5  # kinds of problems that are logged in one QUIET_PERIOD
 
 
@@ -25,7 +25,10 @@ class Complaints:
         self._logged: dict[str, float] = {}  # time of the last log line of each kind
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a problem, unless its kind or too many kinds were logged recently; a bad peer may cause it very often."""
+        """Log a problem, unless its kind or too many other kinds were logged recently.
+
+        A faulty peer may cause the same problem very often.
+        """
         logged = {one: when for one, when in self._logged.items() if now - when < QUIET_PERIOD}
         if kind not in logged and len(logged) < MAX_KINDS:
             logged[kind] = now
@@ -39,7 +42,10 @@ class Complaints:
         self.warn("dropped", text, now)
 
     def count_failure(self, address: str, what: str, error: Exception, now: float) -> PaddleError:
-        """Count a message whose handling raised, log it once for each class and place, and return the answer."""
+        """Count a message whose handling raised an error, and return the answer.
+
+        The error is logged once for each class and place in the code.
+        """
         self.failed += 1
         places = traceback.extract_tb(error.__traceback__)
         place = f"{places[-1].filename.rpartition('/')[2]}:{places[-1].lineno}" if places else "an unknown place"

@@ -1,10 +1,9 @@
 """The event loop of a server process: it binds, reads and sends; a `Service` makes every decision.
 
-One thread with one poller serves all ports of a process. Arithmetic on a shard is limited by memory bandwidth, and a
-shard's step follows its last push at once. More threads would therefore mostly wait for each other and for the
-interpreter's lock, while the kernel transfers the bytes. (The arithmetic of one step may use more threads:
---pserver_num_threads.) One thread also needs no locks. The process ends when a service fails or when all services are
-done.
+One thread with one poller serves all ports of a process, and needs no locks. More threads would hardly be faster:
+memory bandwidth limits the arithmetic on a shard, the kernel transfers the bytes, and the threads would wait for the
+interpreter's lock. The arithmetic of one step may use more threads (--pserver_num_threads). The process ends when a
+service fails or when all services are done.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from runtime.errors import BugError, LeaseLostError, LostPeerError, PaddleError,
 from runtime.health.liveness import LIVENESS
 
 POLL_INTERVAL = 0.25  # seconds between two checks for work that is due without a message
-BUSY_LOOKS = 20  # number of successive polls with messages to read, after which silent trainers are checked anyway
+BUSY_LOOKS = 20  # after this number of successive polls with messages to read, silent trainers are checked anyway
 SUSPENDED_S = 0.05  # seconds between two checks whether a server may answer again
-LINGER = 1.0  # seconds for the last messages to be sent
+LINGER = 1.0  # maximum seconds for sending the last messages
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class ServerLife(Protocol):
     def begin_turn(self) -> bool:
         """Return whether messages may be read and answered in this turn.
 
-        Raises: LeaseLostError: this server must not send anything any more. PaddleError: the reason why the server
+        Raises: LeaseLostError: this server must not send any further message. PaddleError: the reason why the server
             ends.
         """
 
@@ -72,10 +71,10 @@ class Server:
         server.run()
 
     Args: endpoints: address and port; port 0 chooses a free port. life: given in an elastic job; the server serves
-        until `life` reports the end of the job. kind: class of the services: `ElasticService` in an elastic job, which
-        has no `num_trainers`.
+        until `life` reports the end of the job. kind: class of the services; an elastic job, which has no
+        `num_trainers`, uses `ElasticService`.
 
-    Thread safety: one thread runs it; only `stop` may be called from other threads.
+    Thread safety: one thread runs the server; other threads may call only `stop`.
     """
 
     def __init__(
@@ -130,7 +129,9 @@ class Server:
         return bind_port(host, port, self.options.send_buffer, self.options.receive_buffer)
 
     def run(self) -> None:
-        """Serve until all trainers have left every port that any trainer has joined.
+        """Serve until all trainers have left every port.
+
+        Ports that no trainer has joined do not count.
 
         Raises: LostPeerError, PeerUnreachableError, ConfigError: the reason why the job cannot continue; every trainer
             was informed. StoppedError: after `stop`.
@@ -186,8 +187,9 @@ class Server:
                 checked = now
                 for listener in self.listeners:
                     listener.tidy(now)
-                # Silent trainers are checked when no message is left to read. They are also checked after BUSY_LOOKS
-                # turns with messages, because a peer that floods this server must not hide that another peer is lost.
+                # Silent trainers are checked when no message is left to read. Silent trainers are also checked after
+                # BUSY_LOOKS turns with messages, because a peer that floods this server must not hide that another peer
+                # is lost.
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
                     busy, is_due = 0, False

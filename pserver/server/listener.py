@@ -1,7 +1,8 @@
 """One listening port of a server: its connections, their peers, and the limits of each connection.
 
-A connection has three stages with different limits. First its peer is unauthenticated. Then the peer is unjoined: it
-has proven that it knows the secret. Finally the connection is one of the two connections of a joined trainer.
+A connection has three stages with different limits. At first, the peer of a connection is unauthenticated. An unjoined
+peer has proven that it knows the secret. In the last stage, the connection is one of the two connections of a joined
+trainer.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits,
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
 
-ADMISSION_TIMEOUT = 10.0  # seconds for the handshake, and the same time again from the handshake until the peer joins
+ADMISSION_TIMEOUT = 10.0  # maximum seconds for the handshake, and again from the handshake until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
 MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; a further connection closes the oldest
 # maximum bytes of a note of an unjoined peer; a hello has less than 1 KiB, and a longer note could exceed SCRATCH_BYTES
 UNJOINED_NOTE_BYTES = 8 << 10
-MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above that the server stops reading from it
+MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above it, the server stops reading from the client
 ACCEPTS_PER_TURN = 64  # connections that are accepted in one turn
-# number of reads before a connection closes, whose data are discarded; unread data would reset the connection, and the
-# peer could not read the last message
+# number of reads of discarded data before a connection closes; unread data would reset the connection, and the peer
+# could not read the last message
 _DUMPS = 4
 
 
@@ -75,7 +76,7 @@ class Listener:
         self._pool = Pool()
         self._peers: dict[int, Peer] = {}  # by file descriptor
         self._names: dict[bytes, Peer] = {}
-        # connections by file descriptor, the oldest first; some are being closed
+        # connections in the handshake or being closed, by file descriptor, the oldest first
         self._unauthenticated: dict[int, Peer] = {}
         self._unjoined: dict[int, Peer] = {}  # connections that have not joined, by file descriptor, the oldest first
         self._dump = bytearray(SCRATCH_BYTES)
@@ -87,7 +88,7 @@ class Listener:
         self._poller.register(self.file, select.EPOLLIN)
 
     def list_unsent(self) -> list[int]:
-        """Return for each connection the number of unsent parts of messages; other threads may call it."""
+        """Return the number of unsent parts of messages for each connection; other threads may call this method."""
         return [peer.unsent for peer in list(self._peers.values())]
 
     def owns(self, file: int) -> bool:
@@ -129,7 +130,7 @@ class Listener:
             self._lose(peer, now)
 
     def close(self, seconds: float) -> None:
-        """Stop listening, wait at most this long until the last messages are sent, and close all connections."""
+        """Stop listening, wait at most `seconds` until the last messages are sent, and close all connections."""
         self._socket.close()
         for peer in self._peers.values():
             if peer.connection is None:
@@ -198,7 +199,7 @@ class Listener:
             self._close(next(iter(self._unjoined.values())))
 
     def _note_joining(self, peer: Peer) -> None:
-        """Remove the limits of a connection that belongs to a joined trainer."""
+        """Raise the limits of a connection that belongs to a joined trainer."""
         if peer.has_joined or peer.connection is None or not self.service.sessions.knows(peer.name):
             return
         peer.has_joined = True
@@ -242,7 +243,7 @@ class Listener:
         Raises: OSError, EOFError: the connection is broken.
         """
         if peer.is_leaving and not peer.unsent:
-            raise EOFError("the peer has read the last message")  # no other event is polled for
+            raise EOFError("the peer has read the last message")  # the poller reports only this event
         connection = peer.connection
         if connection is None:
             self._shake(peer, now)
@@ -268,7 +269,7 @@ class Listener:
         self._note_joining(peer)
 
     def _dismiss(self, peer: Peer) -> None:
-        """Stop reading from a connection; its peer closes it, or `tidy` does."""
+        """Stop reading from a connection; the peer or `tidy` closes the connection."""
         if self._peers.get(peer.file) is not peer:
             return
         peer.is_leaving = True
@@ -311,7 +312,7 @@ def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with _bind_errors(made, f"{host}:{port}"):
-        # with SO_REUSEADDR, the system might choose for port 0 a port of another socket that does not listen yet
+        # with SO_REUSEADDR and port 0, the system might choose the port of another socket that does not listen yet
         if port:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         for option, value in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer)):
@@ -334,7 +335,7 @@ def _bind_errors(made: socket.socket, what: str) -> Iterator[None]:
 
 
 def _encode_answer(message: Message, key: bytes) -> list[Buffer]:
-    """Return the frames of an answer, or of an error if it is over a limit of the protocol."""
+    """Return the frames of an answer, or the frames of an error if the answer is over a limit of the protocol."""
     try:
         return protocol.encode(message, key)
     except ProtocolError as exc:

@@ -14,10 +14,12 @@ _OF = ("pserver",)  # address:port of a service of the server
 _BY = ("pserver", "trainer")
 
 READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
-WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, if it is not elastic", _OF)
-JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and not left", _OF)
+WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, if the job is not elastic", _OF)
+JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and have not left", _OF)
 CONNECTIONS = Metric(
-    "paddle_pserver_connections", "open connections: two for each trainer, and those of peers that have not joined", _OF
+    "paddle_pserver_connections",
+    "open connections: two for each trainer, and connections of peers that have not joined",
+    _OF,
 )
 QUEUE = Metric("paddle_pserver_queue_messages", "unsent parts of messages", _OF)
 RECEIVED = Metric("paddle_pserver_received_bytes_total", "bytes read from connections, without shared memory", _OF)
@@ -26,7 +28,7 @@ DROPPED = Metric(
     "paddle_pserver_dropped_messages_total", "messages and handshakes that are invalid or belong to other jobs", _OF
 )
 FAILED = Metric(
-    "paddle_pserver_failed_messages_total", "messages whose handling raised an error; the connection was closed", _OF
+    "paddle_pserver_failed_messages_total", "messages whose handling raised an error and closed the connection", _OF
 )
 ROUNDS = Metric("paddle_pserver_rounds_total", "complete rounds of synchronous training", _OF)
 ROUND_SECONDS = Metric(
@@ -153,7 +155,8 @@ def _read_service(service: Service, now: float) -> Iterator[Sample]:
     for trainer in trainers:
         by = (name, label_of(trainer.number))
         yield Sample(WAITED, waited.get(trainer.number, 0.0), by)
-        if trainer.number < MOST_TRAINERS:  # trainers with higher ids share one series, which has no silence
+        # trainers with higher ids share one series, for which no silence is measured
+        if trainer.number < MOST_TRAINERS:
             is_training = state.in_pass and not trainer.progress.has_finished_pass
             yield Sample(SILENCE, max(0.0, now - trainer.progress.pushed) if is_training else 0.0, by)
     if rounds is not None and rounds.is_asynchronous:

@@ -89,7 +89,7 @@ class Service:
     def handle(
         self, connection: bytes, address: str, frames: Sequence[Buffer], now: float, key: bytes = b""
     ) -> list[Outgoing]:
-        """Handle one message and return the messages to send; no message makes it raise an error.
+        """Handle one message and return the messages to send. The method raises no exception.
 
         Args: connection: authenticated name of the connection. key: signs the messages of the connection.
         """
@@ -110,10 +110,10 @@ class Service:
         return [(connection, self.sessions.make_error(-1, sequence, error)), (connection, None)]
 
     def check(self, now: float) -> list[Outgoing]:
-        """Perform the due work without a message; call it only when no message is left to read.
+        """Perform the work that is due without a message. Call this method only when no message is left to read.
 
-        The method answers the requests whose files are now written or read, logs the trainers that a long round waits
-        for, and fails the job if a trainer is lost or has not joined in time.
+        The method answers the requests whose files are now written or read. The method also logs the trainers that a
+        long round waits for. If a trainer is lost or has not joined in time, the method fails the job.
         """
         if self.failure or not self.sessions.is_used:
             return []
@@ -127,15 +127,15 @@ class Service:
 
     def _decide(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
         if message.op == Op.ERROR or message.flags & MessageFlag.ANSWER:
-            # the peer reports an error about an answer of this server; an answer to it could cause an endless exchange
+            # the message is an error or an answer; a reply to it could cause an endless exchange of messages
             return []
         if message.op == Op.HELLO:
             return self.sessions.answer_hello(connection, address, message, now)
         trainer = self.sessions.find(connection, message)
         if trainer is None:
             text = (
-                f"{self.identity} does not know you as trainer {message.trainer}; join first "
-                "(or was this server restarted?)"
+                f"{self.identity} has no joined trainer {message.trainer} on this connection; join first "
+                "(this server may have been restarted)"
             )
             dropped = self.sessions.drop(connection, address, text, now, LostPeerError.exit_code)
             return dropped if self.sessions.knows(connection) else [*dropped, (connection, None)]
@@ -162,15 +162,15 @@ class Service:
         handler = self._handlers.get(message.op)
         try:
             if handler is None:
-                raise BugError(f"{self.identity} knows no request {message.op.name}")
+                raise BugError(f"{self.identity} does not support the request {message.op.name}")
             return handler(trainer, message, now)
         except PaddleError as exc:
-            if not isinstance(exc, EpochChangedError):  # the trainer did not know yet that the view has changed
+            if not isinstance(exc, EpochChangedError):  # a trainer normally gets this error when the view has changed
                 glog.warning(f"{self.identity} refused {message.op.name} of {trainer}: {glog.clean(exc, MAX_REASON)}")
             return [trainer.send(make_error(trainer.number, message.sequence, exc))]
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow its trainer's last request: it is the same or the next request."""
+        """Return whether a request repeats its trainer's last request, or is the next request."""
         return number in (last, last + 1)
 
     def _describe_wait(self) -> str:

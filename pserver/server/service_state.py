@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode
     from pserver.store.shard import Shard
 
-# seconds after which a waiting round logs the trainers that have not pushed, and between repetitions
+# seconds until the trainers that a round waits for are logged, and until each repetition of this log line
 STALL_PERIOD = 60.0
 
 
@@ -48,10 +48,13 @@ class ServiceCounters:
 class ServiceState:
     """The values of a service and the state of its pass.
 
-    Attributes: rounds: the object that receives the gradients; None until all initial values have arrived. batch:
-        number of rounds in this pass; in asynchronous training, number of trainer 0's batches. active: the trainers
-        that have not finished the pass, sorted by number. stall_due: time of the next log line about the trainers that
-        a round waits for, in seconds of the caller's clock.
+    Attributes:
+
+    - `rounds`: the object that receives the gradients; None until all initial values have arrived.
+    - `batch`: number of rounds in this pass; in asynchronous training, number of trainer 0's batches.
+    - `active`: the trainers that have not finished the pass, sorted by number.
+    - `stall_due`: time of the next log line about the trainers that a round waits for, in seconds of the caller's
+      clock.
     """
 
     def __init__(self, identity: Identity) -> None:

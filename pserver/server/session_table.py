@@ -40,7 +40,7 @@ class SessionTable:
 
     @property
     def is_done(self) -> bool:
-        """Whether all trainers have said goodbye."""
+        """Whether all trainers have joined and left."""
         return len(self.trainers) == self.identity.num_trainers and not self.list_present()
 
     def list_present(self) -> list[TrainerSession]:
@@ -78,7 +78,7 @@ class SessionTable:
                 trainer.suspected = now
 
     def drop(self, connection: bytes, address: str, reason: str, now: float, exit_code: int = 70) -> list[Outgoing]:
-        """Count a dropped message; return its answer, or nothing.
+        """Count a dropped message; return the answer to the message, or [].
 
         A message on a connection with a trainer's name gets no answer. In a job without a secret any program may use
         the name, and the answer could reach the trainer's own connection and make the trainer give up.
@@ -100,7 +100,7 @@ class SessionTable:
         if refusal is None and is_joining:
             refusal = self.failure or self._refuse(connection, message, caller)
             if refusal:
-                self._last_refusal = f"; refused was: {refusal}"
+                self._last_refusal = f"; the last refusal: {refusal}"
             else:
                 self._admit(connection, address, message, now)
         if refusal:
@@ -133,7 +133,7 @@ class SessionTable:
             trainer.memory = SharedMemory.open(hello["memory"])
         self.trainers[trainer.number] = trainer
         glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
-        wanted = f"of {self.identity.num_trainers}" if self.identity.num_trainers else "are here"
+        wanted = f"of {self.identity.num_trainers}" if self.identity.num_trainers else "have joined"
         glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} {wanted}")
 
     def _welcome(self, message: Message, *, is_joining: bool) -> Message:
@@ -158,7 +158,7 @@ class SessionTable:
             if trainer.suspected is not None and now - trainer.suspected > protocol.RECONNECT_GRACE:
                 return self._lose(trainer, "it closed its connection without a goodbye")
             if silence > self._peer_timeout:
-                return self._lose(trainer, f"not heard of for {silence:.1f} s")
+                return self._lose(trainer, f"it sent nothing for {silence:.1f} s")
         missing = self._list_missing()
         if missing and now - self._opened > self._join_timeout:
             first = next(iter(self.trainers.values()))
@@ -184,7 +184,7 @@ class SessionTable:
         ]
 
     def make_error(self, trainer: int, sequence: int, error: PaddleError) -> Message:
-        """Return the message for an error; it is fatal if it is the error that ended the job."""
+        """Return the message for an error; the message is fatal if the error has ended the job."""
         return make_error(self.session, trainer, sequence, error, is_fatal=error is self.failure)
 
     def _lose(self, trainer: TrainerSession, why: str) -> list[Outgoing]:

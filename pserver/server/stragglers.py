@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 @dataclass
 class _Lateness:
     rounds: int = 0  # number of rounds in which the trainer was the last
-    seconds: float = 0.0  # seconds that the other trainers waited for this trainer in those rounds
+    seconds: float = 0.0  # seconds that the other trainers waited for this trainer in all such rounds
     longest: float = 0.0
 
     def add(self, wait: float) -> None:
@@ -23,7 +23,7 @@ class BarrierLog:
 
     is_on: bool = True
     most_trainers: int = 5  # maximum number of trainers in the line
-    is_always: bool = False  # log the line even if no trainer is the last more often than a random order would explain
+    is_always: bool = False  # log the line even if no trainer is the last unusually often
 
     def warning_rate(self, trainers: int) -> float:
         """Return a bound: a trainer is logged if it is the last in more than this fraction of the rounds.
@@ -54,7 +54,7 @@ class Stragglers:
         self.late_in_pass = {}
 
     def add(self, pushed: Mapping[int, float]) -> None:
-        """Count a round; `pushed`: the times, in seconds, at which each of its trainers had sent its gradient."""
+        """Count a round; `pushed` contains the time, in seconds, at which each trainer's gradient had arrived."""
         self.rounds += 1
         self.rounds_of_pass += 1
         last = max(pushed, key=pushed.__getitem__)
@@ -84,8 +84,8 @@ class Stragglers:
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
         """Describe the trainers that were the last in most rounds, the most frequent trainer first.
 
-        The result is "" if no trainer was the last more often than a random order would explain, or if the job has two
-        trainers or fewer, as in v0.10.
+        The result is "" if no trainer was the last unusually often (`BarrierLog.warning_rate`). As in v0.10, the result
+        is also "" if the job has at most two trainers.
         """
         order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
         if not log.is_on or trainers <= 2 or not order:

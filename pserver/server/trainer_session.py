@@ -60,14 +60,14 @@ class TrainerSession:
         sequence: int = 0,
     ) -> None:
         self.number, self.address, self.hello = number, address, hello
-        # the names of its two connections; no other connection belongs to this trainer
+        # the names of the trainer's two connections; no other connection belongs to this trainer
         self.names = (token + DATA, token + HEARTBEAT)
         self.session = session
         self.heard = heard
         self.suspected: float | None = None  # time at which the trainer's connection closed
         self.has_left = False
         self.checkpoint_part: Any = None  # JSON; the trainer's part of a checkpoint
-        self.memory: SharedMemory | None = None  # contains the trainer's payloads, if it runs on this host
+        self.memory: SharedMemory | None = None  # contains the trainer's payloads, if the trainer runs on this host
         self.request = RequestInHand(sequence)
         self.progress = PassProgress()
 

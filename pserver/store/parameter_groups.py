@@ -13,7 +13,7 @@ from pserver.store.partition import Range
 from runtime.errors import BugError, ConfigError
 
 ROW_COST = 32  # number of elements that can be updated in the time that finding a row takes
-SCATTER_COST = 2  # ratio of the times for an element of a scattered row and of a contiguous range
+SCATTER_COST = 2  # time for an element of a scattered row, relative to an element of a contiguous range
 MIN_LAZY_ELEMENTS = 1 << 14  # minimum size of a parameter with lazy rows; smaller parameters are updated as a whole
 
 
@@ -22,9 +22,9 @@ class GroupSettings:
     """The settings that neighbors in the flat vector must share to take their steps as one group.
 
     `clip` is the maximum magnitude of a gradient's element; 0: no limit. `decay` is applied separately from the step.
-    `row_width` and `name` are set if rows can take separate steps; such a group is one parameter. Rows that a batch
-    does not touch skip the step (`hyperparameters.is_sparse`), or they are lazy: a step without gradient, momentum and
-    decay changes only their state, and the change of the state is computed later.
+    `row_width` and `name` are set if rows can take separate steps; such a group is one parameter. If
+    `hyperparameters.is_sparse`, rows that a batch does not touch skip the step. Without `is_sparse`, such rows are
+    lazy: a step without gradient, momentum and decay changes only their state, and this change is computed later.
     """
 
     hyperparameters: Hyperparameters
@@ -77,8 +77,8 @@ def find_parameter_groups(
 ) -> list[ParameterGroup]:
     """Return the groups of a dense shard, in the order of the flat vector.
 
-    Args: per_parameter: see `DenseShard`. named: parameters with clipping stay separate groups, so that the log can
-        name them.
+    Args: per_parameter: see `DenseShard`. named: whether parameters with clipping stay separate groups, so that the log
+        can name them.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
     """
     groups: list[ParameterGroup] = []
@@ -131,7 +131,7 @@ def _choose_settings(
 
 
 def check_momentum(p: ParameterSpec, optimization: Optimization) -> None:
-    """Check that the method can update rows of a parameter with its momentum.
+    """Check that sparse_momentum is not used with zero momentum.
 
     Raises: ConfigError: the method would divide by zero momentum.
     """

@@ -1,9 +1,9 @@
 """The partition of the parameters: which service stores which elements, as in the legacy program.
 
 The elements of all non-static parameters, in order, form one flat vector. Each parameter is cut into blocks of equal
-size. Of S services, service |(b + hash(name)) rem S| stores block b of a parameter, where `rem` is the remainder with
-the sign of the dividend. Ranges are half-open. Every client must compute the same partition, so a hello contains a
-digest of the names and sizes of the parameters.
+size. Block b of a parameter is stored on service |(b + hash(name)) rem S|. Here S is the number of services, and `rem`
+is the remainder with the sign of the dividend. Ranges are half-open. Every client must compute the same partition, so a
+hello contains a digest of the names and sizes of the parameters.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Sized(Protocol):
 class StridedRun:
     """A strided copy between the flat vector and a service's part of it.
 
-    It copies `count` pieces of `length` elements. Piece i begins at element flat + i*stride of the flat vector and at
-    element local + i*length of the service's part.
+    The copy consists of `count` pieces of `length` elements. Piece i begins at element flat + i*stride of the flat
+    vector and at element local + i*length of the service's part.
     """
 
     flat: int
@@ -110,7 +110,7 @@ def layout(parameters: Sequence[Sized], services: int) -> list[list[Range]]:
 
 
 def whole(parameters: Sequence[Sized]) -> list[Range]:
-    """Return the ranges of a single service that holds everything (a local run)."""
+    """Return the ranges of a single service that stores all elements (a local run)."""
     return layout(parameters, 1)[0]
 
 
@@ -127,7 +127,7 @@ def count_slots(ranges: Sequence[Range], block: int) -> int:
 def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[StridedRun]:
     """Return the copies of a service's ranges between the flat vector and the service's vector.
 
-    Adjacent ranges become one copy, and so do ranges of equal length at equal distances.
+    Adjacent ranges become one copy. Ranges of equal length at equal distances also become one copy.
     """
     starts, at = [], 0
     for parameter in parameters:

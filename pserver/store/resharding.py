@@ -44,11 +44,10 @@ def reshard(
     """Return the state of each of `services` services that together resume from `parts`.
 
     Args:
-        parts: the state of each old service. Their arrays are released during the work, so that memory holds the state
-            twice and not three times.
+        parts: the state of each old service. The arrays of `parts` are released during the work to save memory.
         parameters, optimization: in the form that the services receive. by_rows: whether the services are sparse.
         origins: for each trainer id, the old id of the trainer whose binary data (`checkpoint_blobs`) are used.
-        begins_pass: whether the pass of the checkpoint restarts, so that none of its batches counts as done.
+        begins_pass: whether the pass of the checkpoint restarts with its first batch.
     Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: the state is invalid.
     """
     old, new = (_Layout(parameters, optimization, number, by_rows=by_rows) for number in (len(parts), services))
@@ -139,9 +138,11 @@ class _Layout:
 class _Whole:
     """The state of all services together.
 
-    Attributes: arrays: values and the optimiser's arrays, of all elements. clocks: the clocks of all rows of tables.
-    groups: the counters of each parameter's group, by number of the parameter. counters: the counters that all services
-    share. blobs: checkpoint blobs by trainer id.
+    - `arrays`: the values and the optimiser's arrays of all elements.
+    - `clocks`: the clocks of all rows of tables.
+    - `groups`: the counters of each parameter's group, by number of the parameter.
+    - `counters`: the counters that all services share.
+    - `blobs`: checkpoint blobs by trainer id.
     """
 
     arrays: dict[str, AnyArray] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The values of some ranges of the parameters, the optimiser's state for them, and the steps that change both.
+"""The values of some ranges of the parameters, the optimiser's state of these values, and the optimiser's steps.
 
 A trainer without servers has one `DenseShard` of all parameters. Each service of a server has its own shard: a
 `DenseShard` of blocks, or a `SparseShard` (`pserver.store.sparse_shard`) of rows. The parts of a step are in `steps`,
@@ -33,8 +33,8 @@ class Shard:
     Attributes:
         data: the arrays and counters.  values: the parameters in one flat array, which is `data.values`.
         samples: samples of all trainers since the start of the run. passes: number of finished passes.
-    Raises: ConfigError: the optimization is not supported, or does not fit a parameter. Thread safety: none; one thread
-        calls all methods.
+    Raises: ConfigError: the optimization is not supported, or does not fit a parameter. Thread safety: only one thread
+        may call the methods.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Shard:
         return self.data.size
 
     def work_on(self, values: Array) -> None:
-        """Store the values in another array of the same length; its present contents become the values."""
+        """Store the values in another array of the same length; its current contents become the values."""
         self.data.work_on(values)
         self.values = values
 
@@ -167,7 +167,7 @@ class DenseShard(Shard):
 
     Args: parameters: all parameters, in order.  ranges: the ranges of the parameters in this shard.
         per_parameter: whether every parameter has its own optimiser, as on a server and in local training with sparse
-        parameters; only then do clipping, L1, num_batches_regularization and sparse rows exist.
+        parameters; otherwise, clipping, L1, num_batches_regularization and sparse rows have no effect.
         log_clipping: whether to log which gradients are clipped.
         pool: the threads that take a step together; the result does not depend on their number.
     Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
@@ -263,7 +263,7 @@ class DenseShard(Shard):
                 self._sums.add_all_rows(group)
 
     def rates(self, start: int, stop: int) -> Array | None:
-        """Return the own rate of each of the elements [start, stop) in its last step, without the common rate.
+        """Return each element's own rate in its last step, without the common rate, for the elements [start, stop).
 
         Return None if the method has no separate rates for elements. The rate of rows that took no step is 0.
         """

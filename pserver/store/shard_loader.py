@@ -28,11 +28,14 @@ def _find_thread_pool(threads: int) -> ThreadPool:
 
 
 class ShardLoader:
-    """A shard whose initial values arrive piece by piece, and with them the state of a checkpoint if the job resumes.
+    """A shard whose initial values arrive piece by piece.
+
+    If the job resumes, the state of a checkpoint also arrives.
 
     Args: hello: trainer 0's hello to this service, with its number and the number of services.
-        setup: the note of INITIALISE: `describe_setup`, and for a checkpoint its counters, the names of its arrays,
-        and the trainers' parts.  threads: number of threads that take a step together.
+        setup: the note of INITIALISE, which contains the result of `describe_setup` and, for a checkpoint, the
+        counters, the names of the arrays, and the trainers' parts. threads: number of threads that take a step
+        together.
     Raises: BugError: the setup does not fit the hello, or is inconsistent. ConfigError: the setup is not supported.
     """
 
@@ -92,14 +95,14 @@ class ShardLoader:
         return f"state {self._names[number]}"
 
     def add(self, name: str, piece: int, payload: memoryview) -> None:
-        """Copy a piece of an array to its place.
+        """Copy a piece into its array.
 
         Raises: BugError: the array has no such piece, or the piece is sent twice.
         """
         target = protocol.cut(self._targets[name], piece)
         if (name, piece) not in self._awaited or len(target) != payload.nbytes:
             raise BugError(
-                f"piece {piece} of the {name} has {payload.nbytes} bytes or is sent twice; it must have {len(target)}"
+                f"piece {piece} of the {name} is sent twice, or has {payload.nbytes} bytes instead of {len(target)}"
             )
         target[:] = payload
         self._awaited.discard((name, piece))
@@ -158,7 +161,7 @@ def _make_shard(
         raise BugError(f"service {service} of {services}; at most {MAX_SERVICES} are possible")
     if partition.digest(parameters) != hello.get("parameters"):
         raise BugError(
-            f"the setup (digest {partition.digest(parameters)}) is not that of the hello "
+            f"the setup has other parameters (digest {partition.digest(parameters)}) than the hello "
             f"(digest {show(hello.get('parameters'))})"
         )
     pool = _find_thread_pool(threads)

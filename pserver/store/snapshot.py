@@ -43,8 +43,8 @@ class CheckpointState:
     """The state of a job between two batches: a part for each service, and each trainer's own part.
 
     `trainers` has the trainers' parts by trainer id, None for an unknown part; the parts are JSON-compatible. `origins`
-    is set if the samples are divided again among the trainers, so that the pass restarts: it names, for each trainer
-    id, the trainer whose part of the checkpoint is used.
+    is set if the samples are divided again among the trainers, and the pass therefore restarts. For each trainer id,
+    `origins` contains the id of the trainer whose part of the checkpoint is used.
     """
 
     services: list[Part]
@@ -86,7 +86,8 @@ def take(shard: Shard) -> Part:
 def put_back(shard: Shard, part: Part) -> None:
     """Restore a state into a shard that has the layout and the method of the state's shard.
 
-    The shard keeps its own settings, and a warning names those that differ; only the method must be equal.
+    The shard keeps its own settings, and a warning lists the settings that differ. Only the learning method must be
+    equal.
     Raises: ConfigError: the state does not fit the shard; the text describes the difference.
     """
     counters, arrays = part.counters, _arrays_of(shard)
@@ -110,7 +111,7 @@ def put_back(shard: Shard, part: Part) -> None:
 
 
 def find_flaw(counters: Any) -> str:
-    """Return why counters that were read are not a shard's counters, or "" if `put_back` can check them further."""
+    """Return why counters from a file are not the counters of a shard, or "" if their form is valid."""
     if not isinstance(counters, dict):
         return "no counters"
     counts = ("size", "samples", "steps", "passes", "batch")
@@ -203,8 +204,8 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
     for what, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise ConfigError(
-                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, here: {_shorten(ours)}; resume "
-                "with the config, the number of servers and the ports with which the checkpoint was made"
+                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, this job's: {_shorten(ours)}; "
+                "resume with the config, the number of servers and the ports with which the checkpoint was made"
             )
     changed = [
         f"{name} {_read(given[name])!r} is now {value!r}"

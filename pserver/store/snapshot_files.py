@@ -32,7 +32,7 @@ from runtime.regular_files import open_regular
 
 MAGIC, VERSION = b"PDLPSNAP", 1
 MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
-MOST_NOTE = 2 * MAX_NOTE_BYTES  # bytes; the setup is a note of the wire protocol, and the rest is smaller
+MOST_NOTE = 2 * MAX_NOTE_BYTES  # maximum bytes; the setup is a note of the wire protocol, and the rest is smaller
 NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
 
 Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # the JSON of a service, and its arrays
@@ -107,7 +107,8 @@ def describe_damage(path: Path, error: DamagedError) -> DamagedError:
 
 
 def remove_others(directory: Path, index: int, kept: Path | None) -> None:
-    """Remove a server's files except one: half-written files of a server that has ended, and replaced files.
+    """Remove a server's snapshot files except `kept`: replaced files, and half-written files of a server that has
+    ended.
 
     Files that cannot be removed stay.
     """

@@ -1,8 +1,8 @@
 """The partition of the rows of a table among sparse services, as in the legacy program.
 
-Of S services, service |(r + hash(name)) rem S| stores row r of a parameter. The numbers of a service's rows are
-therefore S apart, and row r of the table is row r // S of its service, whatever the service's first row is. No list of
-rows is needed. A service stores its rows one after the other.
+Row r of a parameter is stored on service |(r + hash(name)) rem S|, where S is the number of services (see
+`pserver.store.partition`). Every S-th row of the table is therefore on the same service, and row r of the table is row
+r // S of its service. No list of rows is needed. A service stores its rows one after the other.
 
 Source: spec/distributed.md 3.2.
 """
@@ -71,9 +71,9 @@ class SparseTable:
     def places(self) -> npt.NDArray[np.int64]:
         """For each remainder of a row number by the number of services, the service of the rows with this remainder."""
         start = hash_name(self.name)
-        # if the hash is just below 2^63 or 2^64, the sum of row and hash changes its sign inside the table, and the
-        # order of the services changes with the sign; no name with such a hash is known, so this code does not follow
-        # the legacy in this case
+        # If the hash is just below 2^63 or 2^64, the sum of row and hash changes its sign inside the table. In the
+        # legacy, the order of the services changes with the sign. No name with such a hash is known, so this code does
+        # not follow the legacy in this case.
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)
@@ -91,7 +91,7 @@ class SparseTable:
         return slice(self.first(service), self.rows, self.services)
 
     def deal(self, ids: RowIds) -> Dealt:
-        """Divide rows among their services, each service's rows in the given order."""
+        """Divide rows among their services. The rows of each service keep the given order."""
         order, local, starts = deal_rows(ids, self.places)
         return Dealt(order, local, starts.tolist())
 

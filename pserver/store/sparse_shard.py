@@ -2,7 +2,7 @@
 
 As in the legacy, on synchronous servers every row takes every step, so that a table trains like a dense parameter. If
 rows are lazy (`pserver.store.updates.lazy_rows`), only rows that a batch touches cost time. The other rows catch up
-when a trainer requests them. Asynchronous servers step only the rows of received gradients.
+when a trainer requests them. On asynchronous servers, only the rows of received gradients take steps.
 
 L1 and L2 are applied separately after the step, as the legacy does for sparse parameters.
 
@@ -39,7 +39,7 @@ class SparseShard(Shard):
     Args: tables: the parameters with the rows of this service (`pserver.store.sparse_partition.local_specs`).
         is_asynchronous: whether rows without a received gradient skip the step.
     Raises: ConfigError: the optimization is not supported, or does not fit a parameter.
-    Thread safety: none; one thread calls all methods.
+    Thread safety: only one thread may call the methods.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SparseShard(Shard):
         is_averaged, settings = self.data.averaging is not None, group.settings
 
         def make_sums() -> Doubles:
-            # sums that are stored with the clocks, so that a checkpoint contains them
+            # the sums are stored with the clocks, so that a checkpoint contains the sums
             clock = self.data.row_clocks[f"pulled {settings.name}"] = np.zeros(2 + 2 * group.rows, np.int64)
             return clock.view(np.float64).reshape(-1, 2)
 
@@ -137,7 +137,7 @@ class SparseShard(Shard):
     def _last(self, group: ParameterGroup, rows: RowIds) -> Steps:
         """Return the number of each row's last step, as a column."""
         clock = self.data.row_clocks["step"].take(rows + np.uint32(group.first_row))[:, None]
-        if self._is_asynchronous:  # the steps of other trainers' gradients are not missed steps of these rows
+        if self._is_asynchronous:  # a row does not miss the steps of other trainers' gradients
             return np.where(clock > 0, self.data.steps - 1, 0)
         return np.maximum(clock, group.settled)
 
@@ -155,7 +155,7 @@ class SparseShard(Shard):
     # ----- Rows for trainers -----
 
     def count_elements(self, rows: Sequence[RowIds]) -> int:
-        """Return the number of elements of rows of each table."""
+        """Return the total number of elements of these rows of all tables."""
         return sum(len(one) * table.width for one, table in zip(rows, self._tables, strict=True))
 
     def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
@@ -232,8 +232,9 @@ class SparseShard(Shard):
 class _Table:
     """One table, and the way in which its rows take steps.
 
-    `lazy` computes skipped steps. If it is None, every row takes every step; `gradient` is then the gradient of the
-    whole table, and is zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one operation.
+    `lazy` computes skipped steps. If `lazy` is None, every row takes every step. In this case, `gradient` is the
+    gradient of the whole table, and is zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one
+    operation.
 
     Shapes: values, each of arrays, gradient: (rows, width).
     """
@@ -270,7 +271,7 @@ def _blocks(table: _Table, count: int) -> Iterator[slice]:
 
 
 def _sum_gradients(parts: Sequence[SparseGradient]) -> SparseGradient:
-    """Return the union of the rows and the sums, added in the order given."""
+    """Return the union of the rows, and the sum of the gradients of each row, added in the given order."""
     rows, total = parts[0]
     for more_rows, more in parts[1:]:
         rows, total = merge_rows(rows, total, more_rows, more)

@@ -11,10 +11,10 @@ offset  0  4s   magic b"PDLP"      offset  4  u16  version     offset  6  u8  re
 offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  kind
 
 The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key of
-the HMAC is empty; the format of the records does not change. The client proves first; a server reveals nothing to a
-peer without a valid proof. Instead of an answer a side may send a refusal, which has its reason at offset 8 and ends
-the handshake. The key that signs the messages of the connection is also derived from the secret, the nonces and the
-name.
+the HMAC is empty; the format of the records does not change. The client sends its proof first; a server reveals nothing
+to a peer without a valid proof. Instead of an answer a side may send a refusal, which has its reason at offset 8 and
+ends the handshake. The key that signs the messages of the connection is also derived from the secret, the nonces and
+the name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _ZEROS = bytes(RECORD_BYTES)
 
 
 class Record(enum.IntEnum):
-    """The type of a record. No message uses these numbers except ERROR, which every version reads as a refusal."""
+    """The type of a record. No op of a message has the number of a record, except ERROR: every version reads ERROR as a
+    refusal.
+    """
 
     REFUSAL = 0
     GREETING = 12
@@ -46,7 +48,7 @@ class Record(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """The reason for a refused handshake, the only information for an unauthenticated peer."""
+    """The reason for a refused handshake. An unauthenticated peer receives no other information."""
 
     FORM = 1
     VERSION = 2
@@ -63,8 +65,8 @@ _WORDS = {
 class Handshake:
     """One side of a handshake: it consumes received bytes, and returns bytes to send.
 
-    `wanted`: number of bytes that the next record lacks, 0 after the handshake. After the handshake `fault` is the
-    reason of a failure, or `key` signs the messages. At most one record of the other side is stored.
+    `wanted`: number of bytes that the next record lacks, 0 after the handshake. After the handshake, either `fault` is
+    the reason of a failure, or `key` signs the messages. At most one record of the other side is stored.
     """
 
     def __init__(self, secret: str, nonce: bytes) -> None:
@@ -96,7 +98,7 @@ class Handshake:
         raise NotImplementedError
 
     def _fail(self, reason: Reason, why: str) -> bytes:
-        """End the handshake; return the bytes that tell the other side of the failure, if any."""
+        """End the handshake; return the bytes of a refusal, or b"" if this side sends none."""
         self.fault, self.wanted, self._come = why, 0, b""
         return b""
 

@@ -4,8 +4,8 @@ After its handshake, a connection carries messages: the header, the note and the
 are checked against the connection's limits before memory is allocated, and payloads are received in place.
 
 The module does not use zmq, because zmq passes every message between two threads in both processes and receives it into
-new memory. Passing messages between threads would take most of the time of a small round, and new memory a third of the
-time of a large round (bench/RESULTS-training.md).
+new memory. Passing messages between threads would take most of the time of a small round. The allocation of new memory
+would take a third of the time of a large round (bench/RESULTS-training.md).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Place = Callable[[Sequence[Buffer], int], Sequence[memoryview]]
 class Pool:
     """Memory for payloads that is reused after the last reference to it is gone.
 
-    New memory takes more time than the reading, because the system writes zeros to every page of it. The pool keeps as
-    much memory as was ever in use at one time.
+    Allocating new memory takes more time than reading, because the system writes zeros to every new page. The pool
+    keeps as much memory as was ever in use at one time.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Connection:
     """One open connection.
 
     Args: stream: a non-blocking socket. place: receives the previous frames and the length of a payload, and returns
-        its memory: one or several buffers. limits: may be changed; nothing more is read after a larger message.
+        its memory: one or several buffers. limits: may be changed later; a larger message ends the reading.
         traffic: the counter of bytes, which several connections may share.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
@@ -99,8 +99,8 @@ class Connection:
         self.stream = stream
         self.traffic = traffic or Traffic()
         self.limits = limits
-        # the reason why reading has ended; only the text, because an exception would keep the connection alive through
-        # its stack frames
+        # the reason why reading has ended, as text, because an exception would keep the connection alive through its
+        # stack frames
         self.fault = ""
         self._place = place
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))

@@ -15,7 +15,7 @@ from runtime.errors import BugError
 
 __all__ = ["MAX_INTEGER", "is_integer", "show"]  # modules that read notes import these names from here
 
-MAX_DEPTH = 32  # nested objects and lists; a trainer's part of a checkpoint has 8 levels
+MAX_DEPTH = 32  # maximum levels of nested objects and lists; a trainer's part of a checkpoint has 8 levels
 # maximum number of values in lists and objects; the description of 10,000 parameters has 110,000 values. A value takes
 # at least 64 bytes of memory if it is a list.
 MAX_VALUES = 1 << 20
@@ -29,7 +29,7 @@ class NoteError(ValueError):
 def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
     """Return the bytes of a note.
 
-    Args: depth: maximum levels.
+    Args: depth: maximum nesting depth of objects and lists.
     Raises: NoteError: the other side would refuse the note.
     """
     if not note:
@@ -43,7 +43,7 @@ def dump(note: Mapping[str, Any], depth: int = MAX_DEPTH) -> bytes:
 def parse(data: bytes, depth: int = MAX_DEPTH) -> dict[str, Any]:
     """Return the object of a note.
 
-    Args: depth: maximum levels.
+    Args: depth: maximum nesting depth of objects and lists.
     Raises: NoteError: the text describes the problem.
     """
     if not data:

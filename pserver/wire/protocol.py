@@ -1,7 +1,7 @@
 """The wire format: the layout of messages, and the checks of received messages, without numpy and sockets.
 
 A TCP connection begins with a handshake (`pserver.wire.authentication`), in which both sides prove that they know the
-secret. Then the connection carries messages without gaps. Each message consists of
+secret. After the handshake, the connection carries messages without gaps. Each message consists of
 
     header    64 bytes, little-endian, below
     note      a JSON object, or nothing
@@ -13,12 +13,12 @@ secret. Then the connection carries messages without gaps. Each message consists
     offset 48  u32 piece                offset 52  u32  samples      offset 56  8s  tag
 
 `session` is a digest of job and attempt, which assigns every message to its attempt. `sequence` counts the requests of
-one trainer, so that a repeated or late request is recognized; an answer has the op and sequence of its request.
-An array longer than PIECE_BYTES is sent in several messages of one sequence, its pieces, which `piece` counts from 0.
-`tag` authenticates the sender on this connection: it is computed from the other bytes of the header and from the note,
-with the key from the handshake. Without a secret it is zero.
-In memory a message is a list of frames: header, note, and the payload in any number of buffers.
-The first 8 bytes have the same meaning in every version, so that different versions recognize each other.
+one trainer, so that a repeated or late request is recognized; an answer has the op and sequence of its request. An
+array longer than PIECE_BYTES is sent in pieces, in several messages with one `sequence`; `piece` counts from 0. `tag`
+authenticates the sender on this connection: it is computed from the other bytes of the header and from the note, with
+the key from the handshake. Without a secret, `tag` is zero. In memory a message is a list of frames: header, note, and
+the payload in any number of buffers. The first 8 bytes have the same meaning in every version, so that different
+versions recognize each other.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from pserver.wire.authentication import MAGIC, VERSION
 DTYPE = "float32"
 # bytes of a piece; the overhead of a message is small at this length, and sending, adding and receiving overlap
 PIECE_BYTES = 2 << 20
-MAX_NOTE_BYTES = 16 << 20  # limit for the ops with the model's description or the states of trainers: LARGE_NOTES
-# limit for the other ops: their longest note is an ERROR of MAX_REASON characters, 12 bytes each
+MAX_NOTE_BYTES = 16 << 20  # maximum bytes of a note of LARGE_NOTES, which describes the model or the states of trainers
+# maximum bytes of any other note; the longest is the note of ERROR with MAX_REASON characters of 12 bytes each
 SMALL_NOTE_BYTES = 64 << 10
 MAX_REASON = 4000  # maximum characters of a program's reason to give up or refuse
 MAX_PAYLOAD_BYTES = 4 << 20
-RECONNECT_GRACE = 2.5  # seconds after a peer's connection has ended until the peer is lost, on both sides
+RECONNECT_GRACE = 2.5  # seconds from the end of a peer's connection until the peer is lost; both sides have this limit
 
 _HEADER = struct.Struct("<4sHBB8siIQqQII8s")
 HEADER_BYTES = _HEADER.size
@@ -103,7 +103,7 @@ class MessageFlag:
     FATAL = 2  # an ERROR after which the job cannot continue
     CHECKPOINT = 4  # in a PUSH: its trainer requests a checkpoint after this batch; in an answer: a checkpoint is due
     LOCAL = 8  # the payload is in the shared memory and not in the message; the argument is its length in bytes
-    KEEP = 16  # in a PUSH or COMMIT: its trainer keeps its values; the answer contains none
+    KEEP = 16  # in a PUSH or COMMIT: its trainer keeps its values; the answer contains no values
     PREPARED = 32  # in an answer to a PUSH: the service has all gradients of the round and waits for COMMIT
 
 
@@ -143,7 +143,7 @@ class Message(NamedTuple):
 
 
 def count_pieces(length: int) -> int:
-    """Return the number of pieces of an array of `length` bytes; an empty array has one."""
+    """Return the number of pieces of an array of `length` bytes; an empty array has one piece."""
     return max(1, -(-length // PIECE_BYTES))
 
 
@@ -158,7 +158,7 @@ def cut(array: memoryview, piece: int) -> memoryview:
 
 
 def cut_local(shared: memoryview, message: Message) -> memoryview:
-    """Return the payload of a message with the flag LOCAL; it never reaches into the next piece."""
+    """Return the payload of a message with the flag LOCAL; the payload never reaches into the next piece."""
     return cut(shared, message.piece)[: max(message.argument, 0)]
 
 
@@ -234,7 +234,7 @@ def peek(header: Buffer) -> tuple[int, int, int, int]:
 
 
 def decode(frames: Sequence[Buffer]) -> Message:
-    """Return the message of some frames, which may contain anything.
+    """Return the message of some frames, which may be invalid.
 
     Raises: VersionError: the message has another version. ProtocolError: the text describes the problem.
     """

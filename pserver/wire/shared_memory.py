@@ -2,8 +2,8 @@
 
 The trainer creates a file in memory without a name (memfd), and seals the file against shrinking: if another process
 could truncate the file, a read beyond its end would kill the reader. The trainer offers the file in its hello. The
-server opens the file through /proc, and declines a file with unexpected properties. If it declines, all arrays are sent
-over the connection.
+server opens the file through /proc, and declines a file with unexpected properties. If the server declines the file,
+all arrays are sent over the connection.
 
 Layout: a token of 16 bytes; from OUTBOX on, `length` bytes to the server; from the next page on, `length` bytes from
 the server.
@@ -28,7 +28,8 @@ _LINK = "/memfd:paddle (deleted)"
 class SharedMemory:
     """`outbox` contains arrays that the trainer sends, `inbox` arrays that it receives; each has `length` bytes.
 
-    Thread safety: none; the message about a payload determines which side may use it.
+    Thread safety: only one thread may use an object of this class. The message about a payload determines which side
+    may use the payload.
     """
 
     def __init__(self, memory: mmap.mmap, length: int, offer: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
 
 
 class EpochChangedError(PaddleError):
-    """A request belongs to another membership epoch than the service's.
+    """A request belongs to another membership epoch than the service.
 
     The trainer then enters the newest view and repeats the request.
 
@@ -66,8 +66,9 @@ NO_ROUND = RoundKey(0, 0)
 class EnterAnswer(NamedTuple):
     """A service's answer to ENTER.
 
-    done: the last completed round, or NO_ROUND.  prepared: the round with complete gradients that waits for COMMIT.
-    own: the last completed round with a gradient of the trainer that has sent ENTER.
+    - `done`: the last completed round, or NO_ROUND.
+    - `prepared`: the round with complete gradients that waits for COMMIT.
+    - `own`: the last completed round with a gradient of the trainer that has sent ENTER.
     """
 
     done: RoundKey

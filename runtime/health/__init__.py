@@ -1,1 +1,1 @@
-"""Liveness, readiness and counters of a program: pages for its pod's probes and for Prometheus."""
+"""Serves the liveness, readiness and counters of a program, as pages for its pod's probes and for Prometheus."""

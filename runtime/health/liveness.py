@@ -1,8 +1,8 @@
-"""The time of the main loop's last turn, from which /healthz decides whether the process is stuck.
+"""Records the time of the main loop's last turn. /healthz uses this time to decide whether the process is stuck.
 
 A turn is any event that shows that the main thread runs: a check of a server's sockets, a batch of training or testing,
-a check whether the peers have answered. A long step inside one turn (a provider that loads its data, a save) counts as
-stuck only after PADDLE_STUCK_TIMEOUT.
+or a check whether the peers have answered. A process with a long step inside one turn (a provider that loads its data,
+a save) counts as stuck only after PADDLE_STUCK_TIMEOUT.
 """
 
 from __future__ import annotations

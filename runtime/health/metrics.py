@@ -1,7 +1,7 @@
-"""The metrics of a program as a table: name, kind, labels, meaning, and their export to Prometheus.
+"""The metrics of a program as a table (name, kind, labels, meaning), and the export of the metrics to Prometheus.
 
 A program keeps its counts in ordinary attributes, which are read at each request. The Prometheus library is an optional
-extra (`metrics`); without it everything except /metrics works.
+extra (`metrics`). Without the library, everything except /metrics works.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from runtime import VERSION
 
-# trainers with their own series; trainers with higher ids share one series, so that a large job does not flood a
+# number of trainers with separate series; trainers with higher ids share one series, which limits the size of the
 # database
 MOST_TRAINERS = 128
 OTHERS = "others"
 
 
 class Metric(NamedTuple):
-    """One metric. Its name contains the unit; the name of a counter ends with `_total`."""
+    """One metric. The name of a metric contains the unit, and the name of a counter ends with `_total`."""
 
     name: str
     meaning: str
@@ -58,7 +58,7 @@ def label_of(trainer: int) -> str:
 
 
 def add_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the samples; add up samples of one metric that have equal labels, because trainers may share a label."""
+    """Yield the samples. Add up samples of a metric that have equal labels, because trainers may share a label."""
     sums: dict[tuple[Metric, tuple[str, ...]], float] = {}
     for metric, value, labels in samples:
         sums[metric, labels] = sums.get((metric, labels), 0.0) + value
@@ -76,8 +76,8 @@ class Exposition:
         self._read = read
         self._library: Any = None
         self._registry: Any = None
-        # the library is imported before the user's config can provide modules of the same names, and in a thread, so
-        # that the program does not wait for the import
+        # the import begins before the user's config can provide modules of the same names; in a thread, because the
+        # program must not wait for the import
         self._loading = threading.Thread(target=self._load, name="metrics", daemon=True)
         self._loading.start()
 

@@ -1,9 +1,10 @@
-"""/healthz, /readyz and /metrics of a program, for the probes of its pod and for Prometheus (`--metrics_port`).
+"""Serves /healthz, /readyz and /metrics of a program, for the pod's probes and for Prometheus (`--metrics_port`).
 
-A separate thread answers, from values that the program's loop stores; the loop does no work for requests. A client may
-be hostile. A request is therefore limited to MOST_HEAD_BYTES and PATIENCE_S. If there are MOST_CALLERS clients, a new
-client replaces the oldest. At most ANSWERS_PER_SECOND answers are sent, so that the clients do not take the interpreter
-from the program. No error here ends the program: if its port is in use, it runs without these pages.
+A separate thread answers requests from values that the program's loop stores. The loop does no work for requests. A
+client may be hostile. A request is therefore limited to MOST_HEAD_BYTES and PATIENCE_S. If there are MOST_CALLERS
+clients, a new client replaces the oldest. At most ANSWERS_PER_SECOND answers are sent in a second, because more answers
+could delay the program's other threads. No error in this module ends the program. If the port is in use, the program
+runs without these pages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from runtime.health.metrics import Exposition
 
 MOST_CALLERS = 16
 MOST_HEAD_BYTES = 8192
-PATIENCE_S = 5.0  # seconds for a client to send its request and to read the answer
+PATIENCE_S = 5.0  # maximum seconds for a client to send its request and to read the answer
 ANSWERS_PER_SECOND = 50
 PAGE_S = 1.0  # seconds for which a metrics page is reused
 TEXT = "text/plain; charset=utf-8"
@@ -97,12 +98,12 @@ def _judge(why_not: str) -> Answer:
 
 
 def reply(head: bytes, answer: Callable[[str], Answer]) -> bytes:
-    """Return the answer to the head of a request; never raises, whatever the client sent."""
+    """Return the answer to the head of a request; no input of a client raises an error."""
     words = head.split(b"\n", 1)[0].split()
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
         return Answer(HTTPStatus.BAD_REQUEST, "this is not an HTTP/1 request\n").encode()
     if words[0] not in (b"GET", b"HEAD"):
-        return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n").encode()
+        return Answer(HTTPStatus.METHOD_NOT_ALLOWED, "this server answers only GET and HEAD\n").encode()
     return answer(words[1].decode("ascii", "replace")).encode(is_head=words[0] == b"HEAD")
 
 
@@ -168,7 +169,7 @@ class Health(threading.Thread):
             self._close()
 
     def _turn(self) -> bool:
-        """Perform the due work; return whether to continue."""
+        """Handle events and expired clients; return whether to continue."""
         self._rest()
         first = next(iter(self._callers.values()), None)
         now = time.monotonic()
@@ -186,7 +187,7 @@ class Health(threading.Thread):
         return True
 
     def _rest(self) -> None:
-        """Limit the rate of answers: a client that never stops would take the interpreter from the program."""
+        """Limit the rate of answers, because a client with endless requests could delay the program's other threads."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._answered = now, 0
@@ -249,7 +250,7 @@ class Health(threading.Thread):
         self._selector.close()
 
     def _close_pipe(self) -> None:
-        """Close the pipe. The thread itself never closes it, because `stop` may be about to write to it."""
+        """Close the pipe. The thread never closes the pipe, because `stop` may be about to write to it."""
         while self._open_ends:
             os.close(self._open_ends.pop())
 

@@ -1,4 +1,4 @@
-"""Answers of the API server, read within a deadline and a limit of bytes."""
+"""Reads answers of the API server within a deadline and a limit of bytes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import requests
 from runtime.kubernetes.text import one_line, shorten
 from runtime.kubernetes.timed import TimedResponse
 
-REQUEST_TIMEOUT_S = 10.0  # seconds to connect, again for the TLS handshake, and again for the whole answer
+REQUEST_TIMEOUT_S = 10.0  # maximum seconds to connect, also for the TLS handshake, and also for the whole answer
 RETRY_AFTER_LIMIT_S = 60.0  # maximum seconds that are accepted from a Retry-After header
 
-# the base class of the errors that urllib3 raises while a body is read; requests does not translate them into its own
+# the base class of the errors that urllib3 raises while a body is read; requests does not convert these errors
 UNTRANSLATED: type[Exception] = vars(requests.exceptions)["BaseHTTPError"]
 
 
 class ApiSession(requests.Session):
     """Connections to the API server, with one deadline for each answer.
 
-    It ignores proxies, CA bundles and passwords in the environment, because none of them is meant for the API server.
-    It keeps no cookies, and it follows no redirect, which could send the token to another server.
+    A session ignores proxies, CA bundles and passwords in the environment, because they are not meant for the API
+    server. A session keeps no cookies, and follows no redirect, which could send the token to another server.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ApiSession(requests.Session):
 
 
 def read_answer(raw: Any, packing: str, limit: int) -> bytes:
-    """Return the body of an answer, decompressed.
+    """Return the decompressed body of an answer.
 
     Args: raw: the unread urllib3 response. packing: the response's Content-Encoding.
     Raises: ValueError: the body has more than `limit` bytes, is damaged, or has an encoding that was not requested.
@@ -84,7 +84,7 @@ class ApiAnswer:
 
 
 def describe_failure(problem: BaseException, redact: Callable[[str], str]) -> str:
-    """Return the innermost cause of a failed request, which is more specific than the exceptions around it."""
+    """Return the innermost cause of a failed request; it is more specific than the exceptions that contain it."""
     cause = problem
     while True:
         inner = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
@@ -103,6 +103,6 @@ def parse_retry_after(value: str | None) -> float:
             asked = float(value)
         else:
             asked = email.utils.parsedate_to_datetime(value or "").timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError, IndexError):  # errors that the date parser raises
+    except (TypeError, ValueError, OverflowError, IndexError):  # the errors of the date parser
         return 0.0
     return min(max(0.0, asked), RETRY_AFTER_LIMIT_S)

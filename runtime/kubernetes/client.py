@@ -1,4 +1,4 @@
-"""A client of the Kubernetes API: lists, watches, and any other request, within limits of time and size."""
+"""A client of the Kubernetes API, which sends lists, watches and other requests within limits of time and size."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ PAGES = 2000
 ANSWER_LIMIT = 64 << 20  # maximum bytes of a page; a pod has 12 kB
 EVENT_LIMIT = 4 << 20  # maximum bytes of a watch event; etcd stores at most 1.5 MiB for an object
 DEPTH, VALUES = 64, 4_000_000
-WATCH_S = 30  # seconds of one watch; a lost connection is detected after this time at the latest
+WATCH_S = 30  # seconds of one watch; a lost connection is detected after at most this time
 OPENED = "OPENED"  # the type of an event that marks the start of a watch; Kubernetes has no such type
-TOKEN_LIMIT = 64 << 10  # maximum bytes of a token, which has about 1,000
+TOKEN_LIMIT = 64 << 10  # maximum bytes of a token; usual tokens have about 1,000
 
 
 class ApiProblem(Exception):
@@ -56,7 +56,7 @@ class ApiProblem(Exception):
             return ApiForbiddenError(f"{self}. {advice}")
         if self.status in (0, 429) or self.status >= 500:
             return PeerUnreachableError(f"{self}; see the API server, and KUBERNETES_SERVICE_HOST")
-        return ConfigError(f"{self}; see what answers at KUBERNETES_SERVICE_HOST")
+        return ConfigError(f"{self}; check which program answers at KUBERNETES_SERVICE_HOST")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ApiClient:
     def list_all(
         self, path: str, take: Callable[[dict[str, Any]], None], options: Mapping[str, str] | None = None
     ) -> str:
-        """Pass every object of a list to `take`; return the version from which to watch.
+        """Pass each object of a list to `take`; return the version at which a watch can begin.
 
         `options`: query parameters of the URL.
         """
@@ -113,7 +113,7 @@ class ApiClient:
             page = self.ask("GET", path, query=query)
             items, metadata = page.get("items") or [], page.get("metadata") or {}
             if not isinstance(items, list) or not isinstance(metadata, dict):
-                raise ApiProblem(f"{self._place.url}{path} answered something that is no list", 400)
+                raise ApiProblem(f"{self._place.url}{path} answered something that is not a list", 400)
             for item in items:
                 take(item)
             version, token = str(metadata.get("resourceVersion") or ""), str(metadata.get("continue") or "")

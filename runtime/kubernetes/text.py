@@ -1,4 +1,4 @@
-"""Display of texts and values from the API server. Pure: no input or output."""
+"""Pure functions that display texts and values from the API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TEXT_LIMIT = 1000  # maximum characters of a text of the API server
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes in place of control characters. Line breaks and tabs stay."""
+    """Return a text with escapes in place of control characters, except line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return the beginning of a text from outside as part of a line: printable, with spaces for line breaks."""
+    """Return the beginning of an untrusted text as printable part of a line, with spaces for line breaks."""
     return printable(" ".join(text[:limit].split())) + ("..." if len(text) > limit else "")
 
 

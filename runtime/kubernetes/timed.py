@@ -1,4 +1,4 @@
-"""HTTP answers with one deadline for the whole answer."""
+"""Reads HTTP answers with one deadline for each whole answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_TIMEOUT_S = 10.0  # seconds for an answer on a connection that has no timeout
 
 
 class TimedReader(io.RawIOBase):
-    """Read a socket until one deadline for all reads. A socket's own timeout restarts at each read."""
+    """Reads a socket with one deadline for all reads. The socket's timeout alone would restart at each read."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
         """Args: raw: reader of the connection; the connection's timeout is the time limit of the answer."""

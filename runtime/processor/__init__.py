@@ -1,1 +1,1 @@
-"""The processors of this machine: threads of a program and of its linear algebra library."""
+"""The use of this machine's processors by the threads of a program and of its linear algebra library."""

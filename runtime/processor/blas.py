@@ -1,7 +1,7 @@
-"""The number of threads of numpy's matrix products. The number must be set before numpy is imported.
+"""Sets the number of threads of numpy's matrix products. The number must be set before numpy is imported.
 
-A program with several computing threads, each of which calls multi-threaded products, has more threads than
-processors: a batch then takes twice as long.
+If several computing threads call products that have several threads, the program has more threads than processors. A
+batch then takes twice as long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> str:
-    """Set the variables for the number of threads of products; return a log line, or "" if nothing is unusual.
+    """Set the variables for the number of threads of products; return a log line about unusual settings, or "".
 
     A matrix product gets one thread. If a variable in NAMES requests more threads, the product gets that number, but at
     most the number of processors divided by `users`. PADDLE_BLAS_THREADS overrides these rules.
@@ -50,9 +50,9 @@ def limit_threads(environ: MutableMapping[str, str], users: int, flag: str) -> s
 
 
 def _read(text: str) -> int:
-    """Return the number of threads in a variable, or 1 if it contains none.
+    """Return the number of threads in a variable, or 1 if the variable contains no number.
 
-    OMP_NUM_THREADS may be a list with one number for each level of nested parallelism; the first counts.
+    OMP_NUM_THREADS may be a list with one number for each level of nested parallelism; the first number counts.
     """
     first = text.partition(",")[0].strip()
     return int(first) if first.isdecimal() and first.isascii() and int(first) > 0 else 1
@@ -71,7 +71,7 @@ def _quotas(root: Path, own: Path) -> list[float]:
     except OSError:
         lines = []
     found = []
-    for line in ["0::/", "1:cpu:/", *lines]:  # in a container its own cgroup is mounted at the root
+    for line in ["0::/", "1:cpu:/", *lines]:  # in a container, the container's cgroup is mounted at the root
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
         kind = next((one for one in ("cpu,cpuacct", "cpu") if (root / one).is_dir()), "cpu")

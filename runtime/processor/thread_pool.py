@@ -20,7 +20,7 @@ LEAVE_TIMEOUT_S = 2.0  # seconds that `close` waits for a running task
 
 
 class Worker:
-    """A thread that executes tasks one after the other until it is closed. It does not keep the process from ending.
+    """A thread that executes tasks one by one until it is closed. The process can end while the thread still runs.
 
     Args: begin: executed by the thread before all tasks.
     """
@@ -32,7 +32,7 @@ class Worker:
         self._thread.start()
 
     def start(self, task: Task) -> Result:
-        """Start a task; when it is done, the queue receives its error, or None."""
+        """Start a task; at its end, the queue receives the error of the task, or None."""
         result: Result = SimpleQueue()
         self._tasks.put((task, result))
         return result
@@ -45,7 +45,7 @@ class Worker:
     def _work(self) -> None:
         if self._begin is not None:
             self._begin()
-        with np.errstate(all="ignore"):  # numpy keeps this setting for each thread, so every thread must set it
+        with np.errstate(all="ignore"):  # numpy keeps this setting separately for each thread
             while (given := self._tasks.get()) is not None:
                 task, result = given
                 try:
@@ -57,7 +57,7 @@ class Worker:
 
 
 def run_together(workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
-    """Execute the first task here and the others in the workers; wait for all, and raise the first error."""
+    """Execute the first task in this thread, and further tasks in the workers. Wait for all; raise the first error."""
     results = [worker.start(task) for worker, task in zip(workers, tasks[1:], strict=False)]
     try:
         for task in tasks[:1]:
@@ -70,7 +70,7 @@ def run_together(workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
 
 
 def run_in_turn(tasks: Sequence[Task]) -> None:
-    """Execute the tasks one after the other."""
+    """Execute the tasks one by one."""
     for task in tasks:
         task()
 
@@ -79,7 +79,8 @@ def run_in_turn(tasks: Sequence[Task]) -> None:
 class ThreadPool:
     """Up to `count` threads that work on one job together.
 
-    `run` executes up to `count` tasks at the same time. It returns when all are done, and raises the error of a task.
+    `run` executes up to `count` tasks at the same time. `run` returns when all tasks are done, and raises the error of
+    a task.
     """
 
     count: int = 1

@@ -1,4 +1,4 @@
-"""A progress bar, and lines about a job as a terminal shows them."""
+"""Formats a progress bar, and lines about a job for a terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TextIO
 from runtime.terminal.colours import has_colour, is_terminal, paint_states
 
 COLUMNS = 24  # characters of a bar between its brackets
-MOST_COLUMNS = 400  # maximum width in characters that is assumed for a terminal
+MOST_COLUMNS = 400  # maximum width in characters; a wider terminal is used only up to this width
 
 
 def draw_bar(fraction: float, columns: int = COLUMNS) -> str:
-    """Return a bar such as `[######------]`. A fraction below 0 counts as 0, a fraction above 1 as 1."""
+    """Return a bar such as `[######------]`. A fraction below 0 counts as 0, and a fraction above 1 counts as 1."""
     full = int(min(max(fraction, 0.0), 1.0) * columns)
     return f"[{'#' * full}{'-' * (columns - full)}]"
 
@@ -27,9 +27,9 @@ def count_columns(stream: TextIO) -> int:
 
 
 def format_lines(lines: Sequence[str], fraction: float | None, stream: TextIO, environ: Mapping[str, str]) -> str:
-    """Return lines about a job as the stream shows them; on a terminal they have colours, and a bar is the last line.
+    """Return lines about a job for a stream. On a terminal, the lines have colours, and a bar is the last line.
 
-    Args: fraction: the fraction of the job that is done, or None if it is not known.
+    Args: fraction: the finished fraction of the job, or None if it is not known.
     """
     shown = list(lines)
     if fraction is not None and is_terminal(stream, environ):

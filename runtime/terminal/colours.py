@@ -1,6 +1,6 @@
 """Colours, and whether a stream is a terminal.
 
-NO_COLOR in the environment, with any value, disables colours (no-color.org). TERM=dumb disables the bar, too.
+NO_COLOR in the environment, with any value, disables colours (no-color.org). TERM=dumb also disables the bar.
 """
 
 from __future__ import annotations

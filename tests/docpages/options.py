@@ -26,11 +26,11 @@ VARIABLE = "variable"
 # variables of programs that have no table of variables (pserver and trainer)
 PROGRAMS = {
     "PADDLE_JOB_NAME": ("empty: stand-alone", "the job's name; the launcher sets it for pserver, probe and trainer"),
-    "PADDLE_ATTEMPT": ("empty: stand-alone", "the attempt and its set of pods; set by the launcher"),
-    "PADDLE_OUTPUT": ("--save_dir", "where records, progress and report go; the launcher sets it to output/"),
+    "PADDLE_ATTEMPT": ("empty: stand-alone", "name of the attempt and of its set of pods; set by the launcher"),
+    "PADDLE_OUTPUT": ("--save_dir", "directory of records, progress and report; the launcher sets it to output/"),
     "PADDLE_CHOSEN_SAVE": ("none", "the checkpoint or pass that the launcher has chosen for an attempt"),
     "PADDLE_ABSENT": ("empty", "indexes of the pods that are absent from an attempt; set by the launcher"),
-    "POD_UID": ("empty", "UID of the trainer's pod, by which a master recognises it; see --trainer_uid"),
+    "POD_UID": ("empty", "UID of the trainer's pod, by which the master recognises the trainer; see --trainer_uid"),
     "PADDLE_SECRET": ("empty", "as the launcher has it"),
     "PADDLE_SECRET_FILE": ("empty", "as the launcher has it"),
     "KUBERNETES_SERVICE_PORT": (
@@ -43,11 +43,11 @@ PROGRAMS = {
     ),
     "PADDLE_STUCK_TIMEOUT": (
         f"{JobEnvironment.stuck_timeout:g}",
-        "seconds in one turn of a program's loop (a batch, a piece of data) after which /healthz calls it stuck",
+        "maximum seconds of one step of a program (a batch, a piece of data) before /healthz reports it as stuck",
     ),
     "OPENBLAS_NUM_THREADS": (
         "1",
-        "threads of a matrix product in numpy; in the trainer up to processors / trainer_count",
+        "threads of a matrix product in numpy; in the trainer at most processors / trainer_count",
     ),
     "OMP_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
     "MKL_NUM_THREADS": ("1", "as OPENBLAS_NUM_THREADS, for other builds of numpy"),
@@ -56,11 +56,11 @@ PROGRAMS = {
         "threads of a matrix product in the trainer; overrides the three variables above, without a limit",
     ),
     "TERM": ("dumb", "kind of the terminal; dumb: neither colours nor a progress bar"),
-    "NO_COLOR": ("empty", "any text: no colours where the output is a terminal"),
+    "NO_COLOR": ("empty", "any text: no colours on a terminal"),
     "PADDLE_KERNELS": ("empty", "plain: do not use the compiled loops; numpy computes the same results, slower"),
 }
 LAUNCHER_FLAGS = {
-    "dry_run": ("false", "print the plan (pods, ids, both command lines) and exit"),
+    "dry_run": ("false", "print the plan (pods, ids, command lines of pserver and trainer) and exit"),
     "help": ("false", "print the variables and exit"),
 }
 

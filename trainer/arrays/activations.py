@@ -1,7 +1,7 @@
 """The activation functions of the config language, and their derivatives. Pure.
 
 `z` is the weighted sum of a layer, and `y` is the result of the activation. Each activation computes y from z, and the
-gradient of z from the gradient of y. It accepts matrices of any floating-point type.
+gradient of z from the gradient of y. The matrices may have any floating-point type.
 
 Source: spec/config.md 8; gserver/activations/ActivationFunction.cpp of v0.10.
 """
@@ -20,13 +20,13 @@ from trainer.arrays.arguments import Array, Ids, PickedGradient
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
-SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z, so that neither y nor 1 - y becomes 0 and costs stay finite
-SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row, so that no probability becomes 0
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z; within them y and 1 - y are above 0
+SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row; above it no probability becomes 0
 SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 
 
 class Activation(Protocol):
-    """forward(z) returns y; backward(g, y, z) returns the gradient of z, where g is the gradient of y.
+    """An activation: forward(z) returns y, and backward(g, y, z) returns the gradient of z. g is the gradient of y.
 
     `starts`: the first rows of the sequences; None if the rows do not belong to sequences.
 
@@ -39,10 +39,10 @@ class Activation(Protocol):
         """The faster function, or None."""
 
     def forward(self, z: Array, starts: Ids | None = None) -> Array:
-        """Return y; the array may be z itself."""
+        """Return y; the returned array may be the array z."""
 
     def backward(self, g: Array, y: Array, z: Array, starts: Ids | None = None) -> Array:
-        """Return the gradient of z; the array may be g itself."""
+        """Return the gradient of z; the returned array may be the array g."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ def _find_filled(z: Array, starts: Ids | None) -> tuple[Ids, Ids]:
 
 
 def _exponential_below(z: Array, largest: Array) -> Array:
-    """Return e^(z - largest); results below e^SOFTMAX_FLOOR become e^SOFTMAX_FLOOR."""
+    """Return e^(z - largest), but at least e^SOFTMAX_FLOOR."""
     y: Array = z - largest
     return _exponential(np.maximum(y, SOFTMAX_FLOOR, out=y))
 
 
 def _exponential(z: Array) -> Array:
-    """Return e^z, correctly rounded: numpy's float32 result is off by up to two units in the last place."""
+    """Return e^z, correctly rounded. The float32 result of numpy has an error of up to two units in the last place."""
     y: Array = np.exp(z, dtype=np.float64).astype(z.dtype)
     return y
 
@@ -203,8 +203,8 @@ OVERWRITING: dict[str, Activation] = {"relu": RowActivation(lambda z: np.maximum
 def find_activation(name: str, layer: str, *, overwrites: bool = False) -> Activation:
     """Return the activation of a layer by its `active_type`; "linear" is an old name of "".
 
-    Args: overwrites: whether y may overwrite the array of z. This is faster for large images, because the processor's
-        cache can hold only one of the two arrays.
+    Args: overwrites: whether y may overwrite the array of z. For large images overwriting is faster, because the
+        processor's cache can hold only one of the two arrays.
     Raises: ConfigError: the activation is not supported; the text lists the supported activations.
     """
     if overwrites and name in OVERWRITING:

@@ -25,10 +25,10 @@ def find_bad_id(ids: Ids, upper: int) -> int | None:
 def is_finite(values: Array) -> bool:
     """Return whether all values are finite.
 
-    Shapes: values: any. One pass over the values suffices if all of them are finite.
+    Shapes: values: any. If the sum of the squares is finite, no second pass over the values is needed.
     """
     flat = values.reshape(-1)
-    with np.errstate(all="ignore"):  # the square of a finite number may overflow
+    with np.errstate(all="ignore"):  # the sum of squares may overflow although all values are finite
         return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
 
 
@@ -81,11 +81,12 @@ class Argument:
     The content is dense values, ids, sparse rows, or dense values with ids.
 
     If the rows are frames of sequences, `starts` contains the first row of each sequence. There is no padding, and a
-    sequence may be empty. For sequences of sequences, `sub_starts` contains the first row of each sub-sequence, and so
-    includes every element of `starts`.
+    sequence may be empty. If the sequences consist of sub-sequences, `sub_starts` contains the first row of each
+    sub-sequence. `sub_starts` then includes every element of `starts`.
 
-    A matrix with repeated rows (embeddings of words) may be stored as its `distinct` rows and, for every row, the
-    `index` of its distinct row; `value` is then computed on demand. The object never changes.
+    A matrix with repeated rows, such as the embeddings of words, may be stored as two arrays: `distinct` has the
+    distinct rows, and `index` has for every row the number of its distinct row. `value` is then computed on demand. An
+    Argument never changes.
 
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
@@ -137,14 +138,14 @@ class Argument:
 
     @property
     def sequences(self) -> int:
-        """The number of samples. A sample is a sequence; without sequences it is a row."""
+        """The number of samples. A sample is a sequence, or a row if there are no sequences."""
         return self.rows if self.starts is None else len(self.starts) - 1
 
     @cached_property
     def lengths(self) -> Ids:
         """The number of frames of each sequence."""
         if self.starts is None:
-            raise BugError("an argument without sequences has no lengths")
+            raise BugError("an argument without sequences has no sequence lengths")
         lengths: Ids = np.diff(self.starts)
         return lengths
 
@@ -153,12 +154,12 @@ class Argument:
         return Argument(value=value, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids)
 
     def cut(self, first: int, stop: int) -> Argument:
-        """Return the samples [first, stop) of a slot, as views."""
+        """Return the samples [first, stop) as views of the arrays."""
         begin, end, starts, sub_starts = first, stop, self.starts, self.sub_starts
         if starts is not None:
             if sub_starts is not None:
                 inner = np.searchsorted(sub_starts, starts)
-                inner[-1] = len(sub_starts) - 1  # empty sub-sequences at the end belong to the last sequence
+                inner[-1] = len(sub_starts) - 1  # the last sequence includes empty sub-sequences at the end
                 sub_starts = sub_starts[inner[first] : inner[stop] + 1] - starts[first]
             begin, end = int(starts[first]), int(starts[stop])
             starts = starts[first : stop + 1] - begin
@@ -174,7 +175,7 @@ class Argument:
         )
 
     def with_distinct(self, distinct: Array) -> Argument:
-        """Return an argument with the given distinct rows, repeated like the distinct rows of this argument."""
+        """Return an argument with other distinct rows, which are repeated as the distinct rows of this argument are."""
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
@@ -182,7 +183,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class DistinctGradient:
-    """The gradient of the distinct rows of an argument: for each distinct row the sum over all rows that repeat it."""
+    """The gradient of an argument's distinct rows: for each, the sum of the gradients of all rows that repeat it."""
 
     rows: Array
 
@@ -206,13 +207,13 @@ class PickedGradient:
 Flowing = Array | DistinctGradient | PickedGradient | None  # the gradient that a layer returns for an input
 
 
-# The distinct ids of a batch are found by sorting, or by a table that marks which of all possible ids occur. Sorting is
-# faster if there are at least this many times as many possible ids as ids in the batch.
+# The distinct ids of a batch are found by sorting, or in a table with a mark for each possible id that occurs. Sorting
+# is faster if the number of possible ids is at least SCARCE times the number of ids in the batch.
 SCARCE = 8
 
 
 def list_distinct(ids: Ids, upper: int) -> Ids:
-    """Return the distinct ids, ascending; ids are in [0, upper)."""
+    """Return the distinct ids in ascending order; ids are in [0, upper)."""
     if upper < SCARCE * ids.size:
         occurs = np.zeros(upper, np.bool_)
         occurs[ids] = True
@@ -224,7 +225,7 @@ def list_distinct(ids: Ids, upper: int) -> Ids:
 
 
 def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
-    """Return the distinct ids, ascending, and the position of each id among the distinct ids; ids are in [0, upper)."""
+    """Return the distinct ids in ascending order, and each id's position among them; ids are in [0, upper)."""
     if upper >= SCARCE * ids.size:
         distinct = list_distinct(ids, upper)
         return distinct, np.searchsorted(distinct, ids)

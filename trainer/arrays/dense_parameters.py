@@ -1,4 +1,4 @@
-"""The parameters of a parameter table that are not updated sparsely."""
+"""A view of the parameters that are updated densely, that is, as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.arrays.parameters import Parameter, ParameterTable
 
 
 class DenseParameters:
-    """A view of a parameter table without the parameters with sparse_update, which come first in the table."""
+    """A view of a parameter table without the parameters with sparse_update, which are the first ones of the table."""
 
     def __init__(self, table: ParameterTable) -> None:
         self._table, self._start = table, table.tables_size
@@ -30,10 +30,10 @@ class DenseParameters:
         return self.gradients_from(0)
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients; elements before `start` may be left over from an earlier batch."""
+        """Return all gradients; elements before `start` may be those of an earlier batch."""
         self._table.gradients_from(self._start + start)
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return all gradients; some may be left over from an earlier batch, see `ParameterTable.peek_gradients`."""
+        """Return all gradients; some may be those of an earlier batch (see `ParameterTable.peek_gradients`)."""
         return self._gradients

@@ -1,4 +1,4 @@
-"""Arrays and floats as JSON, bit for bit, and the errors of decoding a checkpoint. Pure."""
+"""Arrays as JSON, bit for bit, and the errors of decoding a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import numpy.typing as npt
 from runtime import glog
 from runtime.errors import DataError
 
-# the decoding of a malformed value raises one of these errors; other code translates errors of the user's data provider
+# The decoding of a malformed value raises one of these errors. Other code translates the errors that the decoding code
+# of a user's data provider raises.
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return a numeric array as a JSON-compatible record."""
+    """Return a numeric array as a record that JSON can store."""
     text = base64.b64encode(np.ascontiguousarray(array).data).decode()
     return {"type": array.dtype.str, "shape": list(array.shape), "data": text}
 
@@ -36,7 +37,7 @@ def shorten_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Translate the errors of the block, which decodes the data of `what` in a checkpoint.
+    """Translate the errors of the block into DataError. The block decodes the data of `what` in a checkpoint.
 
     Raises: DataError: the data do not have the form in which a trainer writes them.
     """
@@ -45,5 +46,5 @@ def decoding(what: str) -> Iterator[None]:
     except UNDECODABLE as error:
         raise DataError(
             f"the checkpoint's data of {what} are not in the form that a trainer writes ({type(error).__name__}: "
-            f"{glog.clean(error)}); go on from another one"
+            f"{glog.clean(error)}); go on from another checkpoint"
         ) from error

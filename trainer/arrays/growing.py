@@ -16,7 +16,7 @@ class Growing:
         self._length = 0
 
     def view(self) -> npt.NDArray[Any]:
-        """Return the content; valid until the next change."""
+        """Return the content as a view, which is valid until the next change."""
         return self._store[: self._length]
 
     def extend(self, items: npt.NDArray[Any]) -> None:

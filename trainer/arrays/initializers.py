@@ -1,7 +1,6 @@
-"""Initial values of parameters, bit-equal to those of PaddlePaddle v0.10. Pure: the random stream is an argument.
+"""Initial values of parameters, bit-equal to those of PaddlePaddle v0.10.
 
-The logarithm is the float32 `logf` of glibc 2.27 and later, because the last bit of numpy's logarithm is sometimes
-different.
+The logarithm is the float32 `logf` of glibc 2.27 and later. The last bit of numpy's logarithm is sometimes different.
 
 Source: spec/trainer.md 5.1 and 5.4.
 """
@@ -17,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 
 NORMAL, UNIFORM = 0, 1  # ParameterConfig.initial_strategy
 
-_CHUNK = 1 << 15  # values that are computed at a time, so that the double-precision work arrays stay in the cache
+_CHUNK = 1 << 15  # values computed at a time; for more, the double-precision work arrays would not fit the cache
 
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _A0, _A1, _A2 = (float.fromhex(x) for x in ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2"))
@@ -50,17 +49,17 @@ def logf(u: Floats) -> Floats:
 
 
 def _unit(draws: npt.NDArray[np.uint32]) -> Floats:
-    """Return (1 + draw) / 2^31, rounded to float32 only once."""
+    """Return (1 + draw) / 2^31; the result is rounded to float32 only once."""
     u: Floats = (draws + np.uint32(1)).astype(np.float32)
     u *= np.float32(1.0 / UPPER)
     return u
 
 
 def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
-    """Fill a flat array with N(mean, std^2) by Box-Muller, with 2 * (n // 2 + 1) draws.
+    """Fill a flat array with draws of the normal distribution N(mean, std^2), by the method of Box and Muller.
 
-    As in v0.10, one more pair is drawn at the end, even if n is even, and the cosine half of this pair becomes the last
-    value.
+    For n values the function takes 2 * (n // 2 + 1) random numbers. As in v0.10, one more pair is drawn at the end,
+    even if n is even. The cosine half of this pair becomes the last value.
     """
     pairs = out.size // 2
     if std == 0.0:
@@ -75,7 +74,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 
 
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
-    """Return the cosine and the sine halves of the pairs (u1, u2) in `draws`."""
+    """Return the cosine half and the sine half of each pair (u1, u2) in `draws`."""
     u = _unit(draws)
     mean = float(np.float32(mean))  # v0.10 stores the mean in float32 and adds it in double precision
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))
@@ -85,9 +84,10 @@ def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple
 
 
 def fill_uniform(out: Floats, low: float, high: float, stream: Stream) -> None:
-    """Fill a flat array from [low, high), one draw per value; a value is computed in double precision and rounded once.
+    """Fill a flat array with uniform draws from [low, high), one for each value.
 
-    The bounds and their difference are float32 numbers, as in v0.10.
+    A value is computed in double precision and rounded once. The bounds and their difference are float32 numbers, as in
+    v0.10.
     """
     first = np.float32(low)
     low, width = float(first), float(np.float32(high) - first)

@@ -1,4 +1,4 @@
-"""The parameter table of a network: one flat array of values and one of gradients, with a view for each parameter.
+"""The parameter table of a network: a flat array of values, a flat array of gradients, and views for each parameter.
 
 If several networks compute parts of a batch in parallel, all but the first have a replica of the first network's table.
 """
@@ -24,8 +24,8 @@ from trainer.arrays.rng import Stream
 from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.arrays.step_products import FEW, StepProducts
 
-_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # a file of a parameter cannot have these names
-WIDE = 16  # columns; for a narrower gradient, to note which rows are not zero takes longer than to process all rows
+_NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # the file of a parameter must not have one of these names
+WIDE = 16  # columns; for a narrower gradient, processing all rows is faster than noting the non-zero rows
 
 
 class _Content(enum.Enum):
@@ -33,28 +33,28 @@ class _Content(enum.Enum):
 
     STALE = enum.auto()  # values of the last batch
     ZERO = enum.auto()
-    ROWS = enum.auto()  # zero except for the added rows
+    ROWS = enum.auto()  # all rows except the added rows are zero
     FULL = enum.auto()
 
 
 class Parameter:
     """One parameter: its ParameterConfig, and views of its value and (unless static) of its gradient.
 
-    Several layers may add to the gradient. The first layer of a batch overwrites the buffer, so the buffer is neither
-    cleared nor read before that. If only some rows of the gradient are not zero (because the parameter is updated
-    sparsely, or the input is sparse), the numbers of these rows are stored.
+    Several layers may add to the gradient. The first layer of a batch overwrites the buffer, so clearing is
+    unnecessary. If the parameter is updated sparsely, or the input is sparse, only some rows of the gradient are not
+    zero. The numbers of the non-zero rows are stored.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
         self.config = config
         self.size: int = config.size
         self.is_static: bool = config.is_static
-        self.pattern = sparse_pattern(config)  # for sparse storage: the places of the values
+        self.pattern = sparse_pattern(config)  # with sparse storage: the places of the values; else None
         self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
-        self.follows = False  # whether forward passes have updated the value, as the running mean of batch norm
+        self.follows = False  # whether forward passes update the value, for example the running mean of batch norm
         self.value: Array
         self._gradient: Array
-        # the gradient of a sparsely updated parameter begins as zero pages, which use no memory until they are written
+        # a sparsely updated parameter's gradient begins as zeros; a page of zeros takes no memory before it is written
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
         self._averages: list[tuple[Array, float]] | None = None  # updates of a replica that wait for `follow_replica`
@@ -85,7 +85,7 @@ class Parameter:
 
     @property
     def gradient(self) -> Array:
-        """The flat gradient of the batch so far, for adding in place."""
+        """The flat gradient of the batch so far; the caller may add to it in place."""
         self.settle_gradient()
         self._content = _Content.FULL
         return self._gradient
@@ -97,7 +97,7 @@ class Parameter:
 
     @property
     def touched_rows(self) -> Ids | None:
-        """The numbers of the gradient's rows (of `row_width`) that may be non-zero, ascending; None: all."""
+        """The ascending numbers of the gradient's rows (of `row_width`) that may be non-zero; None: all rows."""
         if self._content is _Content.ZERO:
             return np.empty(0, np.int64)
         if self._content is not _Content.ROWS:
@@ -105,11 +105,11 @@ class Parameter:
         return list_distinct(np.concatenate(self._rows), self.size // self.row_width)
 
     def gradient_matrix(self, rows: int, columns: int) -> Array:
-        """Return the gradient as a matrix view, for adding in place."""
+        """Return the gradient as a matrix view; the caller may add to it in place."""
         return self.gradient.reshape(rows, columns)
 
     def add_gradient(self, part: Array) -> None:
-        """Add an array to the gradient; it may have any shape with the same number of elements."""
+        """Add an array to the gradient; the array may have any shape with as many elements as the gradient."""
         part = part.reshape(-1)
         if self._content is _Content.STALE:
             self._gradient[:] = part
@@ -138,7 +138,7 @@ class Parameter:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside the context, collect products of few rows; at the end of the context, add them to the gradient."""
+        """Collect the products of few rows inside the context, and add them to the gradient at its end."""
         if self._steps is not None:
             yield  # the products of a nested recurrent group wait for the end of the outer group
             return
@@ -151,7 +151,7 @@ class Parameter:
             self.add_product(*product)
 
     def add_rows(self, ids: Ids, rows: Array) -> None:
-        """Add rows[i] to row ids[i] of the gradient matrix; repeated rows are added up, in order.
+        """Add rows[i] to row ids[i] of the gradient matrix, for every i in order; ids may repeat.
 
         Shapes: ids: (n,) not negative; rows: (n, width), where width divides the parameter's size.
         """
@@ -204,13 +204,13 @@ class Parameter:
         self._rows.clear()
 
     def settle_gradient(self) -> None:
-        """Write zeros if no layer has added to the gradient in this batch."""
+        """Fill the gradient with zeros if no layer has added to it in this batch."""
         if self._content is _Content.STALE:
             self._gradient.fill(0)
             self._content = _Content.ZERO
 
     def bind(self, value: Array, gradient: Array | None) -> None:
-        """Use the given arrays from now on."""
+        """Use the given arrays for the value and the gradient."""
         self.value = value
         if gradient is not None:
             self._gradient = gradient
@@ -237,14 +237,14 @@ class Parameter:
             replica._averages.clear()
 
     def share(self, other: Parameter) -> None:
-        """Use the value of a static parameter in another table."""
+        """Use the value array of a static parameter of another table."""
         self.value = other.value
         self._averages = []
 
     # ----- Records -----
 
     def randomize(self, stream: Stream) -> None:
-        """Draw initial values as the config says. Raises: ConfigError: the storage is sparse."""
+        """Draw the initial values that the config asks for. Raises: ConfigError: the storage is sparse."""
         if self.pattern is not None:
             raise self.pattern.refuse_without_file()
         mean, std = self.config.initial_mean, self.config.initial_std
@@ -274,9 +274,9 @@ class Parameter:
 class ParameterTable:
     """All parameters of a network, in the order of the message.
 
-    The trained parameters are stored one after the other in `values`. Their gradients, summed over the samples of a
-    batch, are stored in `gradients`. An optimiser works on these two arrays. Each static parameter has its own array
-    and no gradient.
+    The trained parameters are stored one after the other in `values`. The gradients of the parameters, summed over the
+    samples of a batch, are stored in `gradients`. An optimiser works on `values` and `gradients`. Each static parameter
+    has its own array and no gradient.
 
     Args: tables_first: whether parameters with sparse_update come first; `tables_size` is the number of their elements.
     """
@@ -312,7 +312,7 @@ class ParameterTable:
         return list(self._trained)
 
     def tables(self) -> list[Parameter]:
-        """Return the trained parameters with sparse_update, which come first, in order."""
+        """Return the trained parameters with sparse_update, in order; they come first in the table."""
         return list(self._tables)
 
     def replicate(self) -> ParameterTable:
@@ -328,7 +328,7 @@ class ParameterTable:
         return replica
 
     def randomize(self, stream: Stream) -> None:
-        """Draw initial values for all parameters in order, including static ones, from one stream."""
+        """Draw initial values for all parameters, also for static ones, in order and from one stream."""
         for parameter in self:
             parameter.randomize(stream)
 
@@ -340,7 +340,7 @@ class ParameterTable:
         return self._gradients
 
     def gradients_from(self, start: int) -> Array:
-        """Return all gradients; elements before `start` may be left over from an earlier batch."""
+        """Return all gradients; elements before `start` may be those of an earlier batch."""
         at = self._gradients.size
         for parameter in reversed(self._trained):
             at -= parameter.size
@@ -350,7 +350,7 @@ class ParameterTable:
         return self._gradients
 
     def peek_gradients(self) -> Array:
-        """Return all gradients; those of a parameter that this batch does not use are left from an earlier batch."""
+        """Return all gradients; a parameter that this batch does not use still has the gradient of an earlier batch."""
         return self._gradients
 
     def add_gradients_of(self, replica: ParameterTable) -> None:
@@ -366,7 +366,7 @@ class ParameterTable:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Inside the context, collect the products of few rows that layers add to gradients; at its end, add them."""
+        """Collect the products of few rows that layers add to gradients inside the context; add them at its end."""
         with ExitStack() as stack:
             for parameter in self._trained:
                 stack.enter_context(parameter.joined_products())

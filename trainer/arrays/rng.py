@@ -1,7 +1,8 @@
-"""The random stream of PaddlePaddle v0.10: `rand_r` of the C library, many draws at a time. Pure.
+"""The random numbers of PaddlePaddle v0.10: `rand_r` of the C library, many draws at a time.
 
 One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and uses 11, 10 and 10 bits of the three results.
-Steps are affine, so x after k steps is a_k * x + c_k: with tables of a_k and c_k, n draws are a few array operations.
+A step is affine, so k steps replace x by a_k * x + c_k. With tables of a_k and c_k, n draws take a few array
+operations.
 
 Source: spec/trainer.md 5.4; glibc stdlib/rand_r.c.
 """
@@ -17,13 +18,13 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _MASK = 0xFFFFFFFF
 _STEPS = 3  # steps of the generator per draw
-_LARGEST_BLOCK = 1 << 16  # draws that are computed at a time, so that tables and work arrays stay in the cache
+_LARGEST_BLOCK = 1 << 16  # draws computed at a time; for more, the arrays would not fit the cache
 
 UPPER = 1 << 31  # draws are in [0, UPPER)
 
 
 def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
-    """Return (a, c) such that a * x + c is x after `steps` steps of (multiplier, increment)."""
+    """Return (a, c) for which `steps` steps of x <- x * multiplier + increment change x to a * x + c."""
     a, c = 1, 0
     while steps:
         if steps & 1:
@@ -36,10 +37,11 @@ def _jump(multiplier: int, increment: int, steps: int) -> tuple[int, int]:
 class Stream:
     """The state of `rand_r` of one thread.
 
-    Without --trainer_count every draw of a run comes from the main thread's stream, in a fixed order.
+    Without --trainer_count all draws of a run come from the main thread's stream, in a fixed order.
     """
 
-    # a_k and c_k for k = 0, 1, ...; shared by the streams of all threads, extended on demand
+    # The tables have a_k and c_k for k = 0, 1, ... The streams of all threads share the tables and extend them on
+    # demand.
     _tables = np.ones(1, np.uint32), np.zeros(1, np.uint32)
 
     def __init__(self, state: int) -> None:
@@ -87,7 +89,8 @@ class Stream:
     def _grow(cls, steps: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """Double the tables until they have an entry for `steps` steps.
 
-        With tables of m entries, the entry for k + m steps is that for m steps followed by k steps.
+        If the tables have m entries, the entry for k + m steps is computed from the entry for k steps and a jump of m
+        steps.
         """
         tables = cls._tables
         while len(tables[0]) <= steps:
@@ -99,14 +102,14 @@ class Stream:
 
 
 def start_state(seed: int, use_global_seed: bool) -> int:
-    """Return the main thread's initial state: the seed with --thread_local_rand_use_global_seed, otherwise seed - 1."""
+    """Return the main thread's initial state: seed with --thread_local_rand_use_global_seed, otherwise seed - 1."""
     return (seed if use_global_seed else seed - 1) & _MASK
 
 
 def replica_state(seed: int, number: int, use_global_seed: bool) -> int:
     """Return the initial state of the thread that computes part `number` of every batch; parts are numbered from 0.
 
-    It depends on the seed like `start_state`. The number of the part replaces the thread number of v0.10, because
-    thread numbers differ from run to run.
+    With --thread_local_rand_use_global_seed the state is the seed for every part. The number of the part replaces the
+    thread number of v0.10, because thread numbers differ from run to run.
     """
     return (seed if use_global_seed else seed + number + 1) & _MASK

@@ -1,4 +1,4 @@
-"""Parameters with sparse storage: matrices that have values at some places only; the rest is always zero.
+"""Parameters with sparse storage: matrices whose elements are zero except at some fixed places.
 
 The TrainerConfig message holds the number of values and the format of their places in a file ("csr" or "csc"). Only the
 file of a model holds the places themselves. Optimisers and servers use only the values.
@@ -17,14 +17,14 @@ from trainer.arrays.arguments import Array
 
 _NUMBER = np.dtype("<i4")  # type of the places in a file
 _FORMATS = ("csr", "csc")
-_LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for any parameter
+_LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for every parameter
 
 
 class SparsePattern:
     """The places of a parameter's values; they are unknown until a file is read.
 
-    With format "csr" the values are stored row by row, with "csc" column by column. A line is such a row or column.
-    `size` is the number of elements of the whole matrix.
+    With format "csr" the values are stored row by row; with "csc" they are stored column by column. A line is a row for
+    "csr" and a column for "csc". `size` is the number of elements of the whole matrix.
     """
 
     def __init__(self, config: ParameterConfig) -> None:
@@ -51,7 +51,7 @@ class SparsePattern:
         if len(data) < self.file_bytes:
             raise DataError(f"{source} is cut off: its places have {len(data)} bytes instead of {self.file_bytes}")
         numbers = np.frombuffer(data, _NUMBER, self._lines + 1 + self._count)
-        # the offsets of the lines come first in csr, and after the row indices in csc
+        # the offsets of the lines come first in csr; in csc they come after the row indices
         cut = self._lines + 1 if self._by_rows else self._count
         starts, ids = (numbers[:cut], numbers[cut:]) if self._by_rows else (numbers[cut:], numbers[:cut])
         offsets = starts.astype(np.int64)
@@ -69,7 +69,7 @@ class SparsePattern:
         self._starts, self._ids, self._places = starts.copy(), ids.copy(), places
 
     def encode(self) -> bytes:
-        """Return the places in the file's format."""
+        """Return the places as bytes in the format of the file."""
         self._require()
         assert self._starts is not None
         parts = (self._starts, self._ids) if self._by_rows else (self._ids, self._starts)
@@ -83,7 +83,7 @@ class SparsePattern:
         return matrix.reshape(self._rows, self._columns)
 
     def pick(self, matrix: Array) -> Array:
-        """Return the values of a matrix at the places."""
+        """Return the values that a matrix has at the places."""
         self._require()
         picked: Array = matrix.reshape(-1)[self._places]
         return picked
@@ -91,8 +91,8 @@ class SparsePattern:
     def refuse_without_file(self) -> ConfigError:
         """Return the error for a parameter whose places are unknown."""
         return ConfigError(
-            f"parameter {self.name} has sparse storage: the places of its {self._count} values come from a file only; "
-            "give with --init_model_path a model that contains this parameter"
+            f"parameter {self.name} has sparse storage: only a file has the places of its {self._count} values; "
+            "give a model that contains this parameter with --init_model_path"
         )
 
     def _require(self) -> None:
@@ -117,5 +117,5 @@ def sparse_pattern(config: ParameterConfig) -> SparsePattern | None:
             f"parameter {config.name}: {config.size} values of sparse storage do not fit into dims {list(config.dims)}"
         )
     if config.sparse_update or config.sparse_remote_update:
-        raise ConfigError(f"parameter {config.name} has sparse storage; it cannot be updated sparsely, too")
+        raise ConfigError(f"parameter {config.name} has sparse storage, and therefore cannot be updated sparsely")
     return SparsePattern(config)

@@ -1,4 +1,4 @@
-"""The products x^T g of the steps of a recurrent group: one product over all steps is faster than one for each step.
+"""The products x^T g of a recurrent group's steps, computed as one product, which is faster than one for each step.
 
 x is the input of a layer, g is the gradient of its output, and x^T g is the gradient of its weights.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-FEW = 256  # rows; a product of more rows is already so large that joining it with others saves no time
+FEW = 256  # rows; joining products of more rows saves no time
 
 
 class StepProducts:
@@ -21,7 +21,7 @@ class StepProducts:
         self._rows: dict[tuple[int, int, int], tuple[list[Array], list[Array]]] = {}
 
     def add(self, x: Array, g: Array, begin: int) -> None:
-        """Add rows to the product of a matrix; g is copied, because layers change gradients in place.
+        """Add rows to the product of a matrix. g is copied, because layers change gradients in place.
 
         Shapes: x: (n, rows), g: (n, columns).
         """
@@ -30,6 +30,6 @@ class StepProducts:
         gs.append(g.copy())
 
     def join(self) -> Iterator[tuple[Array, Array, int]]:
-        """Yield for each matrix the collected rows of x, those of g, and the number of the matrix's first element."""
+        """Yield, for each matrix, its rows of x, its rows of g, and the number of its first element."""
         for (begin, _, _), (xs, gs) in self._rows.items():
             yield np.concatenate(xs), np.concatenate(gs), begin

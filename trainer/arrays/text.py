@@ -11,7 +11,7 @@ def spell_rows(values: Array) -> str:
 
 
 def spell_starts(starts: Ids) -> str:
-    """Return positions in the form `[0 3 7 ]`."""
+    """Return positions as text, for example `[0 3 7 ]`."""
     return f"[{''.join(f'{position} ' for position in starts.tolist())}]\n"
 
 

@@ -1,4 +1,4 @@
-"""Assemble a session for trainers that join and leave; only data and updater differ from a job of fixed size."""
+"""Assemble a session for trainers that join and leave, which has its own kind of data source and of updater."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DividedAssembly(Assembly):
         return DividedTrainers(self._flags)
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        # a trainer writes no files: its number changes, and two trainers would write the same files
+        # no trainer writes records: the numbers of trainers change, so two trainers would write the same files
         flags = self._flags
         return Reporter(None, flags.start_pass + flags.num_passes, flags.progress_period)
 
@@ -76,25 +76,25 @@ class DividedAssembly(Assembly):
         return False
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: trainer 0 moves the saved passes of an earlier run away when the job begins."""
+        """Do nothing. When the job begins, trainer 0 moves the saved passes of an earlier run away."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
     ) -> BatchSource | None:
-        """Open the test data as usual, and the training data for division."""
+        """Open the test data as `Assembly` does. Open the training data as a source that trainers divide."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         if data.type == multi.KIND:
-            raise ConfigError("MultiData does not go with trainers that come and go; train without --min-np")
+            raise ConfigError("MultiData cannot be used with trainers that come and go; train without --min-np")
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
-        seed_generators(self._seed)  # an init_hook that shuffles then gives the same order in every process
+        seed_generators(self._seed)  # an init_hook then shuffles in the same way in every process
         opened = open_provider(data, self._list_inputs()[0], is_train=True, is_own=bool(self._path))
         self._source = DividedSource(opened, self._seed, check, data.files)
         return self._source
 
 
 class TakenDirectory:
-    """The save directory. Only the process that is trainer 0 at the moment uses it.
+    """The save directory. Only the process that is trainer 0 at the moment uses the directory.
 
     Args: shown: the name of the directory in the flags or the config. first_model: the model that the config starts
         from, or "".
@@ -105,7 +105,7 @@ class TakenDirectory:
         self._is_taken = False
 
     def take(self) -> None:
-        """Become the trainer that saves in the directory; a repeated call does nothing.
+        """Take the directory, so that only this trainer saves in it. A repeated call does nothing.
 
         Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
             the directory.
@@ -136,6 +136,6 @@ def check_flags(flags: Values) -> None:
         value = getattr(flags, flag.name)
         if value != flag.default:
             raise UsageError(
-                f"--{flag.name}={value} does not go with trainers that come and go: {STATIC_ONLY[flag.name]}; leave "
+                f"--{flag.name}={value} cannot be used with trainers that come and go: {STATIC_ONLY[flag.name]}; leave "
                 "it out, or --min-np, --max-np and --host-discovery-script of paddle elastic run"
             )

@@ -1,7 +1,7 @@
 """Batches that several trainers divide. All trainers read the samples in one order, also when trainers join or leave.
 
-The order of a pass depends only on the seed and the number of the pass. A trainer that joins, or returns to an earlier
-batch, therefore reads the batches that all trainers read.
+The order of a pass depends only on the seed and the number of the pass. Therefore a trainer that joins, or returns to
+an earlier batch, reads the same batches as the other trainers.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ class BatchShare(NamedTuple):
 
 
 class DividedSource(DataSource):
-    """The samples of one provider: every trainer reads all samples and uses only its share.
+    """The samples of one provider. Every trainer reads all samples, and uses only its share of each batch.
 
-    A cached provider is read to its end before the first batch, so that a trainer that joins later has the same
-    samples.
+    A cached provider is read to its end before the first batch. A trainer that joins later then has the same samples.
 
     Attributes: seed: the seed of the order of samples in all passes.
 
-    Args: check: called repeatedly while the provider is slow; if it raises an error, the wait ends.
-        list_name: the name of the list file, for messages.
+    Args: check: a function that is called repeatedly during a wait for the provider; an error that it raises ends the
+        wait. list_name: the name of the list file, for messages.
     """
 
     def __init__(self, opened: OpenedProvider, seed: int, check: Callable[[], None], list_name: str) -> None:
@@ -55,7 +54,7 @@ class DividedSource(DataSource):
             constants=opened.constants,
         )
         self.seed = seed
-        self._place: tuple[int, int] | None = None  # the next pass and batch; None: unknown
+        self._place: tuple[int, int] | None = None  # (pass, batch) of the next batch; None: unknown
 
     def go_to(self, number: int, batches: int, size: int) -> None:
         """Move to the position after the first `batches` batches of pass `number`; `size` is the batch size.
@@ -101,11 +100,11 @@ class DividedSource(DataSource):
 
 
 def seed_of_pass(seed: int, number: int) -> int:
-    """Return the initial random state of a pass; the states of successive passes are far apart."""
+    """Return the initial random state of a pass. The states of successive passes are far apart."""
     return zlib.crc32(f"{seed} {number}".encode())
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the random generators of Python and numpy, which a provider may use, with the same seed in every process."""
+    """Seed the random generators of Python and numpy, because a provider may use them. Every process uses one seed."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

@@ -1,8 +1,8 @@
-"""Passes and batches of trainers that join and leave: training inside the loop of `elastic.process.loop`.
+"""The passes and batches of trainers that join and leave, inside the loop of `elastic.process.loop`.
 
-When a trainer is lost, the remaining trainers return to their last commit. All trainers react to a joining or leaving
-host at the same time, after the current batch. The position in the pass is part of the committed state, so that every
-sample of a pass changes the parameter values exactly once. At the end of a pass trainer 0 tests and saves, and the
+When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
+react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
+a pass therefore changes the parameter values exactly once. At the end of a pass trainer 0 tests and saves, and the
 other trainers wait for it.
 """
 
@@ -38,7 +38,7 @@ class SavingDirectory(Protocol):
     """The save directory; only one trainer at a time uses it."""
 
     def take(self) -> None:
-        """Become the trainer that saves in the directory; a repeated call does nothing."""
+        """Take the directory, so that only this trainer saves in it. A repeated call does nothing."""
 
     def begin(self) -> None:
         """Move the saved passes of an earlier run away."""
@@ -72,14 +72,14 @@ class DividedTraining:
         return {"pass": self._state.position.number, "batch": 0}
 
     def run(self) -> None:
-        """Train all passes, with the present trainers."""
-        # numpy does not warn, because a cost that is not finite ends the run with an error
+        """Train all passes, with the trainers that are in the job at the time."""
+        # numpy's warnings are unnecessary, because a cost that is not finite ends the run with an error
         with np.errstate(all="ignore"):
             run_fn(self._train, reset_worker, WORKER.finish)(self._state)
         self._updater.finish()
 
     def _train(self, state: TrainingState) -> None:
-        """Train from the position in the state on, until the set of trainers changes."""
+        """Train from the position in the state, until the set of trainers changes."""
         flags, position = self._parts.flags, state.position
         if flags.trainer_id == 0 and flags.num_passes:
             self._directory.take()
@@ -93,7 +93,7 @@ class DividedTraining:
             raise
 
     def _leave_directory(self) -> None:
-        """Leave the save directory, unless this is trainer 0, which uses it next."""
+        """Leave the save directory, except in trainer 0, which will save in the directory."""
         if self._parts.flags.trainer_id:
             self._directory.leave()
 
@@ -133,9 +133,9 @@ class DividedTraining:
         return share
 
     def _run_batch(self, state: TrainingState, share: BatchShare) -> None:
-        """Train on a share of a batch, and commit the state when a commit is due.
+        """Train on a share of a batch. Commit the state if a commit is due.
 
-        Raises: HostsUpdatedInterrupt: the driver of `paddle elastic run` has told a trainer about a change of hosts.
+        Raises: HostsUpdatedInterrupt: the driver of `paddle elastic run` has notified a trainer of a change of hosts.
         """
         position = state.position
         has_news = state.has_news()

@@ -33,7 +33,7 @@ class Commit(NamedTuple):
 class TrainingState(State):
     """The state of one trainer; `sync` copies the state of trainer 0 to every trainer.
 
-    The random numbers of the network and the sums of the log lines are separate for each trainer.
+    Each trainer has its own random numbers of the network and its own sums of the log lines.
 
     Attributes: position: the position of the training.
 
@@ -102,7 +102,7 @@ class TrainingState(State):
         self._parts.flags.number_trainer(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
-        """Return the names of the static parameters that batches have updated without gradients, as in batch norm."""
+        """Return the names of static parameters that batches have updated without gradients (as in batch norm)."""
         return [one.name for one in self._parts.table if one.follows]
 
     def _keep_fixed(self) -> None:

@@ -13,7 +13,7 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The updater of every trainer. For any number of trainers, a step has the result of a step with the whole batch.
+    """The updater of each trainer. The result of a step does not depend on the number of trainers that share the batch.
 
     Raises: HorovodInternalError: a trainer is lost (`step`, `finish_pass`). DataError: the trainers do not have the
         same batch (`step`, `finish_pass`).
@@ -22,7 +22,7 @@ class DividedUpdater(CollectiveUpdater):
     _whole = 0  # number of samples of the whole current batch
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prune the initial values; the other trainers receive pruned values with the state of trainer 0."""
+        """Prune the initial values. The other trainers receive the pruned values with the state of trainer 0."""
         self._local.pruning.start()
         return None
 
@@ -52,9 +52,9 @@ class DividedUpdater(CollectiveUpdater):
     def _check_totals(totals: StepTotals, whole: int) -> None:
         if totals.active != whole * operations.size() or totals.samples != whole:
             raise DataError(
-                f"the trainers do not have the same batch: this trainer has {whole} samples in it, all trainers "
-                f"together {totals.samples}; the data provider must give every process the same samples in the same "
-                "order"
+                f"the trainers do not have the same batch: it has {whole} samples for this trainer, but "
+                f"{totals.samples} for all trainers together; the data provider must give every process the same "
+                "samples in the same order"
             )
 
     def finish(self) -> None:
@@ -75,7 +75,7 @@ class DividedUpdater(CollectiveUpdater):
         self._local.put_back(part)
 
     def take_masks(self) -> dict[str, Any]:
-        """Return the pruning masks in a JSON-compatible form."""
+        """Return the pruning masks in a form that JSON can store."""
         return self._local.pruning.state()
 
     def put_back_masks(self, masks: Mapping[str, Any]) -> None:

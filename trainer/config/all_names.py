@@ -48,7 +48,10 @@ __all__ = [
 
 
 def v1_names() -> dict[str, Any]:
-    """Return the names that a configuration has without an import, except `Import`, which is made for each file."""
+    """Return the names that a configuration can use without an import.
+
+    `Import` is missing here, because each file gets its own `Import` function.
+    """
     return v1_settings.obsolete_settings() | dict(built("v1"))
 
 

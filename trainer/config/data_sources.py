@@ -1,4 +1,4 @@
-"""define_py_data_sources2 and its predecessors: they name the providers of the training data and of the test data.
+"""define_py_data_sources2 and its predecessors, which name the providers of the training data and of the test data.
 
 Source: legacy trainer_config_helpers/data_sources.py; spec/config.md section 14.
 """
@@ -22,11 +22,11 @@ def define_py_data_sources2(train_list: Any, test_list: Any, module: Any, obj: A
     """Name the data providers of training and testing: each is the function `obj` of the module `module`.
 
     Args:
-        train_list, test_list: the path of a file with one entry per line, for example the names of data files; a Python
+        train_list, test_list: the path of a file with one entry per line, for example the names of data files. A Python
             list of entries is written to train.list or test.list in the working directory.
-        module, obj, args: one value for training and testing, or a list or tuple with a value for each.
+        module, obj, args: one value for both training and testing, or a list or tuple of two values.
         args: keyword arguments of the provider's init_hook, which can be any picklable objects. A string must be a
-            pickle of them.
+            pickle of these arguments.
     """
     _define_both("py2", train_list, test_list, module, obj, args)
 
@@ -52,7 +52,7 @@ def _define_both(
 def _pair(value: Any) -> tuple[Any, Any]:
     if is_list(value):
         if len(value) != 2:
-            raise ArgumentError(f"{value!r} must have two items, for training and for testing")
+            raise ArgumentError(f"{value!r} must have two items: one for training and one for testing")
         return value[0], value[1]
     return value, value
 
@@ -63,7 +63,7 @@ def _list_file(argument: str, entries: Any) -> str:
     name = argument.replace("_", ".")
     lines = [to_text(argument, entry) for entry in to_list(entries)]
     try:
-        # v0.10 wrote the entries without separators, which merged two entries into one
+        # v0.10 wrote the entries without line ends, so all entries became one line
         Path(name).write_text("".join(line if line.endswith("\n") else line + "\n" for line in lines))
     except OSError as error:
         raise VolumeError(f"the entries of {argument} cannot be written to {name}: {error}") from error
@@ -90,7 +90,7 @@ def _define(kind: str, for_test: bool, files: str, module: str, obj: str, args: 
     define(message, for_test=for_test)
 
 
-@helper("unlisted")  # its only name is data_sources.define_py_data_source
+@helper("unlisted")  # scripts can import the function only as data_sources.define_py_data_source
 def define_py_data_source(
     file_list: Any,
     cls: Callable[[DataConfig_pb2.DataConfig], None],
@@ -100,7 +100,10 @@ def define_py_data_source(
     is_async: bool = False,
     data_cls: Callable[..., DataConfig_pb2.DataConfig] | None = PyData,
 ) -> None:
-    """Name a provider; `cls` is TrainData or TestData, and `data_cls` is PyData, or None for a provider of type py2."""
+    """Name one data provider.
+
+    Args: cls: TrainData or TestData. data_cls: PyData, or None for a provider of the type py2.
+    """
     fields: dict[str, Any] = {
         "files": _list_file("test_list" if cls is TestData else "train_list", file_list),
         "async_load_data": bool(is_async),
@@ -113,7 +116,7 @@ def define_py_data_source(
     cls(PyData(type="py2", **fields) if data_cls is None else data_cls(**fields))
 
 
-@helper("unlisted")  # its only name is data_sources.define_py_data_sources
+@helper("unlisted")  # scripts can import the function only as data_sources.define_py_data_sources
 def define_py_data_sources(
     train_list: Any, test_list: Any, module: Any, obj: Any, args: Any = None, train_async: bool = False
 ) -> None:

@@ -1,9 +1,9 @@
-"""The conversion of a configuration into the form in which PaddlePaddle v0.10 printed it.
+"""The conversion of a configuration into the form that PaddlePaddle v0.10 printed.
 
-The config language writes the form of the last PaddlePaddle version that had this language. Both forms describe the
-same network. The conversion removes a field that v0.10 did not have, if the field has the value that v0.10 used. It
-also adds heights and widths: v0.10 passed them on from layer to layer, and the later version did so for only a few
-types of layers.
+The config language writes the form of the last PaddlePaddle version that had this language. The two forms describe
+equal networks. The conversion removes a field that v0.10 did not have, if the field has the value that v0.10 used. The
+conversion also adds heights and widths. In v0.10, each layer took over the height and width of its first input; in the
+last version, only a few types of layers take over these numbers.
 
 Source: legacy config_parser.py of v0.10; spec/config.md section 19.
 """
@@ -15,9 +15,9 @@ from trainer.config.building.handed_on import handed_on_maps
 from trainer.config.building.state import OlderMarks
 from trainer.config.older_groups import rewrite_groups
 
-# types of layers for which v0.10 wrote the activation "linear" if they have no activation
+# for layers of these types without an activation, v0.10 wrote the activation "linear"
 _LINEAR = frozenset({"average", "max", "seqlastins", "seqreshape"})
-# type of layer -> fields that v0.10 did not have
+# for each type of layer, the fields that v0.10 did not have
 _LATER_FIELDS = {
     "addto": ("height", "width", "depth"),
     "average": ("seq_pool_stride",),
@@ -49,10 +49,10 @@ def as_v0_10(
     _flatten_slopes(older.model_config)
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
-        # v0.10 had a bug: for `x - number` it wrote and computed `x + number`; the config language subtracts the number
+        # a bug of v0.10: it computed `x + number` for `x - number`; the config language subtracts the number
         if layer.name in marks.subtracted:
             layer.intercept = 0.0 - layer.intercept
-    # in v0.10 this setting was not written; it was only the default threshold of parameters
+    # v0.10 did not write this setting; it used the setting only as the default threshold of parameters
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
 

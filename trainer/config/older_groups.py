@@ -1,7 +1,7 @@
 """The form of recurrent groups that v0.10 printed.
 
 The form of v0.10 states for each link whether its items are sub-sequences, and for each memory whether it is a whole
-sequence. The types of the agents of links and memories state the same facts. In the form of v0.10 a StaticInput X is a
+sequence. The types of the agents of links and memories depend on these facts. In the form of v0.10 a StaticInput X is a
 memory of a mixed layer `__X_memory__`, and this layer copies the agent of the memory. In the later form a StaticInput
 is a memory of its own agent.
 
@@ -37,7 +37,7 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
                 layers[link.link_name].type = "sequence_scatter_agent"
         for link in group.out_links:
             link.has_subseq = link.layer_name in marks.nested
-            # a result of a group that generates has the type "data", which does not change
+            # the result of a group that generates sequences keeps the type "data"
             if link.has_subseq and layers[link.link_name].type == "gather_agent":
                 layers[link.link_name].type = "sequence_gather_agent"
         for memory in group.memories:
@@ -47,7 +47,7 @@ def _say_sequences(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> Non
 
 
 def _rename_agents(model: ModelConfig_pb2.ModelConfig, marks: OlderMarks) -> dict[str, str]:
-    """Rename the agents of static inputs as in v0.10; return for each agent the name of the layer that copies it."""
+    """Rename the agents of static inputs as in v0.10; return each agent with the name of its copying layer."""
     names: dict[str, str] = {}
     copies: dict[str, str] = {}
     for group in model.sub_models:  # the list has outer groups before inner groups
@@ -86,7 +86,7 @@ def _replace(listed: RepeatedScalarFieldContainer[str], names: Mapping[str, str]
 
 
 def _add_copies(model: ModelConfig_pb2.ModelConfig, copies: Mapping[str, str]) -> None:
-    """Insert after each agent of a static input the mixed layer that copies it."""
+    """After each agent of a static input, insert the mixed layer that copies the agent."""
     if not copies:
         return
     longer = ModelConfig_pb2.ModelConfig()

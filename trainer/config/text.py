@@ -18,7 +18,7 @@ _ESCAPES = {
 
 
 def to_text(message: Message) -> str:
-    """Return the message as text; it ends with a newline unless it is empty."""
+    """Return the message as text; a text that is not empty ends with a newline."""
     return "".join(_lines(message, ""))
 
 
@@ -48,7 +48,7 @@ def _scalar(kind: int, value: Any) -> str:
 
 
 def _as_given(value: float) -> float:
-    """Return the number with the fewest digits that has the same single-precision value: 0.45 for 0.449999988079."""
+    """Return the shortest decimal number that rounds to the single-precision value: 0.45 for 0.449999988079."""
     candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
     return next((near for near in candidates if struct.pack("f", near) == struct.pack("f", value)), value)
 

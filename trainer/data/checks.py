@@ -20,7 +20,10 @@ _CALLERS_SHOWN = 4
 
 
 class SampleError(ValueError):
-    """A sample does not have the declared types; `row` is its position in the checked samples, if known."""
+    """A sample does not have the declared types.
+
+    `row` is the position of the sample in the checked samples; None: unknown.
+    """
 
     def __init__(self, message: str, row: int | None = None) -> None:
         super().__init__(message)
@@ -28,7 +31,7 @@ class SampleError(ValueError):
 
 
 class PartialSample(list[Any]):
-    """The slots of a sample whose dictionary lacks some slots; None stands for a missing slot, as in v0.10."""
+    """The slots of a sample whose dictionary lacks some slots. As in v0.10, None stands for a missing slot."""
 
     def __init__(self, given: Mapping[Any, Any], order: Sequence[str]) -> None:
         super().__init__(given.get(name) for name in order)
@@ -65,7 +68,7 @@ def find_missing(sample: Any, position: int) -> str:
 
 
 def _find_fault(element: Any, kind: InputType, levels: int) -> str:
-    """Return what is wrong with a slot, or "". `levels`: how deep the lists in `element` are nested."""
+    """Return the fault of a slot, or "". `levels`: the levels of nested lists in `element`."""
     if levels == 0 and kind.type == DataType.Index:
         is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
         return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"
@@ -78,7 +81,7 @@ def _find_fault(element: Any, kind: InputType, levels: int) -> str:
         return next((f"item {place}: {fault}" for place, fault in faults if fault), "")
     if kind.type == DataType.Dense:
         if len(items) != kind.dim:
-            return f"{len(items)} numbers, not {kind.dim}"
+            return f"it has {len(items)} numbers instead of {kind.dim}"
         if isinstance(items, np.ndarray) and items.dtype.kind in "fiub":
             return ""
         return next((f"{shorten(x)} is no number" for x in items if not isinstance(x, numbers.Real)), "")
@@ -118,14 +121,13 @@ def user_code(doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user.
 
-    The frames of the user's code above the deepest frame follow, without repeated lines: `; called at file.py:30 (text
-    of the line)`.
+    The other frames of the user's code follow, each line once: `; called at file.py:30 (text of the line)`.
     """
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        # Python has turned the StopIteration of a generator into this error; only the traceback of the StopIteration
-        # contains the frame of the generator
+        # Python turns the StopIteration of a generator into a RuntimeError. Only the traceback of the StopIteration
+        # contains the frame of the generator.
         frames += traceback.extract_tb(error.__cause__.__traceback__)
         message += " (a generator ends by `return`; `next(f)` needs a default)"
     users = [frame for frame in frames if is_script_file(frame.filename)]

@@ -1,7 +1,7 @@
-"""Samples as columns: a few arrays store one slot of all samples, so that no batch needs a Python loop.
+"""Samples as columns: a few arrays store one slot of all samples.
 
-A slot is the part of a sample that one data layer takes. `encode` runs in the thread that reads the provider; all
-further functions run in the main thread.
+A batch is taken from the arrays without a Python loop. A slot is the part of a sample that one data layer takes.
+`encode` runs in the thread that reads the provider. All other functions run in the main thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SlotColumn(Protocol):
     """One slot of all samples."""
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Return the slot's values of some samples as arrays.
+        """Return the values that some samples have in this slot, as arrays.
 
         Raises: SampleError, TypeError, ValueError: a value does not have the slot's type.
         """
@@ -44,7 +44,7 @@ class SlotColumn(Protocol):
 
 
 class DenseColumn:
-    """A matrix with a row per sample."""
+    """A matrix with one row for each sample."""
 
     def __init__(self, dim: int) -> None:
         self._dim = dim
@@ -61,7 +61,7 @@ class DenseColumn:
         if matrix.dtype.kind not in "fiub":
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
         if matrix.size != len(values) * self._dim:
-            raise SampleError(f"{matrix.size // len(values)} numbers, not {self._dim}")
+            raise SampleError(f"it has {matrix.size // len(values)} numbers instead of {self._dim}")
         return (_finite(matrix.reshape(len(values), self._dim).astype(np.float32)),)
 
     def extend(self, encoded: tuple[npt.NDArray[Any], ...]) -> None:
@@ -78,7 +78,7 @@ class DenseColumn:
 
 
 class IdColumn:
-    """An id per sample; -1 (no id) is allowed."""
+    """One id for each sample; -1 (no id) is allowed."""
 
     def __init__(self, dim: int) -> None:
         self._dim = dim
@@ -102,7 +102,7 @@ class IdColumn:
         return Argument(ids=self._ids.view().take(rows))
 
     def join(self, starts: Ids, offsets: Ids) -> Ids:
-        """Return ragged rows of ids, one after the other: see `kernels.samples.join_spans`."""
+        """Return the joined ids of several spans (see `kernels.samples.join_spans`)."""
         return join_spans(self._ids.view(), starts, offsets)
 
     def keep(self, rows: Ids) -> None:
@@ -111,7 +111,7 @@ class IdColumn:
 
 
 class Spans:
-    """The position of the items of each row in an array that contains the items of all rows, row by row."""
+    """The positions of each row's items in an array that contains the items of all rows, row by row."""
 
     def __init__(self) -> None:
         self._offsets = Growing((), np.int64)
@@ -185,7 +185,7 @@ class SparseColumn:
 
 
 class SequenceColumn:
-    """A list of items for each sample: the items of all samples are stored in another column.
+    """A list of items for each sample. Another column stores the items of all samples.
 
     Items that are sequences become sub-sequences.
     """
@@ -205,7 +205,7 @@ class SequenceColumn:
             raise
 
     def _name_wrong_item(self, items: Sequence[Any]) -> None:
-        """Raise SampleError with the position of the first wrong item, if a single item is wrong."""
+        """Raise SampleError with the position of the first item that cannot be encoded; return if there is none."""
         for place, item in enumerate(items):
             try:
                 self._items.encode([item])
@@ -218,7 +218,7 @@ class SequenceColumn:
         self._items.extend(encoded[1:])
 
     def gather(self, rows: Ids) -> Argument:
-        """Return the items, and the starts of the sequences (and sub-sequences)."""
+        """Return the items, with the starts of the sequences (and sub-sequences)."""
         begins, starts = self._spans.find(rows)
         if isinstance(self._items, IdColumn):
             return Argument(ids=self._items.join(begins, starts), starts=starts)
@@ -235,7 +235,7 @@ class SequenceColumn:
 
 
 class GridColumn(SequenceColumn):
-    """For each sample, a sequence of items that form a grid; a slot is (extents of the grid, items)."""
+    """A sequence of items that form a grid, for each sample. A slot is (extents of the grid, items)."""
 
     def __init__(self, items: SlotColumn, dimensions: int) -> None:
         super().__init__(items)
@@ -256,7 +256,7 @@ class GridColumn(SequenceColumn):
         super().extend(encoded[1:])
 
     def gather(self, rows: Ids) -> Argument:
-        """Return the items, the starts of the sequences, and the extents of each sequence's grid."""
+        """Return the items, with the starts of the sequences and the extents of each sequence's grid."""
         one, grids = super().gather(rows), self._extents.view().take(rows, axis=0)
         return Argument(one.value, one.ids, one.sparse, one.starts, grids=grids)
 
@@ -267,7 +267,7 @@ class GridColumn(SequenceColumn):
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
-    """Return the lengths of lists, and their items list by list (arrays stay arrays).
+    """Return the lengths of the lists, and all items, list by list. The items of arrays are returned as an array.
 
     Raises: SampleError: an item is not a list.
     """
@@ -283,7 +283,7 @@ def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
 
 
 def _finite(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the numbers, which must be finite.
+    """Check that the numbers are finite, and return them.
 
     Raises: SampleError: the text names the first number that is not finite, and its position in its row.
     """

@@ -1,7 +1,7 @@
 """Restrictions on the files and modules that a merged model file names.
 
-Unlike a config script, a merged model file may come from other people. docs/security.md describes the restrictions for
-users.
+A merged model file may come from other people; a config script comes from the user. docs/security.md describes the
+restrictions for users.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _inside(name: str, what: str, remedy: str) -> Path:
 
 
 def check_provider(name: str) -> None:
-    """Check that a module may be imported because a model file names it.
+    """Check that a module that a model file names may be imported.
 
     The module must be a Python file in the user's directories (the working directory, --python_path) that imports
     PyDataProvider2. A module of Python or of an installed package is refused, and so is a script that does not import
@@ -100,7 +100,7 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 cannot parse, because it is for Python 2, names PyDataProvider2."""
+    """Return whether a file that Python 3 cannot parse names PyDataProvider2, because it may be a file of Python 2."""
     try:
         return b"PyDataProvider2" in path.read_bytes()
     except OSError:

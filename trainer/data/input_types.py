@@ -8,7 +8,7 @@ NO_IDS = (-1, 0xFFFFFFFF)  # values that mean "no id"; old providers write -1 as
 
 
 class SequenceType:
-    """How many levels of sequences a slot of a sample has."""
+    """The number of levels of sequences in a slot of a sample."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -28,8 +28,8 @@ class DataType:
 class InputType:
     """The type of a slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
 
-    grid: number of dimensions of the grid that the items of a sequence form; such a slot is a pair: the number of items
-        along each dimension, and the items. 0: the items form no grid.
+    grid: number of dimensions of the grid that the items of a sequence form; 0: no grid. A slot with a grid is a pair:
+        the numbers of items along each dimension, and the items.
     """
 
     dim: int
@@ -53,17 +53,17 @@ class InputType:
 
 
 def dense_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of `dim` numbers: a list of them, or a numpy array."""
+    """Return the type of a list or numpy array of `dim` numbers."""
     return InputType(dim, seq_type, DataType.Dense)
 
 
 def sparse_non_value_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of a 0/1 vector, given as the list of the ids of its ones."""
+    """Return the type of a vector of zeros and ones, given as the list of the positions of its ones."""
     return InputType(dim, seq_type, DataType.SparseNonValue)
 
 
 def sparse_value_slot(dim: int, seq_type: int = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of a sparse vector, given as a list of (id, value)."""
+    """Return the type of a sparse vector, given as a list of pairs (id, value)."""
     return InputType(dim, seq_type, DataType.SparseValue)
 
 

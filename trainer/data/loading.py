@@ -53,11 +53,12 @@ def open_source(
     shuffles: bool = True,
     is_own: bool = False,
 ) -> BatchSource:
-    """Import the provider, run its init_hook, and return its data source; no sample is read yet.
+    """Import the provider, run its init_hook, and return its data source without reading a sample.
 
     Args: inputs: for each network of the model, the sizes of its data layers, in input order. A model of several
-        networks has one source for each network. check: called repeatedly while the provider is slow; if it raises an
-        error, the wait ends. shuffles: False disables shuffling for any provider (--job=test).
+        networks has one source for each network. check: a function that is called repeatedly during a wait for the
+        provider; an error that it raises ends the wait. shuffles: False disables shuffling for every provider
+        (--job=test).
     Raises: see `open_provider`.
     """
     configs = config.sub_data_configs if config.type == multi.KIND else [config]
@@ -101,9 +102,9 @@ def open_provider(
 ) -> OpenedProvider:
     """Import the provider, and run its init_hook.
 
-    Args: inputs: the sizes of the network's data layers, in input order; the last sizes belong to the constant slots of
-        the config, if it has any, and the first sizes to the slots of the provider. is_own: whether a config script
-        wrote the message in this process. A message from a model file has restricted names
+    Args: inputs: the sizes of the network's data layers, in input order. The first sizes are those of the provider's
+        slots; the last sizes are those of the config's constant slots, if it has any. is_own: whether a config script
+        wrote the message in this process. The names in a message from a model file are restricted
         (trainer/data/foreign_config.py).
     Raises: MissingInputError: the list file or the module does not exist.  ConfigError: the module has no such
         provider, or its input types do not fit the data layers.  DataError: the user's code raised an error.
@@ -137,7 +138,7 @@ def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
 
 
 def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the sizes of the data layers of the provider, and the constants of all other data layers, both by name."""
+    """Return the sizes of the provider's data layers by name, and the constants of all other data layers by name."""
     names = list(inputs)
     split = len(names) - len(constants)
     if constants and split < 1:
@@ -213,8 +214,8 @@ def _import_module(name: str) -> ModuleType:
 def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
     """Return the keyword arguments of the init_hook.
 
-    Arguments that a config script pickled in this process may contain objects of the user's classes, because the user's
-    code runs anyway. Arguments in a model file may contain plain values only.
+    Arguments that a config script pickled in this process may contain objects of the user's classes, because the
+    process runs the user's code anyway. Arguments in a model file may contain plain values only.
     """
     if not config.load_data_args:
         return {}

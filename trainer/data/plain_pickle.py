@@ -3,7 +3,7 @@
 `define_py_data_sources2(args=...)` writes the arguments as a pickle of protocol 0, and merged model files of v0.10
 contain such texts. The `pickle` module is unsafe for files of other people, because a pickle can name functions and
 call them. This reader supports only the instructions that build plain values: None, bool, int, float, text, bytes,
-list, tuple and dict. It has no instruction for a global, a call, or the state of an object.
+list, tuple and dict. The reader has no instruction for a global, a call, or the state of an object.
 
 Source: the instructions are those of Lib/pickletools.py, protocols 0 to 5.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # maximum number of values; a value to which two paths lead counts twice
+MOST_VALUES = 1 << 22  # maximum number of values; a value that two lists contain counts twice
 MOST_DEPTH = 64  # maximum levels of nested lists
 MOST_INT_BYTES = 512  # maximum bytes of an integer
 
@@ -24,18 +24,18 @@ _MARK = object()
 
 
 class PlainPickleError(ValueError):
-    """The text is not a pickle of plain values, or it exceeds a limit."""
+    """The bytes are not a pickle of plain values, or they exceed a limit."""
 
 
 def load_plain(data: bytes) -> Any:
     """Return the value of a pickle.
 
-    Texts of Python 2 are read as UTF-8; bytes that are not UTF-8 become surrogates.
+    Texts of Python 2 are decoded as UTF-8; bytes that are not UTF-8 become surrogates.
 
-    Raises: PlainPickleError: the text names the unsupported content, or the exceeded limit.
+    Raises: PlainPickleError: the message names the unsupported content or the exceeded limit.
     """
     if len(data) > MOST_BYTES:
-        raise PlainPickleError(f"it has {len(data)} bytes, and {MOST_BYTES} are the limit")
+        raise PlainPickleError(f"it has {len(data)} bytes, but the limit is {MOST_BYTES} bytes")
     try:
         value = _Machine(data).run()
     except PlainPickleError:
@@ -47,7 +47,10 @@ def load_plain(data: bytes) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Count each value once for each path to it, so that cyclic lists and exponentially growing lists are refused."""
+    """Refuse too many values or levels.
+
+    A value counts once for each list that contains it, so cyclic lists are refused.
+    """
     waiting, seen = [(value, 1)], 0
     while waiting:
         item, depth = waiting.pop()
@@ -110,7 +113,7 @@ class _Machine:
         return self._take(self._number(form))
 
     def _name(self, code: bytes) -> str:
-        """Return the name that follows an instruction for a global; the error message quotes the name."""
+        """Return the name that follows an instruction for a global. The error message quotes this name."""
         if code not in b"ci":
             return f"instruction {code!r}"
         return ".".join(self._line().decode("ascii", "replace")[:60] for _ in range(2))
@@ -126,19 +129,19 @@ class _Machine:
         self._stack.append(value)
 
     def push_int_line(self) -> None:
-        """Push the number in a line; protocol 0 writes bool as 00 and 01."""
+        """Push the number in a line. Protocol 0 writes False as 00 and True as 01."""
         line = self._line()
         self.push(line == b"01" if line in (b"00", b"01") else int(line))
 
     def push_long_line(self) -> None:
-        """Push the number in a line; Python 2 ends the line with an L."""
+        """Push the number in a line. Python 2 ends the line with an L."""
         self.push(int(self._line().removesuffix(b"L")))
 
     def push_long(self, form: str) -> None:
-        """Push a number; its length in bytes comes before it."""
+        """Push a number that follows its length in bytes."""
         count = self._number(form)
         if not 0 <= count <= MOST_INT_BYTES:
-            raise PlainPickleError(f"a number has {count} bytes, and {MOST_INT_BYTES} are the limit")
+            raise PlainPickleError(f"a number has {count} bytes, but the limit is {MOST_INT_BYTES} bytes")
         self.push(int.from_bytes(self._take(count), "little", signed=True))
 
     def push_quoted(self) -> None:
@@ -150,11 +153,11 @@ class _Machine:
         self.push(literal.decode("utf-8", "surrogateescape"))
 
     def push_old_text(self, form: str) -> None:
-        """Push a text of Python 2; its length comes before it."""
+        """Push a text of Python 2 that follows its length."""
         self.push(self._counted(form).decode("utf-8", "surrogateescape"))
 
     def push_text(self, form: str) -> None:
-        """Push a text; its length comes before it."""
+        """Push a text that follows its length."""
         self.push(self._counted(form).decode("utf-8", "surrogatepass"))
 
     def push_text_line(self) -> None:
@@ -162,7 +165,7 @@ class _Machine:
         self.push(self._line().decode("raw-unicode-escape"))
 
     def push_bytes(self, form: str) -> None:
-        """Push bytes; their length comes before them."""
+        """Push bytes that follow their number."""
         self.push(self._counted(form))
 
     # ----- Lists, tuples, dictionaries -----
@@ -204,12 +207,12 @@ class _Machine:
         self._fill(items)
 
     def append(self, *, many: bool) -> None:
-        """Append the last value, or the values since the mark, to the previous list."""
+        """Append the last value, or the values since the mark, to the list below them on the stack."""
         items = self._since_mark() if many else self._pop(1)
         self._last(list).extend(items)
 
     def set_items(self, *, many: bool) -> None:
-        """Add the last key and value, or the keys and values since the mark, to the previous dictionary."""
+        """Add the last key and value, or those since the mark, to the dictionary below them on the stack."""
         self._fill(self._since_mark() if many else self._pop(2))
 
     def _fill(self, items: list[Any]) -> None:
@@ -217,8 +220,8 @@ class _Machine:
         if len(items) % 2:
             raise PlainPickleError("it is no pickle: a key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # keys of other types (long numbers, tuples) can be chosen to collide: filling the dictionary would take
-            # quadratic time
+            # Other keys (long numbers, tuples) can be chosen in such a way that their hashes collide. Filling the
+            # dictionary would then take quadratic time.
             if not (isinstance(key, str | bytes | float) or key is None or _is_short(key)):
                 raise PlainPickleError("a key of a dict is neither a text nor a number of 64 bits")
             target[key] = value

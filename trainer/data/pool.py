@@ -1,9 +1,9 @@
 """The pool: encoded samples from which batches are picked. A sample counts one unit, or what calc_batch_size returns.
 
-Samples are picked when a batch is made, in the main thread and with the random stream of the main thread, so that a
-shuffled run is reproducible. With a pool P of n samples, each sample needs one draw r: exchange P[r mod n] and P[0],
-then remove P[0]. The removed samples stay, in the order of their removal, in front of the head of P: a cached provider
-delivers them again in the next pass.
+When a batch is made, the main thread picks the samples with its own random stream. A shuffled run is therefore
+reproducible. If the pool P has n samples, a sample is picked with one draw r: exchange P[r mod n] and P[0], then remove
+P[0]. The removed samples stay in memory, before the head of P and in the order of their removal. A cached provider
+delivers the removed samples again in the next pass.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # minimum number of taken samples to delete; they must also be at least half of all samples
+COMPACT_ROWS = 4096  # minimum number of taken samples to delete; the minimum is also half of all samples
 
 
 class SamplePool:
     """Samples in columns, and the order in which they are picked.
 
     Args: shuffled: whether to pick randomly. stream: the random stream for picking.
-    Attributes: columns: the encoded samples.  order: row numbers of the columns; the rows before position `head` have
-        been taken. units_left: remaining samples, in units of the batch size.
-    Thread safety: one thread.
+    Attributes: columns: the encoded samples. order: row numbers of the columns; the rows before position `head` have
+        been taken. units_left: the remaining samples, in units of the batch size.
+    Thread safety: only one thread may use the pool.
     """
 
     def __init__(self, provider: DataProvider, *, shuffled: bool, stream: Stream) -> None:
@@ -50,7 +50,7 @@ class SamplePool:
         self.units_left = sum(self._units) if self._units else len(self.order)
 
     def append(self, chunk: Chunk) -> None:
-        """Append the samples of a chunk to the columns; `fill` adds them to the pool."""
+        """Append the samples of a chunk to the columns, from which `fill` adds them to the pool later."""
         self.columns.extend(chunk.encoded, chunk.rows)
         if chunk.units is not None:
             self._units += chunk.units
@@ -123,7 +123,7 @@ class SamplePool:
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Delete the taken samples if there are many, so that further reading can reuse their memory."""
+        """Delete the taken samples if they are many, because further reading can then reuse their memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):
             return
         ahead = range(self._read, self.columns.rows)

@@ -69,18 +69,18 @@ __all__ = [
     "sparse_value_slot",
 ]
 
-Generator = Callable[..., Iterable[Any]]  # a generator function: from (settings, file name) to samples
+Generator = Callable[..., Iterable[Any]]  # a generator function: it takes (settings, file name) and yields samples
 
 
 class CacheType:
-    """The choice between running the generators in every pass and keeping the samples of the first pass in memory."""
+    """The choice between reading in every pass (NO_CACHE) and keeping the samples of the first pass in memory."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
 
 
 class GeneratorWrapper:
-    """Refuse a function that returns a sample or None instead of yielding samples; a list of samples is accepted."""
+    """Refuse a function that returns a sample or None instead of yielding samples. A list of samples is accepted."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -109,7 +109,7 @@ class SingleSlotWrapper:
 
 
 class InputOrderWrapper:
-    """Arrange samples that are dictionaries in the order of the network's inputs; a missing key gives None."""
+    """Turn samples that are dictionaries into lists in the order of the network's inputs. A missing key gives None."""
 
     def __init__(self, generator: Generator, input_order: Sequence[str]) -> None:
         self.generator = generator
@@ -143,7 +143,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Check each sample against the types (`check=True`): skip a wrong sample with a warning, or raise an error."""
+    """Check each sample against the types (`check=True`). Skip a wrong sample with a warning, or raise an error."""
 
     def __init__(
         self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool, logger: logging.Logger
@@ -181,7 +181,7 @@ _SHUFFLE_WORDS: dict[Any, bool] = {
 
 
 def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
-    """Return the meaning of the value of `should_shuffle`: True, False, or None for "when training"."""
+    """Return the meaning of a value of `should_shuffle`: True, False, or None (shuffle only in training)."""
     word = given.lower() if isinstance(given, str) else given
     if word is None or word in _SHUFFLE_WORDS:
         return _SHUFFLE_WORDS.get(word)
@@ -190,7 +190,7 @@ def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
 
 
 def _parse_limit(name: str, given: Any) -> int:
-    """Return a number of samples; negative means no limit."""
+    """Return a number of samples. A negative number means no limit."""
     try:
         return operator.index(given)
     except TypeError as error:
@@ -201,17 +201,18 @@ class DataProvider:
     """The class that `@provider` makes from a function; user code receives an instance as `settings`.
 
     The init_hook may read and set these attributes: input_types (or slots), should_shuffle, pool_size, min_pool_size,
-    can_over_batch_size, calc_batch_size, cache, check, generator, and any others for the user's own use.
+    can_over_batch_size, calc_batch_size, cache, check and generator. The init_hook may also set attributes of other
+    names for the user's own use.
     """
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
-    # whether, without can_over_batch_size, a sample larger than a batch forms a batch by itself; otherwise it is an
-    # error
+    # True: without can_over_batch_size, a sample that is larger than a batch forms a batch by itself; False: such a
+    # sample is an error
     takes_longer_alone: ClassVar[bool] = False
 
     def __init__(self, file_list: Sequence[str], **arguments: Any) -> None:
-        options = type(self).options  # a hook may set attributes of any name on the object
+        options = type(self).options  # the class has the options, because a hook may set any attribute of `self`
         self.logger = logging.getLogger("paddle.provider")
         self.file_list = file_list
         self.input_order: Sequence[str] = arguments["input_order"]
@@ -234,7 +235,8 @@ class DataProvider:
         self._wrap_generator(options["check_fail_continue"])
 
     def _settle_types(self) -> None:
-        """Set `slots` to the input_types of the hook, else of the decorator, else to the slots that the hook set."""
+        """Set `slots` to the hook's or else the decorator's input_types; if there are none, `slots` is what the hook
+        set."""
         for given in (type(self).options["input_types"], self.input_types):
             if given is not None:
                 self.slots = given
@@ -268,7 +270,7 @@ class DataProvider:
             self.generator = CheckWrapper(self.generator, self.slots, check_fail_continue, self.logger)
 
     def __str__(self) -> str:
-        """Return `module::function`, the name of a provider in the log and in messages."""
+        """Return `module::function`, the provider's name in the log and in messages."""
         return f"{type(self).__module__}::{type(self).__name__}"
 
 
@@ -289,15 +291,15 @@ def provider(
 
     Args:
         input_types: a list in the order of the network's inputs, or a dict by data layer name.
-        should_shuffle: None shuffles when training only.
+        should_shuffle: None shuffles only in training.
         pool_size: number of samples that are shuffled together; -1 means all.
         min_pool_size: number of samples that are read before the first batch; -1 means pool_size.
         can_over_batch_size: whether a batch may end with a sample that exceeds its size.
-        calc_batch_size: a function that returns how many units of the batch size a sample counts; by default 1.
+        calc_batch_size: a function that returns the number of units that a sample counts in a batch; by default 1.
         cache: CacheType.CACHE_PASS_IN_MEM keeps the samples of the first pass.
         check: whether to check every sample. check_fail_continue: whether to continue without a wrong sample.
         init_hook: init_hook(settings, file_list=..., is_train=..., input_order=..., **args of the config).
-        ignored: further arguments. `slots` is an old spelling of input_types; all other names are ignored, as in v0.10.
+        ignored: other arguments. `slots` is an old name of input_types; all further names are ignored, as in v0.10.
     """
     given = dict(locals())
     options = {name: value for name, value in given.items() if name != "ignored"}
@@ -321,7 +323,7 @@ def provider(
 
 
 def deserialize_args(args: str | bytes) -> Any:
-    """Return the plain values that `define_py_data_sources2(args=...)` pickled; no code in the pickle runs.
+    """Return the plain values that `define_py_data_sources2(args=...)` pickled. No code in the pickle runs.
 
     Raises: PlainPickleError: the pickle contains values that are not plain.
     """

@@ -1,4 +1,4 @@
-"""The states of the two global random generators that users' code may use: that of Python and that of numpy."""
+"""The states of the two global random generators that the user's code may use, in Python and in numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def take() -> States:
 
 
 def write(states: States) -> dict[str, Any]:
-    """Return states in a JSON-compatible form; the state of numpy is omitted if the user has replaced its generator."""
+    """Return states in a JSON-compatible form. If the user has replaced numpy's generator, its state is omitted."""
     (version, words, spare), of_numpy = states
     record: dict[str, Any] = {
         "version": version,

@@ -1,8 +1,8 @@
-"""The thread that runs a provider's generators beside the computation, and encodes samples as arrays.
+"""The reading thread: it runs a provider's generators during the computation, and encodes samples as arrays.
 
-The main thread decides in which order samples are used. If samples are shuffled and the list has several entries, each
-entry has a generator, and the thread picks the generator of the next sample with a random stream that no other thread
-uses. The order of reading therefore depends only on the seed, and not on timing.
+The main thread decides in which order samples are used. Each entry of the list has a generator. If samples are shuffled
+and the list has several entries, the reading thread picks the generator of the next sample with a random stream that no
+other thread uses. The order of reading therefore depends only on the seed, and not on timing.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
 CHUNK_ROWS = 256  # samples in a chunk
-FIRST_CHUNK_ROWS = 16  # number of samples of the first chunk, which shows how large samples are
-CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk: a chunk of large samples has fewer samples
-BYTES_AHEAD = 1 << 27  # maximum bytes that reading may be ahead of the computation
-CHUNKS_AHEAD = 64  # maximum chunks that reading may be ahead
+FIRST_CHUNK_ROWS = 16  # samples in the first chunk; their size determines the length of the next chunk
+CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk; a chunk of large samples therefore has fewer samples
+BYTES_AHEAD = 1 << 27  # maximum bytes that are read before the computation needs them
+CHUNKS_AHEAD = 64  # maximum chunks that are read before the computation needs them
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
 CHECK_PERIOD_S = 0.5  # seconds between two checks that the rest of the job still runs
 
 
-# the name of the entry in messages, the number of the sample in the entry (from 1), and the sample
+# (name of the entry in messages, number of the sample in the entry, counted from 1, and the sample)
 Drawn = tuple[str, int, Any]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some samples in the order of reading: the encoded slots, and the units of each sample (None: all are 1)."""
+    """Some samples in the order of reading: their encoded slots, and the units of each sample (None: all are 1)."""
 
     rows: int
     encoded: list[tuple[npt.NDArray[Any], ...]]
@@ -54,12 +54,12 @@ class Chunk:
 
 
 class SampleReader:
-    """Read one pass; `take` returns its chunks in order.
+    """The reader of one pass; `take` returns the chunks of the pass in order.
 
-    Args: files: the entries of the list. shuffled: whether the samples of all entries are mixed. stream: picks the
-        entry of each sample if they are mixed. check: called repeatedly by `take`; an error in it ends the wait.
-        list_name: the list file, for messages.
-    Thread safety: one thread calls the methods; the reading thread is internal.
+    Args: files: the entries of the list. shuffled: whether the samples of all entries are mixed. stream: the random
+        stream that picks the entry of each sample, if samples are mixed. check: a function that `take` calls
+        repeatedly; an error that it raises ends the wait. list_name: the list file, for messages.
+    Thread safety: only one thread may call the methods. The reading thread is internal.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class SampleReader:
         self._thread.start()
 
     def take(self) -> Chunk | None:
-        """Return the next chunk, or None at the end of the pass; wait for the provider without a deadline.
+        """Return the next chunk, or None at the end of the pass. Wait for the provider without a deadline.
 
-        The wait has no deadline because the computation of the user may be long; a log line every REPORT_PERIOD_S
-        reports it.
+        The wait has no deadline, because the user's code may need a long time. A log line reports the wait every
+        REPORT_PERIOD_S seconds.
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
         self._check()
@@ -115,18 +115,18 @@ class SampleReader:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the provider has been read to its end; some chunks may still have to be taken."""
+        """Whether the provider has been read to its end. `take` may still have chunks to return."""
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Wait until the provider has been read to its end; all remaining chunks must fit into the buffer."""
+        """Wait until the provider has been read to its end. All remaining chunks must fit into the buffer."""
         with self._changed:
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
                 self._check()
 
     def close(self) -> None:
-        """Tell the reading thread to stop at its next sample."""
+        """Make the reading thread stop at its next chunk."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -142,7 +142,7 @@ class SampleReader:
             self._changed.notify_all()
 
     def _deliver(self) -> bool:
-        """Read a chunk and queue it when there is room; return False at the end."""
+        """Read a chunk, and queue it when the queue has room. Return False at the end."""
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
         with self._changed:
@@ -177,7 +177,7 @@ class SampleReader:
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
-    """Yield the samples of one list entry; an error names the entry, or the line of the list if the entry is blank."""
+    """Yield the samples of a list entry. An error names the entry, or for a blank entry its line in the list."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
     with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
         for number, sample in enumerate(provider.generator(provider, file), 1):
@@ -185,9 +185,9 @@ def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
 
 
 def _mix(entries: Sequence[Iterator[Drawn]], stream: Stream) -> Iterator[Drawn]:
-    """Yield samples; for each sample, pick randomly one of the generators that have samples left.
+    """Yield samples. For each sample, pick at random one of the generators that have samples left.
 
-    The first generator takes the place of a generator that has ended, as in v0.10.
+    As in v0.10, the first generator takes the place of a generator that has ended.
     """
     if len(entries) == 1:
         yield from entries[0]

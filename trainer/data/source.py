@@ -1,9 +1,9 @@
 """The batches of a data configuration, pass after pass, in the order of v0.10.
 
-With a limited pool, the order of samples in v0.10 depended on the progress of its loading thread. Here it does not
-depend on timing, because the pool is filled before every batch: to min_pool_size plus the number of units that the pass
-has taken so far, but at most to pool_size. The pool therefore grows during the pass, as in v0.10 when loading was
-faster than training.
+With a limited pool, the order of samples in v0.10 depended on the progress of its loading thread. In this program the
+order does not depend on timing, because the pool is filled before every batch. The pool is filled to min_pool_size plus
+the number of units that the pass has taken so far, but at most to pool_size. The pool therefore grows during the pass,
+as in v0.10 when loading was faster than training.
 
 Source: spec/config.md 15; gserver/dataproviders/PyDataProvider2.cpp of v0.10.
 """
@@ -36,8 +36,8 @@ UNLIMITED = sys.maxsize
 class DataStreams:
     """The random streams of a data source.
 
-    Attributes: picking: the stream of the main thread, for picking samples. mixing: the initial state of the stream of
-        a reading thread, for picking list entries; every pass starts a new thread.
+    Attributes: picking: the stream of the main thread, for picking samples. mixing: a stream in the initial state of
+        every reading thread's stream, for picking list entries. Every pass starts a new reading thread.
     """
 
     picking: Stream
@@ -45,7 +45,7 @@ class DataStreams:
 
 
 class BatchSource(Protocol):
-    """The source of the batches of a job, pass after pass; `DataSource` describes the methods."""
+    """The source of a job's batches, pass after pass. `DataSource` describes the methods."""
 
     def start_pass(self) -> None:
         """Begin a pass."""
@@ -54,10 +54,10 @@ class BatchSource(Protocol):
         """Stop reading."""
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch and its size in units (see trainer/data/pool.py), or None at the end of the pass."""
+        """Return the next batch and its size in units (see trainer/data/pool.py); None at the end of the pass."""
 
     def track(self) -> None:
-        """From now on store the data that `position` returns."""
+        """Begin to store the data that `position` returns."""
 
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return the state with which another process can continue after the last batch."""
@@ -71,8 +71,8 @@ class _Tracked:
     """The data of a pass that `position` needs.
 
     Attributes: first_order: the order of the pool at the start of the pass, if the pass is read from memory and
-        shuffled. states: the states of the stream before each batch of the pass; only if the stream is used. random:
-        the states of the generators of Python and numpy at the moment when the reading of the present samples began.
+        shuffled. states: the states of the stream before each batch of the pass, if samples are shuffled. random: the
+        states of the generators of Python and numpy when the reading of the present samples began.
     """
 
     first_order: array[int] = field(default_factory=lambda: array("q"))
@@ -84,10 +84,10 @@ class DataSource:
     """The samples of one provider.
 
     Args: provider: an instance of the user's provider. files: the entries of the list file. shuffled: whether samples
-        are picked randomly. check: called repeatedly while the provider is slow; an error in it ends the wait.
-        list_name: the list file, for messages. constants: further slots by name. Such a slot has one number in all
-        rows, and the rows and sequences of the first slot.
-    Thread safety: one thread.
+        are picked randomly. check: a function that is called repeatedly during a wait for the provider; an error that
+        it raises ends the wait. list_name: the list file, for messages. constants: the numbers of the constant slots,
+        by name. A constant slot has one number in all rows, and it has the rows and sequences of the first slot.
+    Thread safety: only one thread may use the source.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class DataSource:
         self._mixing_state = streams.mixing.state
         self._constants = constants
         self._open_reader = partial(SampleReader, provider, files, shuffled=shuffled, check=check, list_name=list_name)
-        self._complete = False  # a cached pass has been read to its end
+        self._complete = False  # whether a cached pass has been read to its end
         self._reader: SampleReader | None = None
         self._taken_units = 0  # units taken in this pass
         self._is_from_memory = False  # whether this pass is read from memory
@@ -122,7 +122,7 @@ class DataSource:
         return self._provider.cache == CacheType.CACHE_PASS_IN_MEM
 
     def start_pass(self) -> None:
-        """Begin a pass: from memory if the provider is cached and has been read to its end, otherwise by reading."""
+        """Begin a pass. A cached provider that has been read to its end is not read again."""
         self.close()
         self._pool.rewind()
         self._taken_units = 0
@@ -148,13 +148,13 @@ class DataSource:
             self._reader = None
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of `size` units and its real size in units, or None at the end of the pass.
+        """Return the next batch of about `size` units and its exact size in units; None at the end of the pass.
 
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid or larger than a
             batch.
         """
         start, units = self._take(size)
-        if not units:  # the pass ends even if samples remain that count zero units, as in v0.10
+        if not units:  # as in v0.10, the pass ends even if samples of zero units remain
             return None
         return self._gather(start), units
 
@@ -173,14 +173,15 @@ class DataSource:
     # ----- The position of reading -----
 
     def track(self) -> None:
-        """From now on store the data that `position` returns."""
+        """Begin to store the data that `position` returns."""
         if self._tracked is None:
             self._tracked = _Tracked()
 
     def position(self, batches: int | None) -> dict[str, Any]:
         """Return the JSON-compatible state with which another process can continue after the last batch.
 
-        Args: batches: number of delivered batches of this pass; None: the pass is complete, and the next pass begins.
+        Args: batches: number of batches that this pass has delivered; None: the pass is complete, and the next pass
+            begins.
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
@@ -199,13 +200,13 @@ class DataSource:
     def resume(self, position: Mapping[str, Any], size: int) -> None:
         """Continue from a `position`.
 
-        For a position inside a pass this method begins the pass; for a position between passes `start_pass` must
-        follow.
+        If the position is inside a pass, this method begins the pass. If the position is between two passes, the caller
+        must call `start_pass` next.
 
         The provider is read again with the stored random states, and the earlier batches are picked again, without
-        training. If the provider had been read to its end at the position (`is_read`), this method also reads it to its
-        end. Otherwise the provider still runs when this method returns, and no other code may use the random generators
-        of Python and numpy.
+        training. If the provider had been read to its end at the position (`is_read`), this method waits until the
+        provider has been read to its end again. If the provider had not been read to its end, the provider still runs
+        when this method returns. Other code must then not use the random generators of Python and numpy.
         Args: size: the batch size.
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
@@ -273,7 +274,7 @@ class DataSource:
         return max(size, min(least + self._taken_units, most))
 
     def _receive(self) -> bool:
-        """Append the next chunk of the reader to the columns; return False at the end."""
+        """Append the next chunk of the reader to the columns. Return False at the end."""
         chunk = self._reader.take() if self._reader is not None else None
         if chunk is None:
             if self._reader is not None:

@@ -1,4 +1,4 @@
-"""The samples of successive tasks from a master; a task names files of the list, or ranges of records."""
+"""The samples of successive tasks from a master. A task names files of the list, or ranges of records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from trainer.data.source import DataSource, DataStreams
 
 
 class TaskSource:
-    """Read one task at a time. The pool and the batches end with the task, and no sample is kept for another pass.
+    """A source that reads one task at a time.
 
-    Attributes: entries: the lines of the list file.
+    No batch has samples of two tasks, and no sample is kept for another pass. Attributes: entries: the lines of the
+    list file.
 
-    Args: check: called repeatedly while the provider is slow; an error in it ends the wait.
-    Thread safety: one thread.
+    Args: check: a function that is called repeatedly during a wait for the provider; an error that it raises ends the
+    wait. Thread safety: only one thread may use the source.
     """
 
     def __init__(self, opened: OpenedProvider, streams: DataStreams, check: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
-"""Evaluators: measures of the results of the network that the log shows beside the cost.
+"""Evaluators: measures of the network's results, which the log shows beside the cost.
 
-Each family of evaluators is a module; `make_evaluators` selects the class by the type.
+Each family of evaluators has a module. `make_evaluators` selects the class by the type.
 
 Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
 """
@@ -33,7 +33,7 @@ EVALUATORS: dict[str, type[Evaluator]] = {
 def make_evaluators(configs: Sequence[EvaluatorConfig]) -> list[Evaluator]:
     """Return the evaluators of a model, in order.
 
-    Raises: ConfigError: a type is not supported; the text lists the supported ones.
+    Raises: ConfigError: a type is not supported; the text lists the supported types.
     """
     for config in configs:
         if config.type not in EVALUATORS:

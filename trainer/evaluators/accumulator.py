@@ -1,4 +1,4 @@
-"""Costs and measures of several batches, added up over a pass, over some batches of a pass, or over a test."""
+"""The sums of the costs and measures of several batches: of a pass, of some batches of a pass, or of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.evaluators.base import Evaluator, Measure
 
 
 class Accumulator:
-    """Costs and measures of some batches; the cost is float32 and added batch by batch, as in v0.10."""
+    """The sums of the costs and measures of some batches. As in v0.10, the cost is float32 and added batch by batch."""
 
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._evaluators = evaluators
@@ -37,7 +37,7 @@ class Accumulator:
             evaluator.finish(measure)
 
     def finish_pass(self) -> None:
-        """Let the validation layers log their results; the line of a pass or of a tested model follows."""
+        """Let the validation layers log their results, before the line of a pass or of a tested model."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish_pass(measure)
 
@@ -52,7 +52,7 @@ class Accumulator:
         }
 
     def put_back(self, state: Mapping[str, Any]) -> None:
-        """Restore sums; an evaluator without a sum is reset."""
+        """Restore sums. An evaluator without a sum in the state is reset."""
         self.reset()
         self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):

@@ -1,4 +1,4 @@
-"""Areas under the ROC curve: over all samples so far, and the mean over sequences.
+"""Areas under the ROC curve: the area over all samples, and the mean of the areas of sequences.
 
 Source: spec/trainer.md 6.5.
 """
@@ -16,14 +16,14 @@ from trainer.arrays.arguments import Argument, Ids
 from trainer.arrays.encoding import decode_array, encode_array
 from trainer.evaluators.base import Evaluator, Numbers, Share, ratio
 
-BINS = (1 << 24) - 1  # the number of the bin of a score of 1
+BINS = (1 << 24) - 1  # the bin of score 1
 
 
 class Histogram:
     """The weights of negatives and positives in each non-empty bin.
 
-    New batches are kept separately. They are merged when they are larger than the merged part, so that the time to add
-    a batch is about proportional to its size.
+    New batches are kept separately, and merged when they are larger than the merged part. The mean time to add a batch
+    is therefore about proportional to the size of the batch.
     """
 
     def __init__(self, bins: Ids, weights: Numbers) -> None:
@@ -59,7 +59,7 @@ class Histogram:
 
 
 class LastColumnAuc(Evaluator):
-    """The area under the ROC curve of the last column; label 0 is negative, and any other label is positive."""
+    """The area under the ROC curve of the last column. Label 0 is negative, and every other label is positive."""
 
     least_inputs, most_inputs = 2, 3
 
@@ -85,7 +85,7 @@ class LastColumnAuc(Evaluator):
         return Histogram((scores * BINS).astype(np.int64), columns)
 
     def text(self, total: Histogram) -> str:
-        """Return `name=x`; x is 0 without positives or without negatives."""
+        """Return `name=x`; x is 0 if there are no positives or no negatives."""
         negatives, positives = total.merge()[1][::-1].T
         gathered = np.cumsum(positives)
         area = float(negatives @ (gathered - positives / 2))
@@ -93,7 +93,10 @@ class LastColumnAuc(Evaluator):
 
 
 class RankAuc(Evaluator):
-    """The mean over sequences of the area under the curve of clicks; inputs: score, click [, page views]."""
+    """The area under the curve of clicks, averaged over sequences.
+
+    The inputs are score, click and, optionally, page views.
+    """
 
     least_inputs, most_inputs = 2, 3
 
@@ -111,7 +114,7 @@ class RankAuc(Evaluator):
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
-    """Return the area of one sequence; for equal scores the normaliser is too large, as in v0.10."""
+    """Return the area of one sequence. As in v0.10, the normaliser is too large if scores are equal."""
     if not len(score):
         return 0.0
     order = np.argsort(-score, kind="stable")

@@ -1,4 +1,4 @@
-"""The interface of evaluators: a batch is measured once, and several accumulators add up the measures."""
+"""The interface of evaluators. A batch is measured once, and several accumulators add up the measures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Measure(Protocol):
 
 
 class Share:
-    """A total and its divisor: the measure of most evaluators. Plain floats are faster to add than arrays."""
+    """A total and its divisor: the measure of most evaluators. Adding plain floats is faster than adding arrays."""
 
     __slots__ = ("count", "total")
 
@@ -57,7 +57,7 @@ class Share:
 
 
 class Sums:
-    """Numbers that are added element by element; the first batch determines their shape."""
+    """An array of sums. Batches are added element by element; the first batch determines the shape."""
 
     def __init__(self, values: npt.ArrayLike = ()) -> None:
         self.values: Numbers = np.array(values, np.float64)
@@ -85,7 +85,7 @@ class Evaluator:
     """
 
     least_inputs, most_inputs = 1, 1
-    is_quiet = False  # whether the text is left out of the lines of batches, passes and tests
+    is_quiet = False  # True: the lines of batches, passes and tests leave out the text
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -99,18 +99,18 @@ class Evaluator:
         return f"evaluator {self.name} ({self.config.type})"
 
     def nothing(self) -> Measure:
-        """Return the measure of no batch, with which a sum begins."""
+        """Return the measure of no batch, the initial value of a sum."""
         return Share()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
-        """Return the batch's measure, from the outputs of all layers by name."""
+        """Return the batch's measure; `outputs` has the outputs of all layers by name."""
         raise NotImplementedError
 
     def finish(self, total: Any) -> None:
-        """Log the lines that come before the line with the text, at the end of a pass, of a test or of a log period."""
+        """Log the lines that precede the line with the text, at the end of a pass, of a test or of a log period."""
 
     def finish_pass(self, total: Any) -> None:
-        """Log the lines that come only before the line of a pass or of a tested model."""
+        """Log the lines that precede only the line of a pass or of a tested model."""
 
     def text(self, total: Any) -> str:
         """Return the printed form of a sum of measures."""
@@ -159,12 +159,12 @@ class Evaluator:
         return argument.starts
 
     def require_equal_rows(self, first: Argument, other: Argument, role: str) -> None:
-        """Check that both arguments have equally many rows.
+        """Check that both arguments have the same number of rows.
 
         Raises: DataError: the numbers of rows differ; the text contains both numbers.
         """
         if first.rows != other.rows:
-            raise DataError(f"{self}: {first.rows} rows of its first input, but {other.rows} of its {role}")
+            raise DataError(f"{self}: its first input has {first.rows} rows, but its {role} has {other.rows}")
 
 
 def ratio(numerator: float, denominator: float) -> float:

@@ -1,4 +1,4 @@
-"""F1 of the chunks in tagged sequences.
+"""The F1 score of the chunks in tagged sequences.
 
 Source: spec/trainer.md 6.9.
 """
@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Sums, ratio
 
 
 class Scheme(NamedTuple):
-    """A tagging scheme: how many tags a chunk type has, and the number of each tag; -1: the scheme has no such tag."""
+    """A tagging scheme: how many tags a chunk type has, and the number of each tag (-1: there is no such tag)."""
 
     tags: int
     begin: int
@@ -44,7 +44,7 @@ class Chunks(NamedTuple):
 
 
 class ChunkF1(Evaluator):
-    """The F1 of decoded chunks; a chunk is correct if it equals a chunk of the label.
+    """The F1 score of decoded chunks. A chunk is correct if it equals a chunk of the label.
 
     Inputs: decoded ids, label ids.
     """
@@ -62,7 +62,7 @@ class ChunkF1(Evaluator):
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
-        """Return three numbers: the chunks of the label, the decoded chunks, and the correctly decoded chunks.
+        """Return three counts: the chunks of the label, the decoded chunks, and the correctly decoded chunks.
 
         Raises: DataError: an id is not a tag of the scheme.
         """
@@ -88,7 +88,9 @@ class ChunkF1(Evaluator):
         upper = other * self._scheme.tags
         wrong = (ids < 0) | (ids > upper)
         if wrong.any():
-            raise DataError(f"{self}: id {ids[wrong.argmax()]} is not in [0, {upper}], the tags and 'other'")
+            raise DataError(
+                f"{self}: id {ids[wrong.argmax()]} is not in [0, {upper}], the ids of the tags and of 'other'"
+            )
         chunks = find_chunks(ids, starts, self._scheme, other)
         counted = ~np.isin(chunks.kind, list(self.config.excluded_chunk_types))
         return Chunks(chunks.first[counted], chunks.last[counted], chunks.kind[counted])

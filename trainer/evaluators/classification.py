@@ -24,9 +24,9 @@ Errors = Array | npt.NDArray[np.bool_]
 class ClassificationError(Evaluator):
     """The share of rows whose label is not among the `top_k` largest predictions.
 
-    If a label names several classes (a dense or sparse 0/1 vector), the error of a row is the number of columns on the
-    wrong side of the threshold; for a sparse label, but not for a dense label, this number is divided by the width. The
-    optional weight of a row multiplies its count.
+    A label may name several classes: it is then a dense or sparse vector of zeros and ones. The error of a row is then
+    the number of columns on the wrong side of the threshold. For a sparse label the error is divided by the number of
+    columns. A row with weight w counts as w rows.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -51,7 +51,7 @@ class ClassificationError(Evaluator):
         return super().text(total)
 
     def row_errors(self, inputs: list[Argument]) -> Errors:
-        """Return the weighted error of each row, (rows,). For ids without weights, return whether each row is wrong."""
+        """Return the weighted error of each row, (rows,). If labels are ids without weights, an error is a bool."""
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         self.require_equal_rows(inputs[0], label, "label")
         errors: Errors
@@ -85,12 +85,12 @@ class SequenceClassificationError(ClassificationError):
 
 
 class ClassificationErrorPrinter(ClassificationError):
-    """Logs the error of each row, batch by batch; the text of this evaluator is `name=0`."""
+    """Logs the error of each row, batch by batch. The text of this evaluator is `name=0`."""
 
     most_inputs = 2
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Log the errors; the measure is empty."""
+        """Log the errors, and return an empty measure."""
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
         record = f"Printer={self.name} Classification Error:\n{spell_rows(errors.reshape(-1, 1).astype(np.float64))}"
@@ -108,7 +108,9 @@ def check_labels(evaluator: Evaluator, ids: Ids, width: int) -> None:
     """
     wrong = find_bad_id(ids, width)
     if wrong is not None:
-        raise DataError(f"evaluator {evaluator.name}: label {wrong} is not in [0, {width}), the width")
+        raise DataError(
+            f"evaluator {evaluator.name}: label {wrong} is not in [0, {width}), the columns of the prediction"
+        )
 
 
 EVALUATORS: dict[str, type[Evaluator]] = {

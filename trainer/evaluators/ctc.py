@@ -17,7 +17,7 @@ _WORDS = ("deletions", "insertions", "substitutions", "sequences")
 
 
 class CtcEditDistance(Evaluator):
-    """The mean over sequences of the edit distance, divided by the length of the longer of the two sequences.
+    """The edit distance of a sequence, divided by the longer of the two lengths; the mean over all sequences.
 
     The blank is the last column. The best path takes the symbol with the largest value in each frame, joins repeated
     symbols, and then removes blanks.
@@ -43,7 +43,7 @@ class CtcEditDistance(Evaluator):
         return Sums(sums)
 
     def text(self, total: Sums) -> str:
-        """Return the mean distance, and the shares of deletions, insertions and substitutions."""
+        """Return the mean distance, and the mean rates of deletions, insertions, substitutions and wrong sequences."""
         sums = total.values if total.values.size else np.zeros(6)
         means = sums[:5] / (sums[5] or 1.0)
         kinds = "".join(f"  {word} error={mean:g}" for word, mean in zip(_WORDS, means[1:], strict=True))
@@ -61,7 +61,7 @@ def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtyp
 
 
 def count_edits(label: Sequence[int], decoded: Sequence[int]) -> tuple[int, int, int]:
-    """Return the least deletions, insertions and substitutions that turn the label into the decoded symbols."""
+    """Return the minimum deletions, insertions and substitutions that turn the label into the decoded symbols."""
     n, m = len(label), len(decoded)
     cost = [[max(i, j) if not i or not j else 0 for j in range(m + 1)] for i in range(n + 1)]
     for i in range(1, n + 1):

@@ -22,7 +22,7 @@ AP_TYPES = ("11point", "Integral")
 
 
 class Matches:
-    """For every class, the number of boxes to find, and a pair for each detection: its score, and if it found a box."""
+    """For each class: the number of boxes to find, and a pair (score, whether it found a box) for each detection."""
 
     def __init__(self) -> None:
         self.boxes: dict[int, int] = {}
@@ -50,11 +50,11 @@ class Matches:
 
 
 class DetectionMap(Evaluator):
-    """The mean over the classes of the area under the precision-recall curve, times 100.
+    """The area under the precision-recall curve of a class, times 100; the mean over all classes.
 
-    Inputs: detections with rows (image, class, score, xmin, ymin, xmax, ymax), and labels as a sequence for each image
-    with rows (class, xmin, ymin, xmax, ymax, difficult), one for each box; the config language passes the label twice,
-    so there may be a third input.
+    The first input has the detections, with rows (image, class, score, xmin, ymin, xmax, ymax). The second input has
+    the labels: a sequence for each image, with a row (class, xmin, ymin, xmax, ymax, difficult) for each box. The
+    config language passes the label twice, so there may be a third input.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -79,7 +79,7 @@ class DetectionMap(Evaluator):
         return matches
 
     def text(self, total: Matches) -> str:
-        """Return `Detection mAP=x`; the mean leaves out classes without boxes or without detections."""
+        """Return `Detection mAP=x`. The mean leaves out classes without boxes and classes without detections."""
         areas = [
             self._average_precision(np.array(total.detections[kind]), count)
             for kind, count in total.boxes.items()

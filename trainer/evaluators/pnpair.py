@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Numbers
 
 
 class Judgements:
-    """Rows of (query, score, label, weight), kept until the result is requested."""
+    """Rows of (query, score, label, weight), which are kept because the result needs all pairs of rows."""
 
     def __init__(self, *parts: Numbers) -> None:
         self._parts = list(parts)
@@ -38,7 +38,7 @@ class Judgements:
         self._parts, self._pairs = [decode_array(state)], None
 
     def pairs(self) -> tuple[float, float, float]:
-        """Return the weights of the pairs in the right order, in the wrong order, and with equal scores."""
+        """Return three sums of weights: of pairs in the right order, in the wrong order, and with equal scores."""
         if self._pairs is None:
             self._pairs = self._count()
         return self._pairs
@@ -54,7 +54,7 @@ class Judgements:
 
 
 def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
-    """Return the three sums of one query; the loop over rows needs less memory than a matrix of all pairs."""
+    """Return the three sums of one query. The loop over rows needs less memory than a matrix of all pairs."""
     sums = np.zeros(3)
     for i in range(len(score) - 1):
         agreement = np.sign(score[i] - score[i + 1 :]) * np.sign(label[i] - label[i + 1 :])
@@ -64,7 +64,10 @@ def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
 
 
 class Pnpair(Evaluator):
-    """The ratio of concordant to discordant pairs of rows of one query; inputs: score, label, query id [, weight]."""
+    """The ratio of concordant to discordant pairs within a query.
+
+    Inputs: score, label, query id and, optionally, weight.
+    """
 
     least_inputs, most_inputs = 3, 4
 
@@ -88,7 +91,7 @@ class Pnpair(Evaluator):
         glog.info(f" calc total pos pair: {right:g} calc total neg pair: {wrong:g} calc total special pair: {equal:g}")
 
     def text(self, total: Judgements) -> str:
-        """Return ` pos/neg=x`; without a pair in the wrong order x is the number of pairs in the right order."""
+        """Return ` pos/neg=x`. If no pair is in the wrong order, x is the sum for the pairs in the right order."""
         right, wrong, _ = total.pairs()
         return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
 

@@ -1,4 +1,4 @@
-"""Precision, recall and F1: of one class, or averaged over all classes.
+"""The precision, recall and F1 score of one class, or their averages over all classes.
 
 Source: spec/trainer.md 6.6.
 """
@@ -38,7 +38,10 @@ class PrecisionRecall(Evaluator):
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         rows, width = prediction.shape
         if self.config.positive_label >= width:
-            raise ConfigError(f"{self}: positive_label {self.config.positive_label} is not in [0, {width}), the width")
+            raise ConfigError(
+                f"{self}: positive_label {self.config.positive_label} is not in [0, {width}), the columns of the "
+                "prediction"
+            )
         self.require_equal_rows(inputs[0], label, "label")
         weights = np.ones(rows) if len(inputs) < 3 else self.weights(inputs[2])
         if label.ids is not None:

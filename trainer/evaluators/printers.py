@@ -1,4 +1,4 @@
-"""Evaluators that print data of the network in the log, or as words in a file; their text is `name=0`.
+"""Evaluators that print data of the network in the log, or as words in a file, and have the text `name=0`.
 
 Source: spec/trainer.md 6.10.
 """
@@ -33,7 +33,7 @@ class Printer(Evaluator):
     most_inputs = ANY_NUMBER
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Log one record for each layer; the measure is empty."""
+        """Log one record for each layer, and return an empty measure."""
         for name in self.config.input_layers:
             record = self.spell(name, outputs[name])
             if record:
@@ -46,10 +46,10 @@ class Printer(Evaluator):
 
 
 class ValuePrinter(Printer):
-    """Logs the values of layers and where their sequences begin."""
+    """Logs the values of layers and the positions at which their sequences begin."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return the values and the positions; ids are not shown, as in v0.10."""
+        """Return the values and the positions. As in v0.10, ids are not shown."""
         fields = spell_fields(output)
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
@@ -79,10 +79,10 @@ class MaxIdPrinter(Printer):
 
 
 class MaxFramePrinter(Printer):
-    """Logs the `num_results` largest frames of each sequence; a frame is a single number."""
+    """Logs the `num_results` largest frames of each sequence. A frame is a single number."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return pairs of frame and value, the largest value first, and the length of the sequence."""
+        """Return, for each sequence, pairs of frame and value, the largest value first, and its length."""
         values = self.numbers(output, "input")
         if values.shape[1] != 1:
             raise ConfigError(f"{self}: layer {name} has width {values.shape[1]}; it must be 1")
@@ -102,8 +102,8 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: optionally the ids of the samples, then sequences of ids. The file is truncated at the start of the run. If
-        a sample has several generated sequences, the line of a sequence begins with its rank and its score.
+    Inputs: sequences of ids; before them, optionally, the ids of the samples. The file is truncated at the start of the
+        run. If a sample has several generated sequences, the line of a sequence begins with its rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
@@ -124,7 +124,7 @@ class SequenceTextPrinter(Evaluator):
         self._write("w", "")
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Append the sequences of the batch to the file; the measure is empty."""
+        """Append the sequences of the batch to the file, and return an empty measure."""
         inputs = self.inputs(outputs)
         sequences = inputs[-1]
         ids = self.labels(sequences, "input")
@@ -146,7 +146,7 @@ class SequenceTextPrinter(Evaluator):
         return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
-        """Return a line for each generated sequence of a sample; `ids` has the length, ids and -1 of each."""
+        """Return a line for each generated sequence of a sample. For each one `ids` has its length, its ids and -1."""
         lines: list[str] = []
         begin = 0
         while begin < len(ids):

@@ -1,4 +1,4 @@
-"""Means over the rows: of the sum of a row, and of the last column.
+"""The mean of the rows' sums, and the mean of the last column.
 
 Source: spec/trainer.md 6.3.
 """
@@ -14,7 +14,7 @@ from trainer.evaluators.base import Evaluator, Numbers, Share
 
 
 class _WeightedMean(Evaluator):
-    """The mean of one number in each row; an optional second input contains weights."""
+    """The mean over the rows of one number of each row. An optional second input contains weights."""
 
     least_inputs, most_inputs = 1, 2
 
@@ -23,7 +23,7 @@ class _WeightedMean(Evaluator):
         raise NotImplementedError
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Return (sum over the rows, rows), weighted."""
+        """Return the weighted sum over the rows, and the weighted number of rows."""
         inputs = self.inputs(outputs)
         values = self.row_values(inputs[0])
         if len(inputs) == 1:
@@ -34,7 +34,7 @@ class _WeightedMean(Evaluator):
 
 
 class RowSum(_WeightedMean):
-    """The mean over the rows of the sum of the values of a row, or of the id of a row."""
+    """The mean of the rows' sums; if the rows have ids, the mean of the ids."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the sum of each row."""

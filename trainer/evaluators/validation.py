@@ -1,4 +1,4 @@
-"""The measures of the layers auc-validation and pnpair-validation, which the log shows at the end of a pass.
+"""The measures of the layers auc-validation and pnpair-validation, which are logged at the end of a pass.
 
 Source: spec/trainer.md section 7.2; gserver/layers/ValidationLayer.cpp of v0.10.
 """
@@ -28,7 +28,7 @@ MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
 
 
 class Predictions:
-    """The measure of some batches, and their rows for the prediction file: score, label [, query]."""
+    """The measure of some batches, and their rows for the prediction file: score, label and, for pnpair, query."""
 
     def __init__(self, measure: Measure, *rows: Numbers) -> None:
         self.measure, self._parts = measure, list(rows)
@@ -57,10 +57,10 @@ class Predictions:
 
 
 class Validation(Evaluator):
-    """Measures the inputs of a validation layer with another evaluator, and logs the result only at the end of a pass.
+    """Measures the inputs of a validation layer with another evaluator. The result is logged only at the end of a pass.
 
-    Args: predict_file: the file for a line for each row of the pass: the score, the label and, for pnpair-validation,
-        the query. If it is "", no file is written.
+    Args: predict_file: the file for the rows of a pass: the score, the label and, for pnpair-validation, the query, in
+        one line for each row; "": no file.
     """
 
     most_inputs = 4
@@ -110,5 +110,8 @@ class Validation(Evaluator):
 
 
 def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
-    """Return the evaluators for the validation layers of a model, in order; all write to one file, as in v0.10."""
+    """Return the evaluators for the validation layers of a model, in order.
+
+    As in v0.10, all evaluators write to one file.
+    """
     return [Validation(layer, predict_file) for layer in layers if layer.type in MEASURES]

@@ -1,17 +1,17 @@
 """The layers of the network: classes that compute outputs and gradients.
 
-Each family of layers is a module; `find_layer` selects the class by the type in a LayerConfig.
+Each module contains a family of layers; `find_layer` selects the class of a layer by the type in its LayerConfig.
 
-To add a layer, in this order:
+Add a new type of layer in this order:
 
-1. The class: a subclass of `base.Layer` with `forward` and `backward`, in the module of its family, and its type in
-   that module's `LAYERS`. A new module goes into `FAMILIES` below.
-2. The config function: in `trainer/config/language/layers/`, with `@helper("layers")`, and its name in `HELPERS` of
-   `trainer/config/building/names.py`. A row in `trainer/config/v1/layer_kinds.py` makes the type known to
-   `Layer(type=...)`.
-3. The tests: the gradients in `tests/unit/trainer/layers/<family>/` by `check_gradients` of `tests/layer_checks.py`,
-   and the message in `tests/unit/trainer/config/language/`.
-4. The documentation: `make docs` writes the row of the layer in docs/layers.md.
+1. Write a subclass of `base.Layer` with `forward` and `backward` in the module of its family. Enter the type in
+   `LAYERS` of that module. Enter a new module in `FAMILIES` below.
+2. Write the config function in `trainer/config/language/layers/`, with the decorator `@helper("layers")`. Enter the
+   name of the function in `HELPERS` of `trainer/config/building/names.py`. A row in
+   `trainer/config/v1/layer_kinds.py` makes the type known to `Layer(type=...)`.
+3. Test the gradients in `tests/unit/trainer/layers/<family>/` with `check_gradients` of `tests/layer_checks.py`. Test
+   the config message of the layer in `tests/unit/trainer/config/language/`.
+4. Run `make docs`; it writes the row of the layer in docs/layers.md.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ FAMILIES = (
 )
 
 LAYERS: dict[str, type[Layer]] = {kind: layer for family in FAMILIES for kind, layer in family.LAYERS.items()}
-# types of layers that only this program makes, from other layers; a config must not use them
+# The program makes layers of these types from other layers; a config must not use these types.
 INTERNAL = generator.LAYERS.keys() | window_fc.LAYERS.keys() | attention.LAYERS.keys() | {gru.GROUP_RUN}
 
 
 def find_layer(config: LayerConfig) -> type[Layer]:
     """Return the class that computes a layer: the class of its type, or a faster class for a special case.
 
-    Raises: ConfigError: the type is not supported; the text lists the supported ones.
+    Raises: ConfigError: the type is not supported; the text lists the supported types.
     """
     if config.type == "mixed":
         for special in (embedding.EmbeddingLayer, fc.FullyConnectedLayer):

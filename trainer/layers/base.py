@@ -18,18 +18,19 @@ from trainer.arrays.rng import Stream
 class Layer:
     """One layer of the network.
 
-    A subclass overrides `forward` and, unless it has no gradient, `backward`. The network handles activation, dropout
-    and error clipping. Between `forward` and `backward` a layer may store data of the forward pass.
+    A subclass overrides `forward`; a subclass with gradients also overrides `backward`. The network handles activation,
+    dropout and error clipping. Between `forward` and `backward` a layer may store data of the forward pass.
 
-    Attributes: is_training: False in tests.  stream: random stream in training; None otherwise, and in gradient checks.
+    Attributes: is_training: whether the pass is part of training, which it is not in tests.
+        stream: the random stream in training; None in tests and in gradient checks.
     """
 
     is_cost: ClassVar[bool] = False
-    takes_gradient: ClassVar[bool] = True  # False: the output is data or ids, so `backward` is never called
-    takes_repeats: ClassVar[bool] = False  # True: the layer computes faster on an input with repeated rows
-    applies_coeff: ClassVar[bool] = False  # True: the layer is a cost that scales its gradients by `coeff` itself
-    applies_activation: ClassVar[bool] = False  # True: the layer applies `active_type` to its output itself
-    owns_result: ClassVar[bool] = False  # True: only the activation reads the result of `forward`, and may overwrite it
+    takes_gradient: ClassVar[bool] = True  # whether the network calls `backward`; data and ids have no gradient
+    takes_repeats: ClassVar[bool] = False  # whether the layer computes faster on an input with repeated rows
+    applies_coeff: ClassVar[bool] = False  # whether the layer is a cost that itself scales its gradients by `coeff`
+    applies_activation: ClassVar[bool] = False  # whether the layer itself applies `active_type` to its output
+    owns_result: ClassVar[bool] = False  # whether the activation may overwrite the result of `forward`
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         self.config = config
@@ -39,11 +40,11 @@ class Layer:
             parameters[one.input_parameter_name] if one.input_parameter_name else None for one in config.inputs
         ]
         self.bias = parameters[config.bias_parameter_name] if config.bias_parameter_name else None
-        self.input_configs: list[LayerConfig] = []  # configs of the input layers; set once by the network
+        self.input_configs: list[LayerConfig] = []  # the network sets the configs of the input layers once
         self.may_repeat = False  # whether all readers of the output have `takes_repeats`; set once by the network
-        self.is_training = False  # the network sets this and `stream` before `forward`
+        self.is_training = False  # the network sets `is_training` and `stream` before `forward`
         self.stream: Stream | None = None
-        # set by the network before `backward`: gradients of the output's extras
+        # the gradients of the extra outputs; the network sets them before `backward`
         self.extra_gradients: dict[str, Array] = {}
 
     def __str__(self) -> str:
@@ -58,7 +59,7 @@ class Layer:
 
         Args: gradient: the gradient of the output of the last forward pass, before the activation.
             wanted: for each input, whether its gradient is needed.
-        Returns: for each input its gradient, which is a new array or the array `gradient`; None: the input has no
+        Returns: the gradient of each input, as a new array or as the array `gradient`; None for an input without
             gradient. For an input with repeated rows the result may be the gradient of the distinct rows.
         """
         raise NotImplementedError
@@ -73,7 +74,7 @@ class Layer:
     def require_inputs(self, least: int, most: int) -> None:
         """Check that the layer has `least` to `most` inputs.
 
-        Raises: ConfigError: the text names the layer.
+        Raises: ConfigError: the layer has fewer or more inputs; the text names the layer.
         """
         if not least <= len(self.config.inputs) <= most:
             raise ConfigError(f"{self} has {len(self.config.inputs)} inputs; it takes {least} to {most}")

@@ -24,12 +24,12 @@ class Bias:
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
         """Return the rows plus the bias.
 
-        With `is_fresh` the array of the rows belongs to the layer and is changed in place.
+        With `is_fresh` the method adds the bias in place; the array of the rows must then belong to the layer.
         """
         if self._parameter is None:
             return rows
         if not is_fresh or not rows.flags.c_contiguous:
-            rows = rows.copy()  # in row-major order, so that `reshape` below returns a view
+            rows = rows.copy()  # the copy is in row-major order, so `reshape` below returns a view
         rows.reshape(len(rows), self._parameter.size, self._block)[...] += self._parameter.value[:, None]
         return rows
 

@@ -1,4 +1,4 @@
-"""Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding. Pure.
+"""Ragged arrays: the rows of a batch as sequences of different lengths, one after the other, without padding.
 
 `starts` holds the first row of each sequence, and at the end the number of rows; a sequence may be empty. If the
 sequences have sub-sequences, `sub_starts` describes the sub-sequences in the same form. Recurrent layers process the
@@ -55,7 +55,7 @@ def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
 def take_ragged(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
     """Return some items of an argument: its rows, or the sequences that `starts` describes.
 
-    Args: starts: where the sequences begin; None takes rows, and the result has no sequences.
+    Args: starts: the first row of each sequence; with None the items are rows, and the result has no sequences.
     Shapes: starts: (sequences + 1,), items: (taken,), the positions of the items in the order of the result.
     """
     if starts is None:
@@ -85,14 +85,20 @@ def _take_sparse(sparse: Sparse, rows: Ids) -> Sparse:
 
 
 def find_rows(argument: Argument, begin: int, end: int) -> tuple[int, int]:
-    """Return the first row of the items [begin, end), and the row after them. An item is a sequence, or else a row."""
+    """Return the first row of the items [begin, end), and the row after these items.
+
+    An item is a sequence, or a row if the argument has no sequences.
+    """
     if argument.starts is None:
         return begin, end
     return int(argument.starts[begin]), int(argument.starts[end])
 
 
 def cut_ragged(argument: Argument, begin: int, end: int) -> Argument:
-    """Return the items [begin, end) of an argument, without copying values. An item is a sequence, or else a row."""
+    """Return the items [begin, end) of an argument, without copying values.
+
+    An item is a sequence, or a row if the argument has no sequences.
+    """
     first, last = find_rows(argument, begin, end)
     sparse = argument.sparse
     return Argument(
@@ -125,8 +131,8 @@ class PackedOrder:
     the packed matrix of states, h[begins[t - 1]:][:live[t]] are the previous states of the sequences that have a step
     t.
 
-    Args: starts: where each sequence begins, and the end. is_reversed: whether the first step processes the last frame
-        of each sequence.
+    Args: starts: the first frame of each sequence, and the number of frames.
+        is_reversed: whether the first step processes the last frame of each sequence.
     Shapes: order: (sequences,) the longest first; live: (steps,) the number of sequences with a frame at each step;
         begins: (steps + 1,); rows: (frames,) the frame of each packed row.
     """
@@ -166,7 +172,7 @@ class PackedOrder:
         return slice(self.begins[step], self.begins[step + 1])
 
     def span_before(self, step: int) -> slice:
-        """Return the packed rows of the step before `step`, for those sequences that have `step`."""
+        """Return the packed rows of the step before `step`, for the sequences that also have a row in `step`."""
         return slice(self.begins[step - 1], self.begins[step - 1] + self.live[step])
 
 
@@ -183,7 +189,7 @@ class PackedInput:
         self._repeats = index is not None
 
     def copy_step(self, step: int, result: Array, bias: Array | None = None, more: Array | None = None) -> None:
-        """Copy the rows of a step to `result`; add the bias to all of them, and `more` to the first len(more) rows."""
+        """Copy the rows of a step to `result`; add the bias to all rows, and `more` to the first len(more) rows."""
         take_sum(result, self.matrix, self.rows[self._packing.span(step)], bias, more)
 
     def gradient(self, packed: Array, kept: Workspace) -> Flowing:

@@ -1,1 +1,1 @@
-"""The network: built from a ModelConfig message; it computes batches forward and backward."""
+"""The network, which is built from a ModelConfig message and computes batches forward and backward."""

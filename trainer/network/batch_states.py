@@ -25,7 +25,7 @@ class BatchStates:
         self._is_on = False
 
     def begin(self) -> None:
-        """Let the layers carry their states from batch to batch, beginning with zeros.
+        """Let the layers carry their states from batch to batch. The initial states are zeros.
 
         Raises: ConfigError: a layer cannot carry its state; the text names the layer.
         """
@@ -41,7 +41,7 @@ class BatchStates:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """At the end of the block, restore the states that the layers had at its start."""
+        """At the end of the context, restore the states that the layers had at its start."""
         before = self._take()
         yield
         self._put(before)

@@ -1,8 +1,8 @@
-"""Estimate the work of a batch, to decide whether cutting it into parts for several threads is useful.
+"""Estimate the work of a batch, to decide whether several threads should compute parts of the batch.
 
-Each part repeats the Python overhead of every layer, and has the overhead of passing it to a thread. A part saves its
-share of the arithmetic. The estimates use only the config and the sizes of the batch, never a clock, so that runs are
-reproducible bit for bit.
+Each part repeats the Python overhead of every layer, and has the overhead of passing the part to a thread. On the other
+hand, the parts divide the arithmetic among the threads. The estimates use only the config and the sizes of the batch.
+The estimates use no clock, so runs are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
-# A batch with fewer operations per layer is not cut. With this number of operations a cut batch is as fast as a whole
-# batch (measured by bench/threads.py).
+# A batch with fewer than LEAST_OF_LAYER operations per layer is not cut. With LEAST_OF_LAYER operations a cut batch is
+# as fast as a whole batch (measured by bench/threads.py).
 LEAST_OF_LAYER = 8e6
-# Layers of these types compute each sample independently and without random numbers, so that the parts of a batch give
-# the same results as the whole batch.
+# The layers of the types in SEPARATE compute each sample independently and without random numbers. The parts of a batch
+# therefore give the same results as the whole batch.
 SEPARATE = frozenset({
     "addto", "average", "concat", "concat2", "cos", "cos_vm", "data", "dot_prod", "eos_id", "expand", "fc",
     "featmap_expand", "hsigmoid", "huber_classification", "huber_regression", "interpolation", "l2_distance", "max",
@@ -26,7 +26,7 @@ SEPARATE = frozenset({
     "square_error", "sum_cost", "sum_to_one_norm",
 })  # fmt: skip
 ELEMENTWISE = 10  # approximate operations for each number of an output: activation, bias, copies
-PASSES = 3  # forward passes whose work equals that of a step: a backward pass computes twice as much as a forward pass
+PASSES = 3  # work of a step, in forward passes: a backward pass computes twice as much as a forward pass
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,6 @@ def estimate(config: ModelConfig) -> Work | None:
 
 
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
-    """Return the operations for a row in the products of a layer's inputs with its parameters, except data inputs."""
+    """Return a row's operations in the products of a layer's inputs and its parameters, without data inputs."""
     names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
     return sum(2 * sizes.get(name, 0) for name in names)

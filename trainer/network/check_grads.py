@@ -1,10 +1,10 @@
-"""The gradient check: it compares the derivatives of a backward pass with differences of the cost.
+"""The gradient check, which compares the derivatives of a backward pass with differences of the cost.
 
     variables = [CheckedVariable(one.name, one.value, one.gradient.copy()) for one in table.trained()]
     for one in check_grads(cost, variables, draw_direction, choose_step):
         assert abs(one.difference) < 1e-6, one.name
 
-The checkgrad job and the tests of all layers use it (tests/layer_checks.py).
+The checkgrad job and the tests of all layers (tests/layer_checks.py) use this check.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-NEARLY_ZERO = 1e-20  # added to both changes of the cost before they are divided, so that two zeros have the ratio 1
+NEARLY_ZERO = 1e-20  # added to both changes of the cost before their division; two zeros then have the ratio 1
 
 
 @dataclass(frozen=True)
 class CheckedVariable:
     """An array that the cost depends on, and the derivative of the cost with respect to it.
 
-    Shapes: value, gradient: any shape, the same for both.
+    Shapes: value, gradient: any, but equal shapes.
     """
 
     name: str
@@ -33,7 +33,7 @@ class CheckedVariable:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The change of the cost along a direction of one variable, by difference and by gradient.
+    """The change of the cost along a direction of one variable: the measured change and the change by the gradient.
 
     Attributes: step: the variable moves by this multiple of the direction, forward and back. costs: the costs at both
         ends. analytic_delta: the change of the cost from the middle to one end, according to the gradient.
@@ -64,8 +64,8 @@ def check_grads(
     """Yield the comparison for each variable, in order.
 
     Args: cost: computes the cost from the present values of the variables, always with the same random numbers.
-        variables: the variables; one after the other is changed in place along a direction, and then restored.
-        draw_direction: returns a direction for a gradient, with the same shape.
+        variables: the variables. Each variable in turn is changed in place along a direction, and then restored.
+        draw_direction: returns a direction that has the shape of a gradient.
         choose_step: returns the step for the derivative along the direction.
     """
     for variable in variables:
@@ -78,7 +78,7 @@ def check_grads(
 
 
 def _cost_at(cost: Callable[[], float], value: Array, move: Array) -> float:
-    """Return the cost with the array moved, and move it back."""
+    """Return the cost after the array moves, and restore the array."""
     kept = value.copy()
     value += move
     try:

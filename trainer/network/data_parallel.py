@@ -30,15 +30,14 @@ class DataParallelNetwork:
     """One network for each part of a batch, with the interface of one network.
 
     All replicas have the same values. The gradients of the replicas are added to the gradients of `parameters` in the
-    order of the parts, so that runs are reproducible bit for bit. The calling thread computes the first part. A part
+    order of the parts. Runs are therefore reproducible bit for bit. The calling thread computes the first part. A part
     without samples is skipped. Between batches, `pool` gives other tasks to the threads.
 
-    A batch that is too small for threads is computed as a whole, if parts and whole give the same results
+    A small batch is computed as a whole, if the results are those of computing its parts
     (trainer/network/batch_work.py).
 
-    Args: streams: random streams of the replicas; there are as many replicas as streams.
-        always: whether small batches are cut, too.
-    Thread safety: none; one thread makes all calls.
+    Args: streams: one random stream for each replica. always: whether small batches are also cut. Thread safety: only
+    one thread may use the object.
     """
 
     def __init__(
@@ -54,18 +53,18 @@ class DataParallelNetwork:
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
         self.states = BatchStates()  # as in v0.10, a network with several parts begins every batch with zero states
-        # the networks whose outputs, one after the other, are the outputs of the batch
+        # the networks of the last batch, in the order of its parts; their joined outputs are the outputs of the batch
         self.replicas: Sequence[Network] = ()
         self.output_names = self._networks[0].output_names
         self.pool = ThreadPool(len(streams), self._run)
 
     def watch(self, *, gradients_of: Sequence[str] | set[str] = (), clipping: bool = False) -> None:
-        """Store the gradients of the given layers' outputs; with `clipping` log each layer that clips its gradient."""
+        """Store the gradients of the given layers' outputs. With `clipping`, log each layer that clips its gradient."""
         for network in self._networks:
             network.watch(gradients_of=gradients_of, clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """Measure the passes of every layer in the first replica from now on."""
+        """Begin to measure the passes of every layer in the first replica."""
         self._networks[0].time_layers(measure)
 
     def carried(self) -> dict[str, Any]:
@@ -74,7 +73,7 @@ class DataParallelNetwork:
         return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Restore states that `carried` returned; if the number of replicas is different, the streams are unchanged."""
+        """Restore states that `carried` returned. If the number of replicas is different, change nothing."""
         states = state.get(STATE_KEY, [])
         if len(states) != len(self._networks):
             glog.warning(
@@ -91,7 +90,7 @@ class DataParallelNetwork:
         return self._networks[0].is_data_or_cost(name)
 
     def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
-        """Run a batch; the outputs of the replicas stay valid until the next call.
+        """Run a batch. The outputs of the replicas stay valid until the next call.
 
         Args: see Network.forward, but the dropout masks are drawn from the streams of the replicas.
         """
@@ -125,7 +124,7 @@ class DataParallelNetwork:
         return True
 
     def cost(self) -> float:
-        """Return the cost of the last batch: the plain sum over all output layers, in double."""
+        """Return the cost of the last batch: the sum over all output layers, in double precision."""
         return sum(network.cost() for network in self.replicas)
 
     def find_bad_cost(self) -> str:
@@ -135,7 +134,7 @@ class DataParallelNetwork:
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost, summed over the samples, to the gradients of the parameters.
 
-        Args: on_final: see Network.backward; no gradient is complete before the gradients of all replicas are added.
+        Args: on_final: never called, because no gradient is complete before the gradients of all replicas are added.
         """
         self._run([partial(self._go_back, network) for network in self.replicas])
         for network in self.replicas:
@@ -143,7 +142,7 @@ class DataParallelNetwork:
                 self.parameters.add_gradients_of(network.parameters)
 
     def close(self) -> None:
-        """End the threads; wait only briefly for a thread that still computes."""
+        """End the threads. Wait only briefly for a thread that still computes."""
         for worker in self._workers:
             worker.close()
 
@@ -153,7 +152,7 @@ class DataParallelNetwork:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Execute at most one task for each replica in parallel; raise the error of the first failed task.
+        """Execute at most one task for each replica in parallel. Raise the error of the first failed task.
 
         Tasks that take less time than passing them to threads are executed one after the other.
         """
@@ -174,7 +173,7 @@ AnyNetwork = Network | DataParallelNetwork
 
 
 def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
-    """Return the parts of a batch, as views; None for a part without samples.
+    """Return the parts of a batch as views. A part without samples is None.
 
     Part i has the samples [n * i / count, n * (i + 1) / count).
     """

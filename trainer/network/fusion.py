@@ -1,4 +1,4 @@
-"""Combine layers that compute faster together: rewrite the layers of the message before the network is built. Pure.
+"""Combine layers that compute faster together. The layers of the message are rewritten before the network is built.
 
 If a layer of the new message has the name of an old layer, it also has the output of that layer.
 """
@@ -16,7 +16,7 @@ Layers = Sequence[LayerConfig]
 
 
 def fuse(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers of the message; each of the following chains of layers is replaced by one layer.
+    """Return the layers of the message. One layer replaces each chain of layers of these kinds:
 
     1. A context projection, the fully connected layer that reads it, and the maximum over sequences that reads the
        fully connected layer. The first two layers are combined even if no maximum follows.
@@ -26,7 +26,7 @@ def fuse(layers: Layers, kept: Set[str]) -> Layers:
 
     A chain is replaced only if no other layer reads the outputs inside the chain.
 
-    Args: kept: names of layers that are never replaced, because their output is needed for something else.
+    Args: kept: names of layers that are not replaced, because other code needs their output.
     """
     layers = _join_pairs(layers, kept, _is_window, _is_connected, _join_window)
     layers = _join_pairs(layers, kept, _is_plain_window_sum, _is_maximum, _join_maximum)

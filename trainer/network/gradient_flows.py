@@ -1,4 +1,4 @@
-"""The gradients of a backward pass, on their way from the layers that return them to the layers that need them."""
+"""The gradients of a backward pass. Layers take the gradients of their outputs, and add gradients of their inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DISTINCT = "distinct rows"
 
 
 class GradientFlows:
-    """The gradients in a backward pass, by layer and, for a layer with several outputs, by output name.
+    """The gradients in a backward pass, by layer and by output name.
 
     Args: gradients: the initial gradients of the default outputs of some layers.
     Shapes: a gradient has the shape of its output; the gradient of distinct rows has the shape of the distinct rows.
@@ -20,11 +20,11 @@ class GradientFlows:
 
     def __init__(self, gradients: Mapping[str, Array]) -> None:
         self._gradients: dict[str, dict[str, Array]] = {name: {"": one} for name, one in gradients.items()}
-        # the gradients of default outputs that consist of one PickedGradient only
+        # the gradients of default outputs to which only one PickedGradient has been added
         self._picked: dict[str, PickedGradient] = {}
 
     def add(self, name: str, part: Array | DistinctGradient | PickedGradient, output: str = "") -> None:
-        """Add a part to the gradient of a layer's output; the part itself is not changed."""
+        """Add a part to the gradient of a layer's output. The part itself is not changed."""
         if isinstance(part, PickedGradient):
             if not output and name not in self._gradients:
                 self._gradients[name], self._picked[name] = {}, part
@@ -50,16 +50,16 @@ class GradientFlows:
         return name in self._gradients
 
     def take_picked(self, name: str) -> PickedGradient | None:
-        """Return and remove the gradient of the default output, if it has only one number in each row."""
+        """Remove and return the gradient of the default output if it is a PickedGradient; otherwise return None."""
         return self._picked.pop(name, None)
 
     def take(self, name: str) -> dict[str, Array]:
-        """Return and remove the gradients of a layer's outputs; "" is the default output."""
+        """Remove and return the gradients of a layer's outputs by name; "" is the default output."""
         self._spread(name)
         return self._gradients.pop(name)
 
     def _spread(self, name: str) -> None:
-        """Replace a PickedGradient by a dense array with all its zeros."""
+        """Replace a PickedGradient by a dense array."""
         picked = self._picked.pop(name, None)
         if picked is not None:
             self._gradients[name][""] = picked.to_dense()

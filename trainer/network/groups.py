@@ -1,4 +1,4 @@
-"""Move layers that need no steps out of recurrent groups. Pure.
+"""Move layers that need no steps out of recurrent groups.
 
 The functions rewrite the model and the groups that `separate_groups` returns, before the network is built.
 """
@@ -16,11 +16,11 @@ Groups = dict[str, Group]
 
 
 def simplify_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:
-    """Return the model and its groups, with fewer layers in the groups; see `separate_groups`.
+    """Return the model and its groups (see `separate_groups`), with fewer layers in the groups.
 
     A group whose step is only a GRU becomes one layer, which runs all steps. A fully connected layer whose output is
-    only a result of the group (for example the scores of all words) moves into the enclosing model. Its rows and their
-    gradients then need not be reordered.
+    only a result of the group (for example the scores of all words) moves into the enclosing model. The rows of this
+    layer and their gradients then need no reordering.
     """
     return _move_results(*_join_gru_groups(config, groups))
 
@@ -43,7 +43,7 @@ def _join_gru_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, 
 
 
 def _find_gru(group: Group) -> LayerConfig | None:
-    """Return a GRU that is the only layer of its group: one input, one result, one memory that starts with zeros."""
+    """Return the GRU if it is the group's only layer; the group has one input, one result and one memory of zeros."""
     record = group.record
     layers = [one for one in group.step.layers if one.type not in ("agent", "scatter_agent")]
     if record.HasField("generator") or (len(record.in_links), len(record.out_links), len(record.memories)) != (1, 1, 1):
@@ -100,7 +100,7 @@ def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Gro
 
 
 def _find_results(group: Group) -> dict[str, LayerConfig]:
-    """Return the layers that can move out of the group, by the name of their result."""
+    """Return the layers that can move out of the group, each under the name of its result."""
     if group.record.HasField("generator") or not group.record.in_links:
         return {}
     parts = split_step(group)
@@ -125,7 +125,7 @@ def _is_connected(layer: LayerConfig) -> bool:
 
 
 def _without(group: Group, results: Mapping[str, LayerConfig]) -> Group:
-    """Return the group without the layers of the given results; the inputs of these layers become results instead."""
+    """Return the group without the layers of the given results. The inputs of these layers become results instead."""
     record, step = SubModelConfig(), ModelConfig()
     record.CopyFrom(group.record)
     step.CopyFrom(group.step)

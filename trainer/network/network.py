@@ -1,4 +1,4 @@
-"""The network: built only from a ModelConfig message; it runs batches forward and backward."""
+"""The network, which is built only from a ModelConfig message and runs batches forward and backward."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from trainer.network.groups import simplify_groups
 from trainer.network.node import Node
 from trainer.network.several import SEVERAL, join_networks
 
-Batch = Mapping[str, Argument]  # from the name of a data layer to its slot
+Batch = Mapping[str, Argument]  # maps the name of a data layer to its slot
 OnFinal = Callable[[int], None]
 
 
 class Network:
-    """The layers, in the order of the message; each layer runs after its inputs.
+    """The layers, in the order of the message. Each layer runs after its inputs.
 
     Only layers that outputs and evaluators need are built, so an unused layer may have any type.
 
-    Args: config: the message. parameters: the parameter table of the message; `backward` adds to its gradients.
+    Args: config: the message. parameters: the parameter table of the message; `backward` adds to the table's gradients.
     Raises: ConfigError: the text names a layer type, activation or attribute that is not supported.
     """
 
@@ -47,7 +47,7 @@ class Network:
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
-        if compiled is not None:  # in numpy combined layers are slower: they compute many small products
+        if compiled is not None:  # in numpy combined layers are slower, because they compute many small products
             layers = fuse(layers, asked)
         self._nodes = {one.name: Node(one, parameters) for one in layers}
         for node in self._nodes.values():
@@ -62,15 +62,13 @@ class Network:
         every = [node.layer for node in self._nodes.values()]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.output_names = list(config.output_layer_names)
-        self.replicas: Sequence[Network] = (
-            self,
-        )  # the networks whose outputs, one after the other, are the outputs of the batch
+        self.replicas: Sequence[Network] = (self,)  # the networks whose joined outputs are those of the batch
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
         self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
 
     def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
-        """Return for each layer an element; after the layer's backward pass, the gradients from there on are complete.
+        """Return, for each layer, the element from which all gradients are complete after the layer's backward pass.
 
         Args: used: the parameters of each layer, in the order of the layers.
         """
@@ -85,14 +83,14 @@ class Network:
         return final
 
     def watch(self, *, gradients_of: Collection[str] = (), clipping: bool = False) -> None:
-        """Store the gradients of the given layers in `kept_gradients`; with `clipping` log clipped gradients."""
+        """Store the gradients of the given layers for `kept_gradients`. With `clipping`, log clipped gradients."""
         for name, node in self._nodes.items():
             node.output.keeps_gradient, node.output.logs_clipping = name in gradients_of, clipping
             if isinstance(node.layer, GroupLayer):
                 node.layer.watch(clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """From now on measure the passes of every layer, under the names `forward <layer> (<type>)` and `backward ...`.
+        """Begin to measure the passes of every layer, named `forward <layer> (<type>)` and `backward <layer> (<type>)`.
 
         The time of a recurrent group's layer includes all layers of the group.
 
@@ -104,7 +102,7 @@ class Network:
                 setattr(node, way, measure(name)(getattr(node, way)))
 
     def carried(self) -> dict[str, Any]:
-        """Return the state that layers carry from batch to batch besides parameters, by name, JSON-compatible."""
+        """Return the state, without parameters, that layers carry from batch to batch: by layer, JSON-compatible."""
         states = {name: node.layer.carried() for name, node in self._nodes.items()}
         states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
@@ -118,7 +116,7 @@ class Network:
                 self._nodes[name].layer.carry_on(one)
 
     def kept_gradients(self) -> dict[str, Array]:
-        """Return the gradients before the activation, stored in the backward pass of the last batch, by layer."""
+        """Return, by layer, the gradients before the activation that the last backward pass has stored."""
         kept = {name: node.output.kept_gradient for name, node in self._nodes.items()}
         return {name: gradient for name, gradient in kept.items() if gradient is not None}
 
@@ -130,11 +128,11 @@ class Network:
     def forward(
         self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None
     ) -> dict[str, Argument]:
-        """Run a batch and return the output of every layer by name; the outputs stay valid until the next call.
+        """Run a batch, and return the output of every layer by name. The outputs stay valid until the next call.
 
         Args: stream: random stream of the dropout masks in training.
-            is_training: by default, whether there is a stream. True without a stream is for gradient checks: training
-                mode without random numbers and without dropout.
+            is_training: whether the layers run in training mode; by default, whether there is a stream. Gradient checks
+                run in training mode without a stream: without random numbers and dropout.
         """
         outputs: dict[str, Argument] = {}
         training = stream is not None if is_training is None else is_training
@@ -146,7 +144,7 @@ class Network:
         return outputs
 
     def cost(self) -> float:
-        """Return the cost of the last batch: the sum over all output layers, in double.
+        """Return the cost of the last batch: the sum over all output layers, in double precision.
 
         Outputs of ids are left out of the sum.
         """
@@ -164,14 +162,14 @@ class Network:
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost, summed over the samples, to the gradients of the parameters.
 
-        Args: on_final: called repeatedly with the number of an element: the flat gradients are complete from this
-            element on.
+        Args: on_final: a function that is called repeatedly with the number of an element. The flat gradients are
+            complete from this element on.
         """
         values = {name: self.outputs[name].value for name in self.output_names}
         self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
 
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
-        """Run the backward pass from the given gradients of layers, and add to the gradients of the parameters.
+        """Run the backward pass, beginning with the given gradients of layers. Add to the gradients of the parameters.
 
         Args: on_final: see `backward`.
         Returns: the gradients of the data layers of the last batch, by name.
@@ -192,7 +190,7 @@ class Network:
 
 
 def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str]:
-    """Return the names of the parameters that a layer uses; the layer of a group uses those of its inner layers."""
+    """Return the names of the parameters that a layer uses. A group's layer uses the parameters of its inner layers."""
     names = {one.input_parameter_name for one in layer.inputs} | {layer.bias_parameter_name}
     if layer.name in groups:
         step = groups[layer.name].step

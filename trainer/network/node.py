@@ -1,8 +1,8 @@
 """A layer in its network: its inputs, and the common processing of every layer's output.
 
-`Node.backward` is the chain rule. Two optimisations can be skipped at first reading: a layer with repeated rows returns
-only its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage), and several layers are combined into
-one (fusion.py).
+`Node.backward` is the chain rule. A reader may at first skip two optimisations. A layer with repeated rows returns only
+its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage). Several layers are combined into one
+layer (fusion.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.network.gradient_flows import DISTINCT, GradientFlows
 
 
 class Node:
-    """A layer in its network: its input layers, and which of them need a gradient.
+    """A layer in its network: the layer, its input layers, and the inputs that need a gradient.
 
     Raises: ConfigError: the layer has an unknown type or invalid attributes.
     """
@@ -60,21 +60,21 @@ class Node:
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.index is not None and any(result is one for one in inputs):
-            # `backward` of a layer that returns its input itself handles only gradients with all rows, so the output
-            # must have all rows
+            # The `backward` of a layer that returns its input itself takes only gradients with all rows. The output of
+            # such a layer must therefore have all rows.
             result = result.with_value(result.value)
         return self.output.forward(result, is_training, stream)
 
     def backward(self, flows: GradientFlows) -> None:
         """Apply the chain rule: compute the gradients of the inputs and parameters from the gradient of the output.
 
-        y = drop(activation(z)) and z = layer(x of every input), so the gradients are computed in the order dy, dz, and
-        dx of every input.
+        The output is y = drop(activation(z)) with z = layer(x of every input). The gradients are therefore computed in
+        this order: dy, dz, dx of every input.
         """
         picked = flows.take_picked(self.name) if self.output.takes_picked else None
         dy = flows.take(self.name)
         dz = self.output.backward(dy) if picked is None else self.output.backward_picked(picked)
-        self.layer.extra_gradients = dy  # the remaining entries of the dictionary are gradients of further outputs
+        self.layer.extra_gradients = dy  # the remaining entries of dy are the gradients of further outputs
         flowing = self.layer.backward(dz, self._wanted)
         for position, (name, output, dx) in enumerate(zip(self.inputs, self._arguments, flowing, strict=True)):
             if dx is not None:
@@ -88,14 +88,15 @@ class Node:
 class OutputStage:
     """The processing of every layer's output: activation and dropout forward, error clipping backward.
 
-    Attributes: keeps_gradient: whether `kept_gradient` stores the gradient before the activation of the last batch, for
-        an evaluator that prints it.  logs_clipping: whether to log where an error is clipped.
+    Attributes: keeps_gradient: whether `kept_gradient` stores the last batch's gradient before the activation, for an
+        evaluator that prints the gradient. logs_clipping: whether to log where an error is clipped.
     Raises: ConfigError: the activation is unknown or cannot be combined with dropout.
     """
 
     def __init__(self, config: LayerConfig, layer: Layer) -> None:
         self._name: str = config.name
-        # fields of the message are read only here, because each reading takes longer than the pass of a small layer
+        # The fields of the message are read only once, because reading a field takes longer than the pass of a small
+        # layer.
         kind = "" if layer.applies_activation else config.active_type
         self._activation: Activation = find_activation(kind, config.name, overwrites=layer.owns_result)
         self._drop_rate: float = config.drop_rate
@@ -104,14 +105,14 @@ class OutputStage:
         self._z: Array
         self._y: Array
         self._starts: Ids | None = None
-        self._index: Ids | None = None  # the index of the rows in the layer's distinct rows
+        self._index: Ids | None = None  # for each row, the number of its distinct row; None: no repeated rows
         self.keeps_gradient = self.logs_clipping = False
         self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
             raise ConfigError(f"layer {config.name}: drop_rate cannot be combined with the softmax activation")
 
     def forward(self, result: Argument, is_training: bool, stream: Stream | None) -> Argument:
-        """Return the output of the layer, computed from the result of its `forward`."""
+        """Compute the output of the layer from the result of the layer's own `forward`."""
         self.kept_gradient = None
         self._index = result.index
         if self._keeps_distinct and result.distinct is not None:
@@ -128,7 +129,7 @@ class OutputStage:
         return Argument(y, result.ids, None, result.starts, result.sub_starts, result.extras, grids=result.grids)
 
     def backward(self, gradients: dict[str, Array]) -> Array:
-        """Return the gradient of the result of `forward`, and remove the gradient of the output from `gradients`."""
+        """Return the gradient of the layer's result. Remove the gradient of the output from `gradients`."""
         dy = self._clip(self._undrop(self._collect(gradients)))
         dz = self._activation.backward(dy, self._y, self._z, self._starts)
         if self.keeps_gradient:
@@ -144,17 +145,17 @@ class OutputStage:
         return is_plain and self._activation.backward_picked is not None
 
     def backward_picked(self, gradient: PickedGradient) -> Array:
-        """Return the gradient of the result of `forward` from a gradient of the output with one number in each row."""
+        """Return the gradient of the layer's result from a gradient of the output with one number in each row."""
         assert self._activation.backward_picked is not None  # takes_picked
         return self._activation.backward_picked(gradient, self._y)
 
     @property
     def _keeps_distinct(self) -> bool:
-        """Return whether z and y contain only the distinct rows; this excludes dropout and clipping."""
+        """Return whether z and y contain only the distinct rows. With dropout or clipping, z and y contain all rows."""
         return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
-        """Multiply by a new 0/1 mask in training, and by 1 - drop_rate in testing."""
+        """Multiply y in training by a new mask of zeros and ones, and in testing by 1 - drop_rate."""
         self._mask = None
         if not is_training:
             return y * y.dtype.type(1.0 - self._drop_rate)
@@ -177,7 +178,7 @@ class OutputStage:
         return np.clip(gradient, -threshold, threshold)
 
     def _collect(self, gradients: dict[str, Array]) -> Array:
-        """Remove and return the gradient of the default output, or of its distinct rows if only they were computed."""
+        """Remove and return the gradient of the default output, or of its distinct rows if y contains only these."""
         full, distinct = gradients.pop("", None), gradients.pop(DISTINCT, None)
         if not self._keeps_distinct:
             return np.zeros_like(self._y) if full is None else full

@@ -1,4 +1,4 @@
-"""Several networks in one model, of the type multi_nn: each has its own data; parameters may be shared. Pure.
+"""Several networks in one model of type multi_nn. Each network has its own data; networks may share parameters.
 
 Source: gserver/gradientmachines/MultiNetwork.cpp of v0.10.
 """
@@ -15,7 +15,7 @@ ROOT = "root"
 
 
 def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]:
-    """Return the networks of a model with their inputs and outputs: the model itself, or each of its several networks.
+    """Return the networks of a model, with their inputs and outputs: the model itself, or each of its networks.
 
     Raises: ConfigError: a model of type multi_nn has no network.
     """
@@ -28,7 +28,7 @@ def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]
 
 
 def join_networks(config: ModelConfig) -> ModelConfig:
-    """Return one network with the inputs and outputs of all networks; its cost is the sum of their costs.
+    """Return one network with the inputs, the outputs and the sum of the costs of all networks.
 
     Raises: ConfigError: see `list_networks`; or a data layer is an input of two networks.
     """

@@ -1,1 +1,1 @@
-"""The formats of the files that describe a run, for their writers and readers."""
+"""The formats of the files that describe a run, for the code that writes or reads these files."""

@@ -1,4 +1,4 @@
-"""The files progress.json of a job and of each of its trainers: for users and `paddle status`."""
+"""The files progress.json of a job and of each trainer, which users and `paddle status` read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runtime.durable_files import read_text_file, replace_file
 from trainer.records.records import LARGEST, Record
 
 FILE = "progress.json"
-STALE_S = 60.0  # seconds without a report after which a trainer's speed is ignored
+STALE_S = 60.0  # seconds; the speed of a trainer without a report for this time is ignored
 
 
 def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
-    """Replace a progress.json; a reader sees the old file or the new file.
+    """Replace a progress.json. A reader sees either the old file or the new file.
 
     Raises: OSError.
     """
@@ -35,7 +35,7 @@ def read_job(output: Path) -> Record:
 
 
 def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
-    """Return {trainer id: progress} of the trainers that have reported in this attempt, in the order of the ids."""
+    """Return {trainer id: progress} of the trainers with a report in this attempt, in the order of the ids."""
     found = {}
     for path in output.glob(f"node_*/{FILE}"):
         one = read_job(path.parent)
@@ -61,7 +61,7 @@ def job_speed(trainers: Mapping[str, Record]) -> float:
 
 
 def mean_speed(trainers: Mapping[str, Record]) -> float:
-    """Return the samples per second of all trainers together, averaged over a whole run, which has ended."""
+    """Return the samples per second of all trainers together, averaged over a whole run that has ended."""
     totals = [(one["usage"].get("samples", 0), one["usage"].get("seconds", 0)) for one in trainers.values()]
     return float(sum(samples / seconds for samples, seconds in totals if seconds > 0))
 
@@ -69,8 +69,8 @@ def mean_speed(trainers: Mapping[str, Record]) -> float:
 def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
     """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished, or None.
 
-    `samples` and `cost` (per sample) cover all trainers if all `count` trainers have reported that pass, and otherwise
-    only trainer 0. `trainers` is the number of trainers that `samples` and `cost` cover.
+    If all `count` trainers have reported this pass, `samples` and `cost` (per sample) cover all trainers. Otherwise
+    `samples` and `cost` cover only trainer 0. `trainers` is the number of trainers that `samples` and `cost` cover.
     """
     own = _read_pass(trainers.get("0"))
     if own is None:
@@ -85,7 +85,10 @@ def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
 
 
 def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
-    """Return number, samples and cost of a trainer's newest finished pass; the cost is nan if it is not finite."""
+    """Return the number, samples and cost of the newest pass that a trainer has finished.
+
+    A cost that is not finite is nan.
+    """
     found = trainer.get("last_pass") if trainer else None
     if not isinstance(found, dict):
         return None

@@ -1,4 +1,4 @@
-"""The records of a run: the file OUTPUT/records.jsonl, with a JSON object in each line.
+"""The records of a run: the file OUTPUT/records.jsonl has a JSON object in each line.
 
 All charts of a job come from this file.
 
@@ -17,7 +17,7 @@ Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its nam
 In a recurrent group, an agent is a layer that passes on the output of another layer. A start record lists this other
 layer in the `inputs` of the agent, or in its `memory_of` if the agent passes on the output of the previous step.
 
-Costs and evaluators have six digits, as in the log; null stands for a number that is not finite.
+Costs and evaluators have six digits, as in the log. A number that is not finite is null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.durable_files import MOST_TEXT_BYTES
 from runtime.regular_files import open_regular
 
-if TYPE_CHECKING:  # a type check needs numpy, but readers of records do not
+if TYPE_CHECKING:  # this import needs numpy, which readers of records do not need
     from trainer.evaluators import Accumulator
 
 Record = dict[str, Any]
@@ -42,10 +42,10 @@ PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds of records wit
 
 
 def encode_record(record: Mapping[str, Any]) -> str:
-    """Return the line of a record, with its newline; a number that is not finite becomes null."""
+    """Return the line of a record, with its newline. A number that is not finite becomes null."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    except ValueError:  # only now search for numbers that are not finite, because they are rare
+    except ValueError:  # numbers that are not finite are rare, so they are searched only after an error
         return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -60,7 +60,7 @@ def _without_odd_numbers(value: Any) -> Any:
 def read_all_records(output: Path) -> list[Record]:
     """Return every record of all attempts of a job; [] if the file does not exist.
 
-    A line that is not a record is ignored, because a writer that was killed may have left a truncated line.
+    A line that is not a record is ignored, because a killed writer may have left a truncated line.
     """
     try:
         with open_regular(output / FILE) as file:
@@ -90,12 +90,12 @@ def is_placed_right(record: Record) -> bool:
 
 
 def read_records(output: Path) -> list[Record]:
-    """Return the effective records, without the records that a resumed attempt has replaced by its own."""
+    """Return the valid records, without the records that a resumed attempt has replaced."""
     return drop_undone(read_all_records(output))
 
 
 def drop_undone(records: Iterable[Record]) -> list[Record]:
-    """Return the records without the records of batches, tests and saves that a later attempt has repeated."""
+    """Return the records without those of batches, passes, tests and saves that a later attempt has repeated."""
     kept: dict[Any, Record] = {}
     for number, record in enumerate(records):
         kind = record["kind"]
@@ -109,12 +109,12 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
 
 
 def place_of(record: Record) -> tuple[int, float]:
-    """Return the pass of a record, and the number of batches before the record; a pass ends after all its batches."""
+    """Return a record's pass and the number of batches before the record: infinite for the record of a whole pass."""
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 
 def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
-    """Return cost and evaluators in the form of a record, with the digits of the log."""
+    """Return the cost and the evaluators in the form of a record, with the digits of the log."""
     evaluators = {name: _shown(text) for name, text in re.findall(r"(\S+?)=(\S+)", sums.text())}
     return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}
 

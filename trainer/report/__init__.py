@@ -1,4 +1,4 @@
-"""The report of a job: an HTML page made from the files in the output of the job, during training or later."""
+"""The report of a job: an HTML page that is made from the job's output files, during training or later."""
 
 from trainer.report.writing import write_report
 

@@ -47,8 +47,8 @@ def report(outputs: Sequence[Path], target: Path | None) -> Path:
             raise MissingInputError(f"there is no directory {output}: give the output/ of a job, or a --save_dir")
         if not Reader(output).read().is_known:
             raise NothingFoundError(
-                f"there are no records in {output}, so there is nothing to report; a job in pods keeps records always, "
-                "`paddle train` keeps them with --report"
+                f"there are no records in {output}, so there is nothing to report; a job in pods always keeps records, "
+                "and `paddle train` keeps them with --report"
             )
     try:
         return write_comparison(outputs, target) if len(outputs) > 1 else write_report(outputs[0], target)

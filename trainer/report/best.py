@@ -1,4 +1,4 @@
-"""The best pass of a run: the pass with the lowest test cost, or without tests with the lowest training cost."""
+"""The best pass of a run: the pass with the lowest test cost, or if there are no tests, the lowest training cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Best(NamedTuple):
 
 
 def find_best(history: History) -> Best | None:
-    """Return the best pass, the first of equal passes; None if there are fewer than two passes."""
+    """Return the best pass; of equal passes, the first. Return None if there are fewer than two passes."""
     tested = [(whole(one.get("pass")), number(history.test_of(one).get("cost"))) for one in history.passes]
     is_tested = any(cost is not None for _, cost in tested)
     own = [(whole(one.get("pass")), number(one.get("cost"))) for one in history.passes]

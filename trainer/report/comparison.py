@@ -1,4 +1,4 @@
-"""Two runs on one page: their numbers side by side, their curves in one chart, and the settings that differ."""
+"""A page that compares two runs: their numbers side by side, their curves in one chart, and the different settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.report.sections.trainers import last_cost
 from trainer.report.state import describe_state, last_pass, time_taken
 
 STYLES = ("a", "b")  # style classes of the two runs
-MOST_LISTED = 20  # names of layers or parameters in one cell
+MOST_LISTED = 20  # maximum number of names of layers or parameters in one cell
 REPORT = "report.html"
 
 
@@ -62,7 +62,7 @@ def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
 
 
 def name_runs(outputs: Sequence[Path]) -> list[str]:
-    """Return a name for each output: the last part of its path that differs from the other output's path."""
+    """Return a name for each output: the last part of its path that is not equal in both paths."""
     parts = [list(path.parts) for path in outputs]
     while all(len(one) > 1 for one in parts) and parts[0][-1] == parts[1][-1]:
         parts = [one[:-1] for one in parts]
@@ -90,7 +90,7 @@ def merge(charts: Sequence[Sequence[Curves]], names: Sequence[str]) -> list[Curv
 
 
 def list_numbers(runs: Sequence[Facts]) -> list[list[object]]:
-    """Return rows of a name and the values of both runs."""
+    """Return rows; a row has a name and the values of both runs."""
     rows: list[list[object]] = [["state", *(describe_state(facts).name for facts in runs)]]
     rows.append(["passes done", *(_passes_done(facts) for facts in runs)])
     rows.append(["took", *(seconds(time_taken(facts)) for facts in runs)])
@@ -140,7 +140,7 @@ def _tabulate(caption: str, names: Sequence[str], rows: Sequence[Sequence[object
 
 
 def list_differences(starts: Sequence[Record]) -> list[list[str]]:
-    """Return rows of a name and its values, of all flags, settings, layers and parameters that differ."""
+    """Return a row (name, values of the runs) for each flag, setting, layer and parameter that differs."""
     described = [_describe_start(start) for start in starts]
     keys = dict.fromkeys(key for one in described for key in one)
     rows = [[key, *(one.get(key, NONE) for one in described)] for key in keys]

@@ -1,4 +1,4 @@
-"""The facts in the files of a job's output; files may be missing, incomplete or malformed."""
+"""The facts in the output files of a job. Files may be missing, incomplete or malformed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: when it began, which state it continued from, and which pod failed first."""
+    """One attempt: the times of its start and end, the checkpoint from which it continued, and its first failure."""
 
     name: str
     started: float | None
@@ -45,7 +45,7 @@ class Attempt:
 
 @dataclass
 class Listing:
-    """The content of the directories: errors and progress of pods, logs and state, and the names of saved passes."""
+    """The content of the directories: the pods' errors and progress, logs, states, and the names of saved passes."""
 
     errors: list[Record] = field(default_factory=list)
     trainers: dict[str, Record] = field(default_factory=dict)
@@ -57,8 +57,8 @@ class Listing:
 class Facts:
     """All facts that a report shows.
 
-    `job` is the job.json of the launcher, and `membership` the record of the driver of an all-reduce job; each is empty
-    if there is none.
+    `job` is the job.json of the launcher. `membership` is the record of the driver of an all-reduce job. A missing file
+    gives an empty record.
     """
 
     output: Path
@@ -77,7 +77,7 @@ class Facts:
 
     @property
     def is_known(self) -> bool:
-        """Whether the output holds any trace of a run."""
+        """Whether the output has at least one file of a run."""
         history = self.history
         told = (history.starts, history.passes, self.progress, self.job, self.listing.errors, self.membership)
         return any(told)
@@ -89,7 +89,7 @@ class Facts:
         return str(attempts[-1].get("name", "") if attempts else self.history.start.get("attempt", ""))
 
     def attempts(self) -> list[Attempt]:
-        """Return the attempts in order, from job.json of the launcher, or without a launcher from the records."""
+        """Return the attempts in order, from the launcher's job.json; without a launcher, from the records."""
         times: dict[str, float] = {}
         for start in self.history.starts:
             if (begun := number(start.get("time"))) is not None:
@@ -119,12 +119,12 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return, of all errors reported so far, the error that caused the end of an attempt, by the rule of the launcher.
+    """Return the error that caused the end of an attempt, by the rule of the launcher; None if no error is reported.
 
-    It is the earliest error of the first non-empty group. The first group has the errors of pods that failed by
-    themselves. The second group has the errors of pods that were stopped from outside, because a Job stops all other
-    pods when one pod has failed. The third group has the errors that only report a lost peer, because such an error is
-    never the cause.
+    The cause is the earliest error of the first non-empty group of errors. The first group has the errors of pods that
+    failed by themselves. The second group has the errors of pods that were stopped from outside, because a Job stops
+    all other pods when one pod has failed. The third group has the errors that only report a lost peer, because such an
+    error is never the cause.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
@@ -136,17 +136,17 @@ def _rank(error: Record) -> int:
 
 
 def is_passed_on(error: Record) -> bool:
-    """Return whether a pod failed because of another pod; a killed program or an occupied port is itself a cause."""
+    """Return whether a pod failed because of another pod. A killed program or an occupied port is itself a cause."""
     if error.get("signal") or error.get("program") == LOST_POD or HELD_PORT in str(error.get("message")):
         return False
     return error.get("exit_code") in PASSED_ON
 
 
 class Reader:
-    """Reads the output of a job repeatedly; it reads only files that can have changed.
+    """Reads the output of a job repeatedly, but only the files that can have changed.
 
-    Listing the directories of 1,000 pods on a network file system takes long. They are therefore listed again only
-    after a pause, so that the listing takes less than a twentieth of the time.
+    Listing the directories of 1,000 pods on a network file system takes long. Therefore a pause follows each listing,
+    and the pause is twenty times as long as the listing.
     """
 
     def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
@@ -156,7 +156,7 @@ class Reader:
         self._due = 0.0
 
     def read(self) -> Facts:
-        """Return all facts of the output; missing or malformed files are not errors."""
+        """Return all facts of the output. Missing or malformed files are not errors."""
         now = self._clock()
         if now >= self._due:
             self._listing = list_output(self.output)
@@ -248,7 +248,7 @@ def _objects(value: Any) -> list[Record]:
 
 
 def _read_clock(started: Any, recorded: float | None) -> float | None:
-    """Return the start time of an attempt; job.json has it in the time zone of the pods, but does not name the zone."""
+    """Return the start time of an attempt. job.json has the pods' local time, but does not name their time zone."""
     try:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
@@ -265,7 +265,7 @@ def last_line(error: Record) -> str:
 
 
 def describe_error(error: Record) -> str:
-    """Return which pod failed, and how, without the message."""
+    """Return a text that names the failed pod, its program and the exit status, without the message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
     if error.get("program") == LOST_POD:
         return f"{place}: the pod was lost"

@@ -1,4 +1,4 @@
-"""The content of records.jsonl, which is kept between reports, so that only new records are read."""
+"""The content of records.jsonl, kept between reports, because then each report reads only the new records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
 
-Place = tuple[int, float]  # (pass, number of its completed batches); the end of a pass comes after all its batches
+Place = tuple[int, float]  # (pass, completed batches of the pass); infinite at the end of a pass
 
 
 class Batches:
-    """The records of batches as columns of equal length, so that 100,000 records take a few megabytes."""
+    """The records of batches as columns of equal length, in which 100,000 records take only a few megabytes."""
 
     def __init__(self) -> None:
         self.passes, self.batches, self.times = array("q"), array("q"), array("d")
@@ -64,7 +64,7 @@ class Batches:
 
 
 class History:
-    """The effective records: an attempt that continues from a place drops the earlier records of later places."""
+    """The valid records. When an attempt continues from a place, the earlier records of later places are dropped."""
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
@@ -118,7 +118,7 @@ class History:
         return self.starts[-1] if self.starts else {}
 
     def evaluators(self) -> list[str]:
-        """Return the names of all evaluators with values, ordered by their first value."""
+        """Return the names of all evaluators with values, in the order in which they first occur."""
         names: dict[str, None] = {}
         for record in (*self.passes[:1], *self.passes[-1:], *self.tests[:1], *self.tests[-1:]):
             names.update(dict.fromkeys(name for name, _ in _numbers(record, "evaluators")))
@@ -126,7 +126,10 @@ class History:
         return list(names)
 
     def pass_lengths(self) -> dict[int, int]:
-        """Return the number of batches of each pass; an unfinished pass gets the largest number of an earlier pass."""
+        """Return the number of batches of each pass.
+
+        An unfinished pass gets at least the largest number of a finished pass.
+        """
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
         for place in set(self.batches.passes):
@@ -138,7 +141,10 @@ class History:
 
 
 class RecordFile:
-    """Reads records.jsonl while it grows; if the file was replaced or shortened, it reads the whole file again."""
+    """A reader of records.jsonl while the file grows.
+
+    If the file was replaced or shortened, it is read as a whole again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +152,7 @@ class RecordFile:
         self.history = History()
 
     def read(self) -> History:
-        """Read the new records, except an incomplete last line, and return all records."""
+        """Read the new records, without an incomplete last line, and return all records."""
         with contextlib.suppress(OSError), open_regular(self._path) as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:

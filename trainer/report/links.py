@@ -1,4 +1,4 @@
-"""Links from a report to the files of its job: relative, so that they work wherever the volume is mounted."""
+"""Links from a report to the files of its job, relative, because then they work for every mount point of the volume."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Links:
     def to(self, name: str, text: str = "") -> Markup:
         """Return a link to a path below the output."""
         whole = name if self._prefix == "." else f"{self._prefix}/{name}"
-        # ./ in front, so that a browser does not take the text before a colon for a URL scheme
+        # "./" precedes the name, because a browser would take the text before a colon for a URL scheme
         first = "./" if ":" in whole.partition("/")[0] else ""
         return tag("a", text or name, href=first + quote(whole))
 
     def to_pass(self, path: str) -> object:
-        """Return a link to a directory of saved parameters; only its name if it is not in the output."""
+        """Return a link to a directory of saved parameters; if it is not in the output, return only its name."""
         name = Path(path).name
         if not name:
             return NONE

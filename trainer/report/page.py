@@ -1,4 +1,4 @@
-"""The page of the report: the head, and sections in the order of a user's questions; style and script are inline."""
+"""The page of the report: the head and the sections. The style and the script are inline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_CHARTS = 12
 def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
     """Return the report as a self-contained HTML document.
 
-    Args: configuration: the result of `show_configuration` for the newest start. The caller keeps this section between
-        reports, because it takes the longest time to make and seldom changes.
+    Args: configuration: the result of `show_configuration` for the newest start. The caller keeps the section of the
+        configuration between reports, because making the section takes the longest time and the section seldom changes.
     """
     state = describe_state(facts)
     main = tag("main", *_make_sections(facts, links, configuration))

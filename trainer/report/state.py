@@ -23,7 +23,8 @@ class JobState:
 
 
 def describe_state(facts: Facts) -> JobState:
-    """Return the state of the newest attempt, or of an all-reduce job whose workers write no records of training."""
+    """Return the state of the newest attempt. If an all-reduce job has no records of training, its driver's record
+    decides."""
     found = _describe_training(facts)
     end = facts.membership.get("end")
     if end and found.name in ("training", "waiting"):
@@ -63,13 +64,13 @@ def _describe_training(facts: Facts) -> JobState:
 
 
 def _describe_silence(facts: Facts) -> str:
-    """Return a sentence if a run that has not ended has written nothing for long, else ""."""
+    """Return a sentence if an unfinished run has written nothing for a long time, else ""."""
     heard = max((one.ended for one in facts.attempts()[-1:] if one.ended is not None), default=None)
     if heard is None or facts.now - heard < SILENCE_S:
         return ""
     return (
-        f"It has written nothing since {moment(heard)}, {seconds(facts.now - heard)} before this page was made: "
-        "it was killed, or it cannot write here."
+        f"The run has written nothing since {moment(heard)}, {seconds(facts.now - heard)} before this page was made. "
+        "It was killed, or it cannot write to this directory."
     )
 
 
@@ -92,7 +93,7 @@ def share_done(facts: Facts) -> float | None:
 
 
 def time_taken(facts: Facts) -> float | None:
-    """Return the seconds from the start of the first attempt to the last record of the job; None if unknown."""
+    """Return the seconds from the first attempt's start to the job's last record; None if unknown."""
     attempts = facts.attempts()
     begins = [one.started for one in attempts if one.started is not None]
     ends = [one.ended for one in attempts if one.ended is not None]

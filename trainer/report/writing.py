@@ -1,4 +1,4 @@
-"""Writes the report beside the files that it is made from."""
+"""Write the report into the directory of its source files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME, COMPARISON = "report.html", "comparison.html"
 
 
 class Report:
-    """The report of an output; a repeated report reuses the parts that have not changed."""
+    """The report of an output. A repeated report reuses the parts of the page that have not changed."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -42,9 +42,9 @@ _reports: list[Report] = []
 def write_report(output: Path, target: Path | None = None) -> Path:
     """Write the report of a job's output and return its path.
 
-    A reader sees either the whole old page or the whole new page.
+    A reader never sees a part of a page: the file is replaced as a whole.
 
-    Args: target: default report.html in the output; an existing file is replaced.
+    Args: target: the file to write; default report.html in the output. An existing file is replaced.
     Raises: OSError: the report cannot be written.  See `find_output` for errors of the target.
     """
     output = Path(os.path.abspath(output))  # noqa: PTH100 - Path.resolve would replace symbolic links
@@ -59,7 +59,7 @@ def write_report(output: Path, target: Path | None = None) -> Path:
 def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Path:
     """Write the page that compares two runs and return its path.
 
-    Args: target: default comparison.html in the first output; an existing file is replaced.
+    Args: target: the file to write; default comparison.html in the first output. An existing file is replaced.
     Raises: OSError: the page cannot be written.  See `find_output` for errors of the target.
     """
     paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100

@@ -1,1 +1,1 @@
-"""Models and checkpoints as files: written atomically, and checked when they are read."""
+"""Models and checkpoints as files, which are written atomically and checked when they are read."""

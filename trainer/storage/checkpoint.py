@@ -10,7 +10,7 @@ done              the mark, written last; it contains the checksum of job.json
 A service is one port of a parameter server, or the optimiser of a trainer without servers.
 
 A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written. A checkpoint without
-the mark is not complete. To remove a checkpoint, the mark is removed first.
+the mark is not complete. When a checkpoint is removed, its mark is removed first.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def write_checkpoint(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint atomically; a checkpoint of the same name is replaced.
+    """Write a checkpoint atomically, in the place of an old checkpoint of the same name.
 
     Args: place: the position of training, for readers of job.json.
-    Raises: VolumeError: the volume is full, read-only or not writable; older checkpoints are unchanged.
+    Raises: VolumeError: the volume is full, read-only or not writable. Older checkpoints are unchanged.
     """
     write_durably(directory, lambda: _write(directory, gathered, table, configs, place))
 
@@ -116,9 +116,9 @@ def _write(
 
 
 class Files:
-    """Write files below a directory; `sizes` are their bytes by name.
+    """Write files below a directory. `sizes` has the number of bytes of each file by name.
 
-    Args: sums: also computes the checksum of each file.
+    Args: sums: an object that also computes the checksum of each file.
     """
 
     def __init__(self, root: Path, sums: Summing) -> None:
@@ -160,7 +160,7 @@ def _spell(value: Any) -> bytes:
 
 
 def order_of(name: str) -> tuple[int, float] | None:
-    """Return a sort key from the name of a checkpoint, by its position in training; None if it is no such name."""
+    """Return a sort key for a checkpoint's name, by its position in training; None for other names."""
     found = _NAME.fullmatch(name)
     return None if found is None else (int(found[1]), float(found[2] or "inf"))
 
@@ -176,7 +176,7 @@ def list_checkpoints(folder: Path) -> list[str]:
 def keep_newest(folder: Path, newest: str, count: int) -> None:
     """Remove all checkpoints except `newest` and the `count - 1` checkpoints before it.
 
-    A checkpoint of a later position comes from another run, or from an attempt that was undone.
+    A checkpoint of a later position is also removed: it comes from another run, or from an attempt that was undone.
     """
     try:
         names = list_checkpoints(folder)
@@ -221,7 +221,7 @@ def _clean(folder: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a checkpoint, its mark first; if it cannot be removed, only log a warning."""
+    """Remove a checkpoint, its mark first. If the removal fails, only log a warning."""
     try:
         (directory / DONE).unlink(missing_ok=True)
         sync_directory(directory)

@@ -1,8 +1,8 @@
-"""Read a checkpoint, and distinguish a damaged checkpoint from a checkpoint that cannot be read at present.
+"""Read a checkpoint. A damaged checkpoint is distinguished from a checkpoint that cannot be read at present.
 
-No file is trusted: sizes, checksums, names, types and depth are checked before use. If the volume does not return a
-file, VolumeError is raised, and the checkpoint does not count as damaged: the file may be readable when the volume
-works again.
+No file is trusted: sizes, checksums, names, types and levels of nesting are checked before use. If the volume does not
+return a file, VolumeError is raised. The checkpoint does not count as damaged, because the file may be readable when
+the volume works again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
-# maximum bytes of trainers.json, which in local training has four bytes for every sample of a pass
+# maximum bytes of trainers.json; in local training the file has four bytes for every sample of a pass
 MOST_TRAINERS_BYTES = 4 << 30
 MOST_DEPTH = 32  # maximum levels of lists and objects; files of this program have eight levels
 LARGEST = 1 << 63  # a number that is larger than any number in the files of this program
@@ -39,7 +39,7 @@ _SHOWN = 5
 
 
 def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
-    """Return the state, and fill the table; after an error the table has undefined content.
+    """Return the state, and fill the table. After an error the table has undefined content.
 
     Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of the checkpoint is damaged.
         VolumeError: the checkpoint cannot be read now. ConfigError: the checkpoint has a different version or different
@@ -49,7 +49,7 @@ def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
 
 
 class _Reader:
-    """A reader of one checkpoint; `_sizes` and `_sums` are the sizes and checksums of files in job.json."""
+    """A reader of one checkpoint. `_sizes` and `_sums` are the files' sizes and checksums in job.json."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -69,7 +69,7 @@ class _Reader:
                 places = bytearray(parameter.pattern.file_bytes if parameter.pattern else 0)
                 self._read_into(name, memoryview(header), _bytes_of(values), memoryview(places))
                 if HEADER.unpack(header) != (0, VALUE_BYTES, parameter.size):
-                    self._damaged(f"its file {name} has a different header")
+                    self._damaged(f"the file {name} has a different header")
                 np.copyto(parameter.value, values)
                 if parameter.pattern is not None:
                     try:
@@ -77,7 +77,7 @@ class _Reader:
                     except DataError as error:
                         self._damaged(str(error))
             elif parameter.name not in elsewhere:
-                self._damaged(f"{name} is not among its files")
+                self._damaged(f"{name} is not among the files of the checkpoint")
         for name in self._sizes.keys() - self._used:
             self._skim(name)
         trainers = self._parse(TRAINERS, self._read_all(TRAINERS, MOST_TRAINERS_BYTES))
@@ -99,7 +99,7 @@ class _Reader:
             self._damaged(f"{JOB} does not have the checksum in '{DONE}'")
         job = self._parse(JOB, text)
         if not isinstance(job, dict):
-            self._damaged(f"its {JOB} is no object")
+            self._damaged(f"{JOB} is no object")
         version = job.get("version")
         if isinstance(version, int) and version > VERSION:
             raise ConfigError(
@@ -121,13 +121,13 @@ class _Reader:
     def _check_that_it_is_one(self) -> None:
         directory = self._directory
         if not _is_there(directory / DONE):
-            hint = f"; complete are {others}" if (others := name_others(directory)) else ""
+            hint = f"; complete checkpoints are {others}" if (others := name_others(directory)) else ""
             raise MissingInputError(
                 f"--resume_from={directory}: it has no file '{DONE}', so it is no complete checkpoint{hint}"
             )
         if not _is_there(directory / JOB):
             if directory.parent.name == FOLDER:
-                self._damaged(f"its {JOB} is missing")
+                self._damaged(f"{JOB} is missing")
             raise MissingInputError(
                 f"--resume_from={directory}: it has no {JOB}, so it is no checkpoint; checkpoints are in "
                 f"<save_dir>/{FOLDER}"
@@ -145,7 +145,7 @@ class _Reader:
         if not are_sums or ("sums" in job and sums.keys() != files.keys()):
             self._damaged(f"{JOB} does not have a checksum of each file")
         if TRAINERS not in files:
-            self._damaged(f"{TRAINERS} is not among its files")
+            self._damaged(f"{TRAINERS} is not among the files of the checkpoint")
         if not _is_count(job.get("trainers")):
             self._damaged(f"{JOB} does not say how many trainers made the checkpoint")
         parameters = job.get("parameters")
@@ -177,7 +177,7 @@ class _Reader:
             return table.values
         if self._sizes.get(file) != size:
             self._damaged(f"the array {record['name'][:50]!r} of service {number} does not fill its file")
-        self._stat(file)  # this check comes before memory is allocated for the array
+        self._stat(file)  # memory for the array is allocated only after this check
         array = np.empty(shape, kind)
         self._read_into(file, _bytes_of(array))
         return array
@@ -186,28 +186,28 @@ class _Reader:
 
     def _check_trainers(self, trainers: Any, count: int) -> None:
         if not isinstance(trainers, list) or len(trainers) != count:
-            self._damaged(f"its {TRAINERS} is no list of {count} trainers")
+            self._damaged(f"{TRAINERS} is no list of {count} trainers")
         for number, one in enumerate(trainers):
             if one is not None and not _is_told(one):
-                self._damaged(f"its {TRAINERS} has no training position of trainer {number}")
+                self._damaged(f"{TRAINERS} has no training position of trainer {number}")
 
     # ----- Files
 
     def _parse(self, name: str, text: bytes | bytearray) -> Any:
-        """Return the content of a JSON file; numbers and nesting are bounded."""
+        """Return the content of a JSON file. Numbers and levels of nesting are limited."""
         try:
             found = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            self._damaged(f"its {name} cannot be read: {str(error)[:200]}")
+            self._damaged(f"{name} cannot be read: {str(error)[:200]}")
         if not _is_plain(found, MOST_DEPTH):
-            self._damaged(f"its {name} has a number that is infinite or too large, or too many levels of lists")
+            self._damaged(f"{name} has a number that is infinite or too large, or too many levels of lists")
         return found
 
     def _read_file(self, name: str, most: int) -> bytearray:
         """Return the content of a file whose size job.json does not list."""
         size = self._stat(name)
         if size > most:
-            self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
+            self._damaged(f"the file {name} has {size} bytes; more than {most} are not possible")
         data = bytearray(size)
         self._fill(name, size, [memoryview(data)])
         return data
@@ -215,7 +215,7 @@ class _Reader:
     def _read_all(self, name: str, most: int) -> bytearray:
         size = self._sizes[name]
         if size > most:
-            self._damaged(f"its file {name} has {size} bytes; more than {most} are not possible")
+            self._damaged(f"the file {name} has {size} bytes; more than {most} are not possible")
         self._stat(name)
         data = bytearray(size)
         self._read_into(name, memoryview(data))
@@ -226,7 +226,7 @@ class _Reader:
         self._used.add(name)
         size = sum(target.nbytes for target in targets)
         if self._sizes[name] != size:
-            self._damaged(f"its file {name} should have {self._sizes[name]} bytes, but its content needs {size}")
+            self._damaged(f"the file {name} should have {self._sizes[name]} bytes, but its content needs {size}")
         self._check_sum(name, self._fill(name, size, targets))
 
     def _skim(self, name: str) -> None:
@@ -235,10 +235,10 @@ class _Reader:
 
     def _check_sum(self, name: str, found: str) -> None:
         if self._sums and self._sums[name] != found:
-            self._damaged(f"its file {name} has another checksum: it has changed since it was written")
+            self._damaged(f"the file {name} has another checksum: it has changed since it was written")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
-        """Read a file into targets, or only compute its checksum if there are no targets; return the checksum."""
+        """Read a file into the targets, or if there are none, only for the checksum. Return the checksum."""
         found = Sum()
         self._stat(name)
         skimmed = bytearray(0 if targets else min(size, CHUNK))
@@ -254,13 +254,13 @@ class _Reader:
                     left -= part.nbytes
                     found.add(part[: _read_part(file, part)])
         except EOFError:
-            self._damaged(f"its file {name} has fewer than {size} bytes")
+            self._damaged(f"the file {name} has fewer than {size} bytes")
         except OSError as error:
             self._cannot_read(name, error)
         return found.text
 
     def _stat(self, name: str) -> int:
-        """Return the size of a file; it must be the size in job.json if job.json lists the file."""
+        """Return the size of a file. If job.json lists the file, the size must be the listed size."""
         try:
             with open_regular(self._directory / name) as file:
                 found = file.seek(0, 2)
@@ -268,13 +268,13 @@ class _Reader:
             self._cannot_read(name, error)
         expected = self._sizes.get(name, found)
         if found != expected:
-            self._damaged(f"its file {name} has {found} bytes, not {expected}")
+            self._damaged(f"the file {name} has {found} bytes, not {expected}")
         return found
 
     def _cannot_read(self, name: str, error: OSError) -> NoReturn:
         if error.errno in NO_SUCH_FILE:
             why = "is missing" if error.errno in (errno.ENOENT, errno.ENOTDIR) else f"is no file: {error.strerror}"
-            self._damaged(f"its file {name} {why}")
+            self._damaged(f"the file {name} {why}")
         raise VolumeError(
             f"{name} of the checkpoint {self._directory} cannot be read: {error.strerror}; check the volume"
         ) from error
@@ -286,11 +286,11 @@ class _Reader:
 
 
 def name_others(directory: Path) -> str:
-    """Return the paths of all other complete checkpoints in and around a directory."""
+    """Return the paths of all other complete checkpoints in a directory, in its `state` and beside it."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
         found = [folder / name for folder in folders for name in list_checkpoints(folder)]
-        # a model directory also has a mark
+        # a model directory also has a mark, but no job.json
         others = [path for path in found if path != directory and _is_there(path / JOB)]
     except (OSError, VolumeError):
         return ""
@@ -339,7 +339,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether the numbers in a value are finite and bounded, and whether its nesting is bounded."""
+    """Return whether a value has only finite numbers within the limit, and not too many levels of nesting."""
     if isinstance(value, dict):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value.values())
     if isinstance(value, list):
@@ -375,7 +375,7 @@ def _is_array(record: Any) -> bool:
 
 
 def _is_told(own: Any) -> bool:
-    """Return whether the state of a trainer has a position; the rest of the state is checked where it is used."""
+    """Return whether the state of a trainer has a position. Other code checks the other fields when it uses them."""
     return isinstance(own, dict) and isinstance(own.get("place"), dict)
 
 

@@ -1,7 +1,7 @@
-"""Handling of a damaged save. If the launcher chose the save, it is set aside, and the next attempt uses an older save.
+"""The handling of a damaged save.
 
-If a user named the save by a flag, the error says that it is damaged and which other saves exist; the save keeps its
-name.
+If the launcher chose the save, the save is renamed, and the next attempt uses an older save. If a user named the save
+by a flag, the save keeps its name. The error says that the save is damaged, and names the other saves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIX = ".damaged"
 
 @contextmanager
 def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """Handle the errors of the block, which reads a save.
+    """Handle the errors of the block, in which a save is read.
 
     Raises: SetAsideError: the save is damaged, and the launcher chose it; the save has a new name now.
         DamagedError, MissingInputError: the error of the block, for a save that a user named.
@@ -50,7 +50,7 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def set_aside(save: Path) -> Path:
-    """Rename a damaged save, so that no program uses it, and return its new path.
+    """Rename a damaged save and return its new path. Under the new name no program uses the save.
 
     Raises: VolumeError: the save cannot be renamed.
     """

@@ -1,8 +1,8 @@
-"""Resuming from a checkpoint of a job whose samples were divided differently among the trainers. Pure.
+"""Resuming from a checkpoint of a job that divided its samples differently among the trainers.
 
-If the number of trainers or the set of absent pods has changed, each trainer has different samples. Then the data
-positions in the checkpoint belong to no present trainer. So the pass of the checkpoint restarts, with the parameters
-and the optimiser state of the checkpoint. `pserver.store.resharding` divides the state of the parameter servers again.
+If the number of trainers or the set of absent pods has changed, each trainer has different samples. The data positions
+in the checkpoint are then of no use. The pass of the checkpoint therefore restarts, with the parameters and the
+optimiser state of the checkpoint. `pserver.store.resharding` divides the state of the parameter servers again.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 
-ABSENT = "absent"  # the key, in the state of a trainer, of the result of `find_absent` at the time of the checkpoint
-BEFORE = "before"  # the stage of a position between two passes; see trainer.training.position
+ABSENT = "absent"  # the key in a trainer's state for the result of `find_absent` when the checkpoint was made
+BEFORE = "before"  # the stage of a position between two passes (see trainer.training.position)
 
 
 def find_absent(environ: Mapping[str, str]) -> str:
-    """Return the indexes of the pods that are absent from this attempt, from the launcher; "" if no pod is absent."""
+    """Return the launcher's list of the pods that are absent from this attempt, by index; "" if no pod is absent."""
     return environ.get("PADDLE_ABSENT", "")
 
 
 def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) -> CheckpointState:
-    """Return the checkpoint, adapted to this number of trainers; it is unchanged if the trainers have the same samples.
+    """Return the checkpoint, adapted to this number of trainers.
+
+    If each trainer has the same samples as in the checkpoint, the checkpoint is unchanged.
 
     Args: absent: see `find_absent`. shown: the path of the checkpoint, for the log.
     Raises: ConfigError: the former trainer 0 has stored no state.
@@ -40,14 +42,14 @@ def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) 
     if first is None or type(number) is not int or number < 0:
         raise ConfigError(
             f"the checkpoint {shown} was made by {_count(len(told), '')} and does not contain their position, "
-            f"and this job has {trainers}: go on with the same number of trainers, or only with the parameters of a "
+            f"but this job has {trainers}: go on with the same number of trainers, or only with the parameters of a "
             "pass: --init_model_path=<save_dir>/pass-*"
         )
     origins = [trainer % len(told) for trainer in range(trainers)]
     begins = {"place": {"number": number, "stage": BEFORE}, ABSENT: absent, "data": None, "test": None, "sums": {}}
     sentence = (
         f"the checkpoint {shown} was made by {_count(len(told), was_absent)}, this job has {_count(trainers, absent)}: "
-        "parameters, optimiser state and learning rate schedule go on, the samples are divided anew"
+        "it keeps the parameters, the optimiser state and the learning rate schedule, and the samples are divided anew"
     )
     if is_before:
         glog.info(f"{sentence}, from pass {number} on")

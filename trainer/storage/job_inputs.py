@@ -1,4 +1,4 @@
-"""The inputs of a job: the config, the files to copy, the initial values, the checkpoint to resume from."""
+"""The inputs of a job: the config, the scripts to copy, the initial values, and the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainer.telemetry.legacy_words import AT
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
-    """Return the config message and the path of its script; the path is "" if the message comes from a merged model.
+    """Return the config message and the path of its script; "" is the path for a message from a merged model.
 
     Raises: MissingInputError: there is no config.  ConfigError, DataError: the config is invalid.
     """
@@ -58,7 +58,7 @@ def saves_model(flags: Values) -> bool:
 
 
 def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict[str, bytes]:
-    """Return the content of the config script and of the scripts that it has imported, for the copies in every save.
+    """Return the content of the config script and of the scripts that it imports, for the copies in every save.
 
     A config from a merged model has no script.
 
@@ -80,7 +80,7 @@ def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict
 
 
 def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None:
-    """Return the content of the checkpoint to resume from; all other trainers receive it from trainer 0."""
+    """Return the content of the checkpoint to resume from. All other trainers receive the content from trainer 0."""
     if not flags.resume_from or flags.trainer_id != 0:
         return None
     glog.info(f"Loading the checkpoint {flags.resume_from}")
@@ -107,7 +107,7 @@ def fill_parameters(
     previous: str,
     elsewhere: Sequence[str] = (),
 ) -> str:
-    """Load the initial model, or draw initial values; return the path of the model, or "".
+    """Load the initial model, or draw initial values. Return the path of the model, or "" without a model.
 
     Args: stream: the random stream for the initial values.  previous: the directory of the pass before --start_pass.
         elsewhere: parameters whose files the parameter servers load.

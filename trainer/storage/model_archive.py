@@ -1,4 +1,4 @@
-"""Read a tar archive of parameters from the version-2 API. No field of the archive is trusted.
+"""Read a tar archive of parameters that the version-2 API wrote. No field of the archive is trusted.
 
 Source: spec/trainer.md 3.8.
 """
@@ -18,16 +18,17 @@ from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
 MAGIC_PLACE, MAGIC = 257, b"ustar"  # position and text of the mark of an uncompressed tar archive
-# from the first bytes of a compressed file to the function that opens it; tarfile of Python 2 knew only these two
+# Maps the first bytes of a compressed file to the function that opens the file. Python 2's tarfile supported only these
+# formats.
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 MEMBERS_LIMIT = 100_000
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
-EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive, unless EXPANSION_LIMIT allows more
-EXPANSION_LIMIT = 100  # maximum decompressed bytes, as a multiple of the bytes of the archive
+EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive; EXPANSION_LIMIT may allow more
+EXPANSION_LIMIT = 100  # maximum decompressed bytes, as a multiple of the compressed bytes
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file begins like a tar archive, compressed or uncompressed.
+    """Return whether a file begins like a compressed or uncompressed tar archive.
 
     Raises: PaddleError: the file cannot be read.
     """
@@ -40,7 +41,7 @@ def is_archive(path: Path) -> bool:
 
 
 class ParameterArchive:
-    """A tar archive, compressed or not; each parameter has a file of its values and a file of its description.
+    """A tar archive, compressed or not, with a file of the values and a file of the description of each parameter.
 
     Raises: DataError: the archive is damaged, or needs more memory or time than an archive of parameters can need.
     """
@@ -87,11 +88,13 @@ class ParameterArchive:
         return members
 
     def _wrong(self, why: str) -> DataError:
-        return DataError(f"{self._path} is no tar archive of parameters: {why}; give one that Parameters.to_tar wrote")
+        return DataError(
+            f"{self._path} is no tar archive of parameters: {why}; give a file that Parameters.to_tar wrote"
+        )
 
 
 class _BoundedFile:
-    """The decompressed archive for tarfile, with bounded headers and a bounded number of bytes."""
+    """The decompressed archive for tarfile. The size of a header and the size of the archive are limited."""
 
     def __init__(self, path: Path, opened: contextlib.ExitStack) -> None:
         plain = opened.enter_context(open_regular(path))
@@ -106,7 +109,7 @@ class _BoundedFile:
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes of a header."""
         if not 0 <= size <= HEADER_LIMIT:
-            raise tarfile.ReadError(f"a header of {size} bytes, but at most {HEADER_LIMIT} are allowed")
+            raise tarfile.ReadError(f"a header has {size} bytes, but at most {HEADER_LIMIT} are allowed")
         return self._file.read(size)
 
     def read_all(self, size: int) -> bytes:
@@ -119,5 +122,5 @@ class _BoundedFile:
         Raises: tarfile.ReadError: the position is beyond the limit.
         """
         if not 0 <= place <= self._limit:
-            raise tarfile.ReadError(f"a member at byte {place}, but the archive has {self._limit} at most")
+            raise tarfile.ReadError(f"a member begins at byte {place}, but the archive has at most {self._limit} bytes")
         return self._file.seek(place)

@@ -1,7 +1,7 @@
 """Write parameter files and pass directories to the volume, in the format of v0.10.
 
-A pass directory is written under a temporary name, with `done` as the last file, synced, and then renamed. A directory
-pass-* therefore always has all its files. Only renames and syncs are used, which also work on NFS.
+A pass directory is written under a temporary name, synced, and then renamed. `done` is the last file to be written. A
+directory pass-* therefore always has all its files. Renames and syncs also work on NFS.
 Source: spec/trainer.md section 3.
 """
 
@@ -45,7 +45,7 @@ def pass_name(number: int, part: int = 0) -> str:
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
-    """Return the content of a parameter's file: header, values, and with sparse storage the places of the values."""
+    """Return the content of a parameter's file: the header, the values and, with sparse storage, the values' places."""
     values = np.ascontiguousarray(parameter.value, "<f4")
     places = [] if parameter.pattern is None else [parameter.pattern.encode()]
     return [HEADER.pack(0, VALUE_BYTES, values.size), values.data, *places]
@@ -57,17 +57,17 @@ def count_file_bytes(parameter: Parameter) -> int:
     return HEADER.size + parameter.size * VALUE_BYTES + places
 
 
-# a function that writes the files of the tables into a directory, which is given by its full path
+# a function that writes the files of the tables into a directory; its argument is the directory's full path
 SaveTables = Callable[[str], None]
 
 
 def save_pass(
     directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
 ) -> None:
-    """Write a pass directory atomically; a pass directory of the same name is replaced.
+    """Write a pass directory atomically, in the place of an old pass directory of the same name.
 
-    Args: configs: file name -> content of the config (first) and of the scripts it imported; may be empty.
-        save_tables: lets the parameter servers write the tables; None: tables get files like all parameters.
+    Args: configs: file name -> content, for the config (first) and the scripts that it imports; may be empty.
+        save_tables: makes the parameter servers write the tables; None: the tables get files like all other parameters.
     Raises: VolumeError: the volume is full, read-only or not writable.
     """
     elsewhere = {one.name for one in table.tables()} if save_tables else set()
@@ -75,7 +75,7 @@ def save_pass(
 
 
 def prepare_save_directory(directory: str) -> None:
-    """Create the directory for pass directories, to detect errors before training begins.
+    """Create the directory for pass directories. Errors are then detected before training begins.
 
     Raises: VolumeError: the directory cannot be created or written.
     """
@@ -90,7 +90,8 @@ def prepare_save_directory(directory: str) -> None:
 def list_files(
     table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
 ) -> Iterator[tuple[str, Content]]:
-    """Yield the name and content of every file of a pass directory, the mark last, without files that servers write."""
+    """Yield the name and content of each file of a pass directory. Files that servers write are omitted; the mark is
+    last."""
     for parameter in table:
         if parameter.name not in elsewhere:
             yield parameter.name, encode_parameter(parameter)
@@ -122,7 +123,9 @@ def _write_directory(
 
 
 def remove_pass(directory: Path) -> None:
-    """Remove a pass directory if it exists; it is renamed first, so that it never appears half removed.
+    """Remove a pass directory if it exists.
+
+    The directory is renamed first, so no reader finds a half removed directory.
 
     Raises: VolumeError: the directory cannot be removed.
     """
@@ -133,7 +136,7 @@ def remove_pass(directory: Path) -> None:
     try:
         remove_if_possible(old)
         directory.rename(old)
-        if old.is_symlink():  # a user has moved the pass and left a link
+        if old.is_symlink():  # a user has replaced the pass by a link
             old.unlink()
         else:
             shutil.rmtree(old)
@@ -142,7 +145,7 @@ def remove_pass(directory: Path) -> None:
 
 
 def write_whole_file(path: Path, parts: Content) -> None:
-    """Write a file that a user named, atomically; a file of that name is replaced.
+    """Write a file that a user named, atomically, in the place of an old file of the same name.
 
     Raises: VolumeError: the volume is full, read-only or not writable, or something that is not a file has this name.
     """

@@ -39,7 +39,7 @@ from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
 WIDTHS = (VALUE_BYTES, 8)  # possible bytes of a value; programs of v0.10 with double precision wrote eight
-PATH_BYTES = 4096  # maximum bytes of path.txt; names of files are not longer
+PATH_BYTES = 4096  # maximum bytes of path.txt, which has the name of a file
 LENGTH = struct.Struct("<q")  # the length of the message, at the start of a merged file
 
 
@@ -89,7 +89,9 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
     Raises: DataError: the bytes are no parameter file, or do not have `size` values.
     """
     if len(data) < HEADER.size:
-        raise DataError(f"{source} is no parameter file: it has {len(data)} bytes, the header alone {HEADER.size}")
+        raise DataError(
+            f"{source} is no parameter file: it has {len(data)} bytes, but the header alone has {HEADER.size}"
+        )
     version, value_bytes, count = HEADER.unpack_from(data)
     if (version, value_bytes) != (0, VALUE_BYTES):
         raise DataError(
@@ -103,15 +105,15 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
 
 
 def find_flaw(header: bytes, length: int, expected: int) -> str:
-    """Return why a parameter file must be damaged, or "" if it is not known to be damaged.
+    """Return why a parameter file must be damaged, or "" if there is no sign of damage.
 
     A complete file of a different size or type belongs to the model of a different config, and is not damaged.
 
-    Args: header: the first bytes of the file. length: its number of bytes. expected: the number of bytes for the wanted
-        parameter.
+    Args: header: the first bytes of the file. length: the number of bytes of the file. expected: the number of bytes
+        for the wanted parameter.
     """
     if len(header) < HEADER.size:
-        return f"is no parameter file: it has {length} bytes, the header alone {HEADER.size}"
+        return f"is no parameter file: it has {length} bytes, but the header alone has {HEADER.size}"
     version, value_bytes, count = HEADER.unpack(header)
     needed = HEADER.size + count * value_bytes
     if version or value_bytes not in WIDTHS:
@@ -136,7 +138,7 @@ def refuse_save_directory(path: str | Path) -> None:
     Raises: MissingInputError: the directory contains passes; the text names the newest complete pass.
     """
     try:
-        names = list_checkpoints(Path(path))  # this lists passes, too: passes and checkpoints have the same names
+        names = list_checkpoints(Path(path))  # passes have names like checkpoints, so this also lists passes
     except OSError:
         return
     if names:
@@ -159,8 +161,8 @@ def _make_up(
 ) -> None:
     """Set the values of a missing parameter by the strategy, or refuse the model.
 
-    Args: there: names of the model's parameters. is_lost: whether the model is a complete pass of this config, so that
-        it must have contained the parameter.
+    Args: there: names of the model's parameters. is_lost: whether the model is a complete pass of this config; such a
+        model must have contained the parameter.
     """
     glog.info(f"missing parameters [{path}/{parameter.name}] while loading model.", at=AT["missing"])
     if strategy == "rand":
@@ -234,7 +236,7 @@ class Directory:
 
 
 class MergedFile:
-    """The output of `paddle merge_model`: the length of a TrainerConfig, the message, then the parameters in its order.
+    """The output of `paddle merge_model`: the length of a TrainerConfig, this message, and its parameters in order.
 
     Raises: DataError: the file is no merged model.
     """
@@ -242,7 +244,7 @@ class MergedFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.config = TrainerConfig()
-        self._places: dict[str, tuple[int, int]] = {}  # from the name to the offsets of the first byte and of the end
+        self._places: dict[str, tuple[int, int]] = {}  # maps a name to the offsets of the first byte and of the end
         with open_regular(path) as file:
             size = path.stat().st_size
             start = file.read(LENGTH.size)
@@ -293,7 +295,7 @@ def _list_directory(path: Path) -> list[Path]:
 
 
 def _is_parameter(path: Path) -> bool:
-    """Return whether a file begins with a parameter header that fits its size."""
+    """Return whether a file begins with a parameter header that fits the size of the file."""
     try:
         if not path.is_file():
             return False
@@ -336,9 +338,9 @@ def is_complete(directory: str | Path) -> bool:
 
 
 def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
-    """Return the config script to use: the given script, or else the script that the initial model names.
+    """Return the config script: the given script, or if none is given, the script that the initial model names.
 
-    Args: model: a model directory.  save_directory, first_pass: without a model, this pass is used.
+    Args: model: a model directory. save_directory, first_pass: the pass that is used without a model.
     Raises: MissingInputError: no config is found. DataError: the model's `path.txt` is invalid.
     """
     if config:

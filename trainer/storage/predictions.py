@@ -17,9 +17,9 @@ from trainer.arrays.arguments import Argument, Sparse
 class PredictionFile:
     """A file with the rows of the output layers as text: the values of each output, followed by a semicolon.
 
-    For sequences every frame is a row. A line has one row of each output. There are as many lines as rows of the first
-    output; further rows of later outputs are omitted, as in v0.10. An output with both values and ids is shown by its
-    values.
+    For sequences every frame is a row. A line has one row of each output. The number of lines is the number of rows of
+    the first output. As in v0.10, further rows of later outputs are omitted. Of an output with both values and ids only
+    the values are shown.
 
     Raises: VolumeError: the file cannot be written.
     """

@@ -1,17 +1,18 @@
 """The directory that a run saves to.
 
-Only one run at a time uses the directory. A run that starts from the beginning finds no passes of an earlier run in it.
+Only one run at a time uses the directory. If a run starts from the beginning, the passes of an earlier run are moved
+away.
 
-The lock is a POSIX lock on the file `.lock`; the text of the file names the holder. The kernel releases the lock when
-the process ends in any way; a file that a killed process has left is reused. On NFS the server keeps the lock (version
-4, or 3 with lockd), so that runs on other machines see it. When a whole machine is lost, the server releases the lock
-after that machine's lease (90 s by default), or when the machine returns. On a file system without locks a WARNING is
-logged.
+The lock is a POSIX lock on the file `.lock`. The text of the file names the holder. The kernel releases the lock when
+the process ends in any way. A file that a killed process has left is reused. On NFS (version 4, or version 3 with
+lockd) the server keeps the lock, so the lock also excludes runs on other machines. When a whole machine is lost, the
+server releases the lock after that machine's lease (90 s by default), or when the machine returns. On a file system
+without locks a WARNING is logged.
 
-A job with launchers needs no lock and no empty directory: its job.json names the attempt that writes, and the launcher
-has moved old output away.
+A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job has
+already moved old output away.
 
-The trainers of a master's job share the directory, by a lock that excludes other runs. The trainer that sends the
+The trainers of a master's job share a lock on the directory, which excludes other runs. The trainer that sends the
 initial values to the parameter servers moves the passes of an earlier run away.
 """
 
@@ -38,16 +39,16 @@ from trainer.storage.model_files import prepare_save_directory
 
 LOCK = ".lock"
 MOST_HOLDER_BYTES = 300
-_FLOCK = struct.Struct("hhqqi0q")  # fcntl(2): l_type, l_whence, l_start, l_len, l_pid, and its padding
+_FLOCK = struct.Struct("hhqqi0q")  # struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid and padding
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # files about a run, beside the passes
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # other files of a run
 
 
 class SaveDirectory:
     """Lock a directory for this process, and release it.
 
-    Attributes: has_earlier: whether the directory still holds passes of an earlier run, which `begin` moves away.
+    Attributes: has_earlier: whether the directory holds passes of an earlier run that `begin` must move away.
     """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
@@ -60,7 +61,7 @@ class SaveDirectory:
         self.has_earlier = False
 
     def prepare(self, directory: str, first_model: str = "") -> None:
-        """Create and lock the directory, and look for passes of an earlier run unless this run resumes from a save.
+        """Create and lock the directory. If this run does not resume from a save, look for passes of an earlier run.
 
         Args: first_model: the model that the config starts from, or "".
         Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
@@ -77,7 +78,7 @@ class SaveDirectory:
     def begin(self) -> None:
         """Move the passes of an earlier run away.
 
-        The first batch calls this method, so that a run that fails earlier moves nothing.
+        The first batch calls this method. A run that fails before the first batch therefore moves nothing.
 
         Raises: VolumeError: the passes cannot be moved.
         """
@@ -134,7 +135,7 @@ def _naming(directory: str) -> Iterator[None]:
 def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
     """Lock a file, or return False if the file system has no locks.
 
-    Args: is_shared: whether the lock is shared, so that other processes can hold a shared lock, too.
+    Args: is_shared: whether other processes may also hold a shared lock.
 
     Raises: DirectoryInUseError: another process holds the lock.  OSError.
     """
@@ -155,9 +156,9 @@ def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
 
 
 def is_abandoned(directory: Path) -> bool:
-    """Return whether a run has left its lock file and no process holds the lock; False if this is unknown.
+    """Return whether a run has left its lock file and no process holds the lock; False if the answer is unknown.
 
-    The lock is only queried and not taken, so that a run that begins at the same moment is not refused.
+    The lock is only queried. Taking the lock could refuse a run that begins at the same moment.
     """
     try:
         handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -174,7 +175,7 @@ def is_abandoned(directory: Path) -> bool:
 
 
 def _is_still(handle: int, path: Path) -> bool:
-    """Return whether the name of an open file still belongs to this file."""
+    """Return whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""Checksums of files that detect changed bits, computed while writing and while reading.
+"""Checksums of files that detect changed bits, computed during writing and during reading.
 
-The checksum is SHA-256 of: the first 16 bytes (the header of a parameter file), sums over each following whole
-mebibyte, and the rest. A mebibyte is a matrix of 256 rows of 512 words of 64 bits; its sums are the sums of each row
-and of each column, modulo 2^64. A change in up to three words of a mebibyte is always detected. Any other damage,
-including exchanged blocks, is detected with probability 1 - 2^-64. The checksum does not protect against an attacker
-with write access to the volume. SHA-256 of the whole file would not protect either, because the attacker could also
-replace the checksum. SHA-256 of the whole file takes five times as long as this checksum, and CRC-32 three times as
-long (bench/RESULTS.md).
+The checksum is the SHA-256 of three parts: the first 16 bytes (the header of a parameter file), the sums over each
+following whole mebibyte, and the remaining bytes. A mebibyte is a matrix of 256 rows of 512 words of 64 bits. The sums
+of a mebibyte are the sums of its rows and of its columns, modulo 2^64. A change in up to three words of a mebibyte is
+always detected. Any other damage, including exchanged blocks, is detected with probability 1 - 2^-64. The checksum does
+not protect against an attacker with write access to the volume. SHA-256 of the whole file would not protect either,
+because the attacker could also replace the checksum. SHA-256 of the whole file takes five times as long as this
+checksum, and CRC-32 takes three times as long (bench/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from runtime.durable_files import Content
 HEAD = 16  # bytes of the header
 ROWS, COLUMNS = 256, 512
 PIECE = 8 * ROWS * COLUMNS  # bytes of a block: one mebibyte
-SMALL = 1 << 16  # bytes; a block up to this size is summed at once, which takes less time than switching threads
+SMALL = 1 << 16  # bytes; the calling thread sums up to this many, because switching threads takes longer
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Sum:
-    """The checksum of bytes that arrive in parts; the division into parts does not matter."""
+    """The checksum of bytes that arrive in parts. The checksum does not depend on the division into parts."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -73,7 +73,7 @@ class Sum:
 
 
 def sum_of(content: Iterable[Bytes]) -> str:
-    """Return the checksum of bytes, given in parts."""
+    """Return the checksum of bytes that are given in parts."""
     found = Sum()
     for part in content:
         found.add(part)
@@ -81,9 +81,9 @@ def sum_of(content: Iterable[Bytes]) -> str:
 
 
 class Summing:
-    """A context in which a separate thread computes checksums of memory while the caller writes this memory to files.
+    """A context with a thread that computes checksums of memory, while the caller writes the memory to files.
 
-    Memory that was added must not change before `result` returns, or before the end of the context.
+    After `add`, the memory must not change before `result` returns or the context ends.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Training with a master: task by task, with trainers that join and leave."""
+"""Training with a master: trainers join and leave, and train one task after another."""

@@ -1,4 +1,4 @@
-"""Assemble a session that trains tasks; only updater, data and saving differ from a job of fixed size."""
+"""Assemble a session that trains tasks, which has its own kind of updater, data source and saving."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TaskAssembly(Assembly):
         super().__init__(flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Join the job and connect the updater; return the training session, the updater and the reporter.
+        """Join the job, and connect the updater. Return the training session, the updater and the reporter.
 
         Errors of the user's config are raised before any wait.
         """
@@ -77,10 +77,10 @@ class TaskAssembly(Assembly):
         return session, updater, parts.reporter
 
     def end(self) -> None:
-        """Leave the job, unless the trainer has left it."""
+        """Leave the job, if the trainer has not left it already."""
         super().end()
-        # after an interrupted call, a lock of the client may be held for ever: then the trainer does not leave the job,
-        # and its lease expires soon
+        # A signal may have interrupted a call while the call held a lock of the client. Leaving could then block for
+        # ever, so the trainer does not leave. The trainer's lease expires soon.
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
 
@@ -98,15 +98,15 @@ class TaskAssembly(Assembly):
         return None
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        return Reporter()  # a reporter without files, until the master has assigned a number
+        return Reporter()  # a reporter without files, which serves until the master has assigned a number
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing: the trainer that begins the job has moved the passes of an earlier run."""
+        """Do nothing. The trainer that begins the job moves the passes of an earlier run."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
     ) -> BatchSource | None:
-        """Open the test data as usual, and open the training data for tasks."""
+        """Open the test data as `Assembly` does. Open the training data as a source of tasks."""
         if not is_train or not data.type:
             return super()._open(data, stream, check, is_train=is_train)
         glog.info(f"loading dataprovider {data.load_data_module}::{data.load_data_object}", at=AT["provider"])
@@ -116,7 +116,7 @@ class TaskAssembly(Assembly):
 
 
 def look() -> None:
-    """Check, during a wait, whether a signal must end the training.
+    """End a wait if a signal must end the training.
 
     Raises: StoppedError.
     """
@@ -125,7 +125,7 @@ def look() -> None:
 
 
 def _connect(updater: ElasticUpdater) -> None:
-    """Join the servers. If the job is over, only log this: the first request to the master then reports the end."""
+    """Join the servers. If the job is over, only log this: the first request to the master will report the end."""
     try:
         updater.connect()
     except TaskTakenError as error:

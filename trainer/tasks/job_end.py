@@ -1,4 +1,4 @@
-"""How a trainer learns that its job has ended: the registry says so, even when there is no master to ask."""
+"""The end of a job, which a trainer reads in the registry, even after the master has ended."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class JobOverError(Exception):
 class EndWatch:
     """Read the registry repeatedly while no master accepts this trainer.
 
-    Args: is_joined: whether a master has accepted this trainer. look: called before every read; it may raise an error.
-        clock: seconds, monotonic.
+    Args: is_joined: whether a master has accepted this trainer. look: a function that is called before every read, and
+        that may raise an error. clock: returns monotonic seconds.
     """
 
     def __init__(

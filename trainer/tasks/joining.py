@@ -30,11 +30,11 @@ from trainer.tasks.job_end import EndWatch
 from trainer.updaters.elastic.servers import ElasticMembership
 
 LONGEST_UID = 200
-STORE_TTL_S = 10.0  # the lease of the store; only a leading master uses the lease
+STORE_TTL_S = 10.0  # the lease of the store; only the leader among the masters uses the lease
 
 
 def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
-    """Return this trainer's identity for the master: the flag, or the UID of its pod, or a generated name.
+    """Return the trainer's name at the master: the flag's value, or else the UID of its pod, or else a generated name.
 
     Raises: ConfigError: the identity is too long.
     """
@@ -56,8 +56,7 @@ class TaskJob:
     def close(self, *, leaves: bool) -> None:
         """Close all connections.
 
-        Args: leaves: whether to tell the master, which then assigns the tasks of this trainer to other trainers at
-            once.
+        Args: leaves: whether to leave the job. The master then assigns this trainer's tasks to other trainers at once.
         """
         if leaves:
             self.master.look = lambda: None
@@ -71,8 +70,9 @@ def open_job(
 ) -> TaskJob:
     """Return the job that the flags select, without waiting.
 
-    Args: config: digest of the config. look: called every second while this trainer waits; it may raise an error.
-        begin: if this trainer sends the initial values to the servers, called before it sends them.
+    Args: config: digest of the config. look: a function that is called every second while this trainer waits; it may
+        raise an error. begin: a function that is called before this trainer sends the initial values to the servers;
+        another trainer may send them.
     Raises: UsageError, ConfigError: a flag or a variable is invalid.  PeerUnreachableError: etcd does not answer.
     """
     own = read_environment(environ)
@@ -102,7 +102,7 @@ def open_job(
 
 
 def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
-    """Wait until the master accepts this trainer, offer it the file list, and return the present pass.
+    """Wait until the master accepts this trainer, offer the file list to the master, and return the present pass.
 
     Raises: PeerUnreachableError: no master has answered within --wait.
         ConfigError: the job has a different file list or config.  JobOverError: the job is over.
@@ -131,10 +131,10 @@ def check_entries(entries: Sequence[str], list_name: str) -> None:
 
 
 def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
-    """Return the SHA-256, in hexadecimal, of everything that must be equal in all trainers of a job.
+    """Return the SHA-256, in hexadecimal, of the settings that must be equal in all trainers of a job.
 
-    These are the network, the settings of the optimiser, and the provider of the training data with its arguments.
-    The digest omits paths, and the file list has a digest of its own.
+    The settings are the network, the settings of the optimiser, and the provider of the training data with its
+    arguments. The digest omits paths. The file list has its own digest.
     """
     data = DataConfig()
     data.CopyFrom(config.data_config)
@@ -149,10 +149,10 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 
 
 def spell(value: Any) -> Iterable[str]:
-    """Yield texts that are equal in every process if the values are equal; of an object, yield only its type.
+    """Yield texts of a value. Equal values have equal texts in every process. For an object only its type is yielded.
 
-    A pickle is not suitable: the order of a set differs between processes, and an object may be pickled with its
-    address.
+    Pickles of equal values may differ: the order of a set differs between processes, and the pickle of an object may
+    contain an address.
     """
     if isinstance(value, Mapping):
         yield f"{{{len(value)}"

@@ -1,4 +1,4 @@
-"""Tasks and passes: the training loop of a job whose tasks a master assigns.
+"""Tasks and passes: the training loop of a job in which a master assigns tasks.
 
 Log lines, tests and saves follow v0.10 as far as possible. A trainer counts the batches and samples of its own tasks.
 One of the trainers tests and saves at the end of a pass.
@@ -40,7 +40,7 @@ BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source
 LEAVE_S = 5.0  # seconds for returning a task to the master after a signal. Source: the grace period of a pod, 30 s
 SAVE_BLOCK_S = 3600.0  # maximum seconds for testing and saving a pass; the loss of the trainer is detected earlier
 LOOK_S = 0.5  # seconds between two checks for a signal
-LONGEST_REST_S = 30.0  # seconds of pause after a task if several successive tasks have failed on this trainer only
+LONGEST_REST_S = 30.0  # maximum seconds of a pause after successive failed tasks
 NAMES_SHOWN = 3  # maximum number of files of a task in a log line
 
 
@@ -56,10 +56,10 @@ class TaskTraining:
     """The training job with tasks.
 
     A signal ends the job of this trainer after the current batch. The task returns to the master, and this does not
-    count as a failure. A task with bad data fails, and the trainer continues with the next task. It also continues when
-    the master has taken a task away.
+    count as a failure. A task with bad data fails, and the trainer continues with the next task. The trainer also
+    continues when the master has taken a task away.
 
-    Args: first_pass: number of the present pass.  wait: waits for a number of seconds.
+    Args: first_pass: number of the present pass. wait: a function that waits for a number of seconds.
     Raises (run): DataError: the job has failed or has discarded tasks, or the values are not finite.
         PeerUnreachableError: the master or the servers were unreachable for too long.  VolumeError: a save failed.
         StoppedError: a signal arrived.
@@ -92,9 +92,9 @@ class TaskTraining:
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
-        with np.errstate(all="ignore"):  # numpy does not warn, because an infinite cost makes the task fail
+        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary: an infinite cost makes the task fail
             try:
-                # a signal waits until `leave` is called at a place where it interrupts no operation
+                # a signal waits until the next call of `leave`, because it must not interrupt an operation
                 with self._stopper:
                     while not (over := self._run_pass()).is_last:
                         pass
@@ -112,19 +112,19 @@ class TaskTraining:
             raise DataError(over.discarded)
 
     def _leave(self) -> None:
-        """Leave servers and master; the master assigns the tasks of this trainer to other trainers."""
+        """Leave the servers and the master. The master assigns this trainer's tasks to other trainers."""
         self._updater.finish()
         with contextlib.suppress(JobOverError):  # the master has already ended
             self._master.leave()
 
     def _run_pass(self) -> PassOver:
-        """Train this trainer's tasks of a pass; return how the pass has ended."""
+        """Train this trainer's tasks of a pass. Return the master's message about the end of the pass."""
         position, reporter = self._position, self._parts.reporter
         glog.bind(position.number, 0)
         self._log.since_start.reset()
         reporter.start_pass(position.number)
         got = self._run_tasks()
-        # the master has requested a save of an earlier pass again, because the trainer that it had selected has left
+        # The master requests a save of an earlier pass again if the trainer that should save the pass has left.
         while not got.is_last and got.next_pass <= position.number:
             self._save_pass(got.next_pass - 1)
             got = self._run_tasks()
@@ -170,7 +170,7 @@ class TaskTraining:
             if self._stopper.is_clean:
                 self._log.end_dots()
                 glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
-                # a master that cannot be reached now detects the departure later
+                # if the master cannot be reached now, it detects the departure later
                 with contextlib.suppress(PaddleError, JobOverError):
                     self._master.give_back(task, done.samples, LEAVE_S)
             raise
@@ -193,7 +193,7 @@ class TaskTraining:
         self._failed = 0
 
     def _fail(self, task: TaskGrant, name: str, error: PaddleError, samples: int) -> None:
-        """Report a failed task; after several successive failures pause, so that other trainers take the next tasks.
+        """Report a failed task. After successive failures pause, and let other trainers take the next tasks.
 
         Without the pause a trainer whose volume is lost would fail all tasks before other trainers could take them.
         """
@@ -226,7 +226,7 @@ class TaskTraining:
         if position.batches:
             self._log.write_pass(position.number, position.batches)
         else:
-            glog.info(f"no task of pass {position.number} came to this trainer")
+            glog.info(f"this trainer got no task of pass {position.number}")
 
     def _save_pass(self, number: int) -> None:
         """Test and save, if the master selects this trainer."""
@@ -262,6 +262,6 @@ class TaskTraining:
 
 
 def show_files(files: tuple[str, ...]) -> str:
-    """Return the names of the first files of a task, and the number of its remaining files."""
+    """Return a text with the names of a task's first files and the number of its other files."""
     shown = ", ".join(files[:NAMES_SHOWN])
     return shown if len(files) <= NAMES_SHOWN else f"{shown} and {len(files) - NAMES_SHOWN} more"

@@ -1,1 +1,1 @@
-"""What a run reports while it trains: log lines, progress, records, metrics."""
+"""The reports of a run during training: log lines, progress, records and metrics."""

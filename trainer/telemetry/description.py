@@ -1,4 +1,4 @@
-"""The description of a run in its start record: flags, network, parameters and settings."""
+"""The description of a run in the start record: the flags, network, parameters and settings."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) ->
 
 
 def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the layers that the agents of recurrent groups stand for: {agent: layer}, and {memory: layer}.
+    """Return, for recurrent groups, {agent: the layer whose output it passes on} and {memory: its layer}.
 
-    The first mapping also has the memories with an initial value: {memory: the layer that gives the initial value}.
+    The first mapping also has {memory: the layer with the initial value} for each memory with an initial value.
     """
     sources: dict[str, list[str]] = {}
     memories: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The text of the log lines that users and tools read, in the format of v0.10; numbers are `%g`.
+"""The text of the log lines that users and tools read, in the format of v0.10. Numbers have the format `%g`.
 
 Source: spec/trainer.md section 2.
 """
@@ -39,7 +39,7 @@ def test_line(result: Accumulator) -> str:
 
 
 def average_line(result: Accumulator) -> str:
-    """Return the line with the cost and the measures that the averaged parameters have on training batches."""
+    """Return the line with the cost and the measures of the averaged parameters on training batches."""
     return f" Averaged parameter: cost={result.average_cost():g} Eval: {result.text()}"
 
 
@@ -54,7 +54,7 @@ def test_batch_line(batches: int, result: Accumulator) -> str:
 
 
 def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
-    """Return the statistics of a parameter: values after the step of this batch, summed gradient, and learning rates.
+    """Return a parameter's statistics: values after the batch's step, summed gradient, and learning rates.
 
     Args: rates: the rate of every element, if the learning method has separate rates.
     """
@@ -81,7 +81,7 @@ def log_layers(network: AnyNetwork) -> None:
 
 
 def layer_line(name: str, values: Array) -> str:
-    """Return the statistics of the output of a layer; as in v0.10, `std` is the variance."""
+    """Return the statistics of the output of a layer. As in v0.10, `std` is the variance."""
     if not values.size:
         return f"The number of output of {name} is 0, skip to show the statistics"
     mean = values.mean(dtype=np.float64)

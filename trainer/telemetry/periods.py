@@ -1,11 +1,11 @@
-"""The periods of the reports of a run: when lines of progress and records of batches are due."""
+"""The periods of a run's reports, which decide when lines of progress and records of batches are due."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-ALL_BATCHES = 10_000  # this many batch records are all written; later at most one record in BATCH_PERIOD_S is written
+ALL_BATCHES = 10_000  # the first batch records, which are all written; later at most one in BATCH_PERIOD_S
 BATCH_PERIOD_S = 1.0  # minimum seconds between two batch records after the first ALL_BATCHES
 
 
@@ -20,7 +20,7 @@ class LinePeriod:
         self._last = clock()
 
     def is_due(self) -> bool:
-        """Return whether a line is due now, and restart the period if so."""
+        """Return whether a line is due now. If the line is due, restart the period."""
         now = self._clock()
         if not self._seconds or now - self._last < self._seconds:
             return False
@@ -29,7 +29,7 @@ class LinePeriod:
 
 
 class BatchRecordLimit:
-    """Decide which batch records are written, so that records.jsonl of a long run stays small."""
+    """Decide which batch records are written. The limit keeps records.jsonl of a long run small."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._count, self._last = clock, 0, -math.inf

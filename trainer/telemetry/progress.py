@@ -17,10 +17,11 @@ BAR_PERIOD_S = 0.1  # minimum seconds between two updates of the bar
 
 
 class Place(NamedTuple):
-    """The progress of a run at one moment; None for unknown fields.
+    """The progress of a run at one moment. An unknown field is None.
 
-    `samples`: the trained samples of the pass. `samples_per_second`: the speed of this trainer over the last SPEED_S or
-    slightly more; after the end the mean of the run. `seconds_left`: computed from the average speed of the whole run.
+    `samples`: the trained samples of the pass. `samples_per_second`: this trainer's speed over at least the last
+    SPEED_S seconds; after the end, the mean of the run. `seconds_left`: computed from the average speed of the whole
+    run.
     """
 
     pass_number: int
@@ -32,7 +33,7 @@ class Place(NamedTuple):
     seconds_left: float | None = None
 
     def text(self, job_samples_per_second: float) -> str:
-        """Return the log line; its speed is the speed of all trainers together."""
+        """Return the log line. The speed in the line is that of all trainers together."""
         words = [f"progress: pass {self.pass_number + 1} of {self.passes}"]
         if self.pass_fraction is None or self.job_fraction is None:
             words.append(f"{self.samples} samples")
@@ -44,7 +45,7 @@ class Place(NamedTuple):
         return ", ".join(words)
 
     def bar(self) -> str:
-        """Return a bar and the log line; while the length of a pass is unknown, the bar counts only whole passes."""
+        """Return a bar and the log line. While the length of a pass is unknown, the bar counts only whole passes."""
         fraction = self.job_fraction
         if fraction is None:
             fraction = self.pass_number / max(self.passes, 1)
@@ -52,25 +53,25 @@ class Place(NamedTuple):
 
 
 class TerminalBar:
-    """A progress bar at the bottom of the terminal; it does nothing if stderr is not a terminal."""
+    """A progress bar at the bottom of the terminal. If stderr is not a terminal, there is no bar."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.is_on = is_terminal(sys.stderr, os.environ)
         self._clock, self._next = clock, 0.0
 
     def show(self, place: Place) -> None:
-        """Show the progress, at most once in BAR_PERIOD_S."""
+        """Show the progress, at most once in BAR_PERIOD_S seconds."""
         if self.is_on and self._clock() >= self._next:
             self._next = self._clock() + BAR_PERIOD_S
             glog.set_bottom_line(place.bar())
 
 
 class Progress:
-    """Count samples. The number of samples in a pass is known after its end, or from an earlier run of the same job.
+    """A counter of samples. The length of a pass is known after the first pass, or from an earlier run of the job.
 
     Args: passes: the number of the last pass, plus 1. pass_samples: the samples of a pass, from an earlier run; 0:
-        unknown. clock: seconds, monotonic. has_whole_passes: False if this trainer has a different part of every pass,
-        so that fractions of a pass are unknown.
+        unknown. clock: returns monotonic seconds. has_whole_passes: False if this trainer trains a different part of
+        every pass. Fractions of a pass are then unknown.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Progress:
         self.begin()
 
     def begin(self) -> None:
-        """Measure time and speed from now on."""
+        """Begin to measure time and speed."""
         self._start = self._window_start = self._clock()
         self._window_samples = 0
         self._speed: float | None = None  # the speed in the last window of SPEED_S; None before the first window ends
@@ -110,7 +111,7 @@ class Progress:
             self.pass_samples = samples
 
     def look(self, *, is_over: bool = False) -> Place:
-        """Return the present progress; after the end of the run the speed is the mean."""
+        """Return the present progress. After the end of the run, the speed is the mean speed."""
         now = self._clock()
         average = self._since_start / max(now - self._start, 1e-9)
         if now - self._window_start >= SPEED_S:

@@ -1,11 +1,11 @@
-"""The reports of a run besides its log: records, progress and HTML report, in files of the output of the job.
+"""The reports of a run besides its log: records, progress and an HTML report, in the output of the job.
 
 Only trainer 0 writes records.jsonl, progress.json and report.html. Every trainer of a job with launchers also writes
-its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files, so that a slow or lost volume does
-not delay training; failed writes are lost, with one WARNING.
+its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files. A slow or lost volume therefore does
+not delay training. Failed writes are lost, and one WARNING reports them.
 
-Trainers of a master join and leave, so no trainer writes the files of the job. Each trainer of a master writes
-records.jsonl and progress.json about itself into node_<number>/; the master writes tasks.json about the job.
+Trainers of a master join and leave, so no trainer writes the files of the job. Each trainer of a master writes its own
+records.jsonl and progress.json into node_<number>/. The master writes tasks.json about the job.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
 from trainer.telemetry.time_breakdown import TimeBreakdown
 from trainer.telemetry.writer import Writer
 
-LAST_WRITES_S = 10.0  # seconds for writing the last files; a lost volume must not delay the exit
+LAST_WRITES_S = 10.0  # seconds for writing the last files; a lost volume must not delay the exit for longer
 
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """The directories that a trainer writes to; `node` is only for this trainer, and None without a launcher.
+    """The directories that a trainer writes to. `node` is only for this trainer; without a launcher it is None.
 
     in_tasks: whether a master assigns the tasks of this trainer.
     """
@@ -66,7 +66,7 @@ class OutputTarget:
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
-    """Return the directories of a trainer, in PADDLE_OUTPUT or the save directory; None: there are no files."""
+    """Return the directories of a trainer, in PADDLE_OUTPUT or the save directory; None if it writes no files."""
     output = environ.get("PADDLE_OUTPUT", "")
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
@@ -89,14 +89,14 @@ class Reporter:
     """The reports of a session about its run.
 
     The thread of the session counts batches and samples, and makes a Snapshot of these counts at the end of every
-    batch. All reports (the progress line, progress.json, /metrics, `status`, the HTML report) use one snapshot, so that
-    they are consistent.
+    batch. All reports use one snapshot and are therefore consistent: the progress line, progress.json, /metrics,
+    `status` and the HTML report.
 
     Args: target: None: no files, only progress lines. passes: the number of the last pass, plus 1. line_period_s:
-        seconds between two lines of progress; 0: none. in_tasks: whether a master assigns the tasks: the number of this
+        seconds between two lines of progress; 0: none. in_tasks: whether a master assigns the tasks. The number of this
         trainer's samples in a pass is then unknown.
-    Thread safety: any thread may read `snapshot`. Only the thread of the session uses the rest; the thread of the
-    writer only replaces `_others` as a whole.
+    Thread safety: any thread may read `snapshot`. The thread of the writer replaces `_others` as a whole. Only the
+    thread of the session uses the other attributes.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Reporter:
         self._progress = Progress(passes, known, clock, has_whole_passes=not in_tasks)
         self._numbers: Record = {"cost": None, "evaluators": {}}  # cost and evaluators of the newest log line
         self._last_pass: Record | None = None
-        self._others: dict[str, Record] = {}  # from the id of a trainer to the content of its progress.json
+        self._others: dict[str, Record] = {}  # maps a trainer's id to the content of its progress.json
         self._trainer_count = 1
         self._snapshot = self._take_snapshot()
         self._writer: Writer | None = None
@@ -133,8 +133,8 @@ class Reporter:
     def start(self, *, writes: bool = True, **facts: Any) -> None:
         """Begin training.
 
-        Args: writes: whether files are written at once; if not, they are written after `write` is called.  facts:
-            fields of the start record.
+        Args: writes: whether files are written at once; False: files are written after a call of `write`. facts: fields
+            of the start record.
         """
         self.breakdown.begin()
         self._progress.begin()
@@ -145,7 +145,7 @@ class Reporter:
         self._record("start", **facts)
 
     def write(self) -> None:
-        """Begin to write files; reports before this call have been kept in memory."""
+        """Begin to write files. Earlier reports have been kept in memory."""
         if self._writer is not None:
             self._writer.start()
 
@@ -166,7 +166,7 @@ class Reporter:
         return self._snapshot.place.text(job_speed(self._trainers(self._snapshot)))
 
     def add_batch_line(self, since_start: Accumulator, window: Accumulator) -> Record:
-        """Record the numbers of a batch line in the log; return the record."""
+        """Record the numbers of a batch line of the log. Return the record."""
         self._numbers = numbers_of(since_start)
         window_numbers = numbers_of(window, "window_")
         is_kept = self._batch_records.takes()
@@ -174,7 +174,7 @@ class Reporter:
         return self._record("batch", is_kept=is_kept, **self._where(), samples=since_start.samples, **numbers)
 
     def finish_pass(self, since_start: Accumulator) -> Record:
-        """Record the end of a pass; return the record."""
+        """Record the end of a pass. Return the record."""
         self.breakdown.passes += 1
         self._progress.finish_pass(since_start.samples)
         self._numbers = numbers_of(since_start)
@@ -190,7 +190,7 @@ class Reporter:
         return self._record("pass", **self._where(), **numbers)
 
     def add_test(self, result: Accumulator) -> Record:
-        """Record a test; return the record."""
+        """Record a test. Return the record."""
         return self._record("test", **self._where(), samples=result.samples, **numbers_of(result))
 
     def add_save(self, path: str) -> None:
@@ -207,7 +207,7 @@ class Reporter:
             self._writer.show()
 
     def end(self, status: int, message: str = "") -> None:
-        """Record how the run has ended, and wait for the last writes."""
+        """Record the end of the run, and wait for the last writes."""
         self._record("end", ending=(name_end(status), message), status=status, message=message)
         if self._writer is not None:
             self._writer.end(LAST_WRITES_S)
@@ -220,7 +220,7 @@ class Reporter:
     def _take_snapshot(self, ending: tuple[str, str] = (TRAINING, "")) -> Snapshot:
         breakdown, status = self.breakdown, ending[0]
         place = self._progress.look(is_over=status != TRAINING)
-        if status != TRAINING:  # a run that has ended has no time left, and a completed run has done its whole share
+        if status != TRAINING:  # a finished run has done the whole job and has no time left
             share = 1.0 if status == FINISHED else place.job_fraction
             place = place._replace(job_fraction=share, seconds_left=0.0 if status == FINISHED else None)
         return Snapshot(
@@ -251,9 +251,9 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return the progress of this trainer: the present time, phase and idle seconds; the rest is from the snapshot.
+        """Return this trainer's progress: the present time, phase and idle seconds, and the snapshot's values.
 
-        A trainer that waits writes a progress.json, too, so that `paddle status` can say since when and in which phase.
+        A waiting trainer also writes progress.json. `paddle status` can then show the phase and the length of the wait.
         """
         target = self._target or OutputTarget(Path(), None, 0)
         return {

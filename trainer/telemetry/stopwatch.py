@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """Measures blocks by name; `times` has a list of milliseconds for each name."""
+    """Measures named blocks of code. `times` has a list of milliseconds for each name."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock

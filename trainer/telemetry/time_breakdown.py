@@ -1,6 +1,6 @@
 """The time of a trainer, divided into phases.
 
-The main thread changes a TimeBreakdown, and any thread may read its totals: values that change together are in one
+The main thread changes a TimeBreakdown, and any thread may read its totals. Values that change together are in one
 tuple, which is replaced as a whole.
 """
 
@@ -37,11 +37,11 @@ class TimeBreakdown:
 
     Switching the phase takes about half a microsecond.
 
-    Attributes: pass_number, batch: the position: completed batches of the pass. samples: samples trained so far, in all
-        passes. batches: batches trained so far, in all passes. passes: number of finished passes.
+    Attributes: pass_number, batch: the current pass, and its completed batches. samples: trained samples of all passes.
+        batches: trained batches of all passes. passes: number of finished passes.
 
-    Args: clock: seconds, monotonic.
-    Thread safety: one thread changes the object; other threads may call `phase`, `idle_seconds` and `spent`.
+    Args: clock: returns monotonic seconds. Thread safety: only one thread may change the object. Other threads may call
+    `phase`, `idle_seconds` and `spent`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +50,7 @@ class TimeBreakdown:
         self.begin()
 
     def begin(self) -> None:
-        """Measure the time from now on."""
+        """Begin to measure the time."""
         self._began = self._counted = self._clock()
         # the phase, its start, and the seconds of each completed phase
         self._state = (OTHER, self._began, dict.fromkeys((DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER), 0.0))
@@ -73,7 +73,7 @@ class TimeBreakdown:
         return before
 
     def count(self, batch: int, samples: int) -> None:
-        """Count a batch of `samples` samples; `batch` batches of the pass are complete now."""
+        """Count a batch of `samples` samples. With this batch, `batch` batches of the pass are complete."""
         self.batch = batch
         self.batches += 1
         self.samples += samples

@@ -1,4 +1,4 @@
-"""The metrics of a trainer, and whether it is alive and ready; the thread of `runtime.health` reads them."""
+"""The metrics and the health of a trainer, which the thread of `runtime.health` reads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NO_NUMBER = "none"  # the label of a trainer that no master has accepted yet
 READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
 TURN = Metric(
     "paddle_trainer_turn_age_seconds",
-    "seconds since it last began a batch of training or testing, or checked for answers of its peers",
+    "seconds since the trainer last began a batch of training or testing, or checked for answers of its peers",
     _OF,
 )
 
 PASS = Metric("paddle_trainer_pass", "number of the current pass", _OF)
 BATCH = Metric("paddle_trainer_batch", "completed batches of the current pass", _OF)
 WANTED = Metric("paddle_trainer_wanted_passes", "the number of the last pass, plus 1", _OF)
-PASSES = Metric("paddle_trainer_passes_total", "passes that it has finished", _OF)
-BATCHES = Metric("paddle_trainer_batches_total", "batches that it has trained", _OF)
-SAMPLES = Metric("paddle_trainer_samples_total", "samples that it has trained", _OF)
+PASSES = Metric("paddle_trainer_passes_total", "passes that the trainer has finished", _OF)
+BATCHES = Metric("paddle_trainer_batches_total", "batches that the trainer has trained", _OF)
+SAMPLES = Metric("paddle_trainer_samples_total", "samples that the trainer has trained", _OF)
 SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
 COST = Metric("paddle_trainer_cost", "average cost since the pass began, from the newest line of the log", _OF)
 EVALUATOR = Metric("paddle_trainer_evaluator", "value of each evaluator since the pass began", ("trainer", "evaluator"))
@@ -81,10 +81,10 @@ class TrainerMetrics:
         self._has_begun = False
 
     def begin(self, reporter: Reporter | None, trainer_id: int | None = 0) -> None:
-        """Record that training begins now, with this id; without a reporter the job does not train.
+        """Record that training begins with this id. Without a reporter the job does not train.
 
-        The order of the assignments matters, because the thread of /metrics may read between them: a trainer that is
-        ready must have its numbers.
+        The order of the assignments matters, because the thread of /metrics may read between two assignments. A ready
+        trainer must already have its numbers.
         """
         self._trainer = _label(trainer_id)
         self._reporter = reporter
@@ -119,7 +119,7 @@ def _label(trainer_id: int | None) -> str:
 
 
 def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
-    snapshot = reporter.snapshot  # one snapshot, so that all values are of the same moment
+    snapshot = reporter.snapshot  # one snapshot, because all values must be from one moment
     yield Sample(PASS, snapshot.place.pass_number, of)
     yield Sample(BATCH, snapshot.batch, of)
     yield Sample(WANTED, snapshot.place.passes, of)
@@ -132,7 +132,7 @@ def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     for name, value in snapshot.numbers["evaluators"].items():
         if value is not None:
             yield Sample(EVALUATOR, value, (*of, name))
-    # the times up to the present, so that a long test or wait is visible
+    # the times include the present phase, so a long test or wait is visible
     for phase, seconds in reporter.breakdown.spent().phases.items():
         yield Sample(SECONDS[phase], seconds, of)
 

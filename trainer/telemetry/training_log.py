@@ -19,9 +19,9 @@ from trainer.telemetry.reporter import Reporter
 class TrainingLog:
     """Counts batches, and writes the log lines that are due after a batch.
 
-    Attributes: since_start: the sums of the pass.  window: the sums since the last progress line.  averaged: the sums
-        that the averaged values give, over the last `log_period` batches of every `average_period`. average_period:
-        batches between two log lines about the averaged values; 0: none.
+    Attributes: since_start: the sums of the pass. window: the sums since the last progress line. averaged: the sums for
+        the averaged values, over the last `log_period` batches of every `average_period`. average_period: batches
+        between two log lines about the averaged values; 0: none.
 
     Args: averages: whether the optimiser averages the values of its steps.
     Source: spec/trainer.md section 2.
@@ -49,12 +49,12 @@ class TrainingLog:
         return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
 
     def start_batch(self, batches: int) -> None:
-        """Begin a batch; the first batch after a progress line resets the sums of the window."""
+        """Begin a batch. The first batch after a progress line resets the sums of the window."""
         if batches % self._flags.log_period == 0:
             self.window.reset()
 
     def measures_average(self, batches: int) -> bool:
-        """Return whether the current batch counts in `averaged`; the first batch that counts in a period resets it."""
+        """Return whether the current batch counts in `averaged`, which a period's first counted batch resets."""
         if not self.average_period:
             return False
         first = self.average_period - self._flags.log_period
@@ -64,7 +64,7 @@ class TrainingLog:
         return bool(offset >= first)
 
     def count(self, batches: int, cost: float, samples: int, measures: Sequence[Any]) -> None:
-        """Count a completed batch; `batches` of the pass are complete now."""
+        """Count a completed batch. With this batch, `batches` batches of the pass are complete."""
         for one in (self.since_start, self.window):
             one.add(cost, samples, list(measures))
         self._progress_line = self._reporter.add(batches, samples)
@@ -72,7 +72,8 @@ class TrainingLog:
     def write_batch(self, number: int, batches: int, rates: Callable[[Parameter], Array | None]) -> None:
         """Write the lines that are due after a batch of pass `number`.
 
-        A dot is written without newline; the next log line follows on the same line. A terminal shows a bar instead.
+        A dot is written without newline, so the next log line follows on the line of the dot. A terminal shows a bar
+        instead.
 
         Args: rates: returns the rate of each element of a parameter in the last step.
         """

@@ -1,4 +1,4 @@
-"""The thread that writes the reports of a run, so that a slow volume does not delay training."""
+"""The thread that writes the reports of a run. A slow volume therefore does not delay training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_SHARE = 0.05  # maximum share of the time for creating reports during tra
 
 
 class WriterState(enum.Enum):
-    """The states of a writer, in their order; the training thread sets the first three."""
+    """The states of a writer, in their order. The training thread sets the first three states."""
 
     NEW = "lines are kept until the thread is started"
     WRITING = "the thread writes a round whenever a round is due"
@@ -29,7 +29,7 @@ class WriterState(enum.Enum):
 
 
 class Round(NamedTuple):
-    """The content of one write; all of it was taken at one moment."""
+    """The content of one write, which was taken at one moment."""
 
     lines: list[str]
     snapshot: Snapshot | None
@@ -40,20 +40,22 @@ class Round(NamedTuple):
 class Writer(threading.Thread):
     """Append records, and write progress and report when they are due.
 
-    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. These fields are read
-    and changed only under `_lock`; `_take` decides about a whole round while it holds the lock. A page therefore never
-    combines the snapshot of one moment with the records of another, and the last page has the last record. All further
-    fields are used only by the writing thread.
+    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. The shared fields are
+    read and changed only under `_lock`. `_take` decides about a whole round while it holds the lock. The snapshot and
+    the records of a page are therefore always from one moment, and the last page has the last record. Only the writing
+    thread uses the other fields.
 
-    Args: output: directory of records.jsonl and report.html. write_progress: writes the progress files; it receives the
-        newest snapshot, or None before the first snapshot. has_report: whether to create the report.
+    Args: output: directory of records.jsonl and report.html. write_progress: a function that writes the progress files.
+        The argument of the function is the newest snapshot, or None before the first snapshot. has_report: whether to
+        create the report.
     """
 
     def __init__(self, output: Path, write_progress: Callable[[Snapshot | None], None], *, has_report: bool) -> None:
         super().__init__(name="writer", daemon=True)
         self._output, self._write_progress = output, write_progress
-        # The lock is taken directly and not through the condition: a signal handler may raise in Condition.__enter__,
-        # which is Python code, after it has taken the lock, and the lock would stay taken.
+        # The code takes the lock directly instead of through the condition. A signal handler may raise an exception in
+        # Condition.__enter__, which is Python code, after that method has taken the lock. The lock would then never be
+        # released.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._state = WriterState.NEW
@@ -82,14 +84,14 @@ class Writer(threading.Thread):
                 self._lines.append(line)
 
     def show(self) -> None:
-        """Request that the files are written now, and that the report is made as soon as REPORT_SHARE allows it."""
+        """Request that the files are written now. The report is made as soon as REPORT_SHARE allows this."""
         with self._lock:
             self._is_asked = True
             self._wants_report = self._has_report
             self._changed.notify()
 
     def end(self, limit_s: float) -> None:
-        """Write everything once more and end; give up after `limit_s` seconds."""
+        """Make a last write and end the thread. Wait at most `limit_s` seconds."""
         with self._lock:
             self._state = WriterState.ENDING if self._state is WriterState.WRITING else WriterState.ENDED
             self._changed.notify()
@@ -124,7 +126,7 @@ class Writer(threading.Thread):
             return Round(lines, self._snapshot, makes_report, is_last)
 
     def _patience(self) -> float:
-        """Return how long to wait for the next write."""
+        """Return the maximum seconds to wait for the next write."""
         if not self._wants_report:
             return PERIOD_S
         return min(PERIOD_S, max(0.0, self._report_due - time.monotonic()))
@@ -149,7 +151,7 @@ class Writer(threading.Thread):
         self._report_due = time.monotonic() + took / REPORT_SHARE
 
     def _try(self, action: Callable[[], None]) -> None:
-        """Call the action; its errors do not stop training."""
+        """Call the action. Errors of the action do not stop the thread; the first error is logged."""
         try:
             action()
         except Exception as error:

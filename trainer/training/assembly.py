@@ -1,4 +1,4 @@
-"""Assemble a session from the command line: it makes config, network, parameters, data and updater in this order.
+"""Assemble a session from the command line. The config is made first, then the parameters, the network and the data.
 
 Unsupported features are refused before any data is read.
 """
@@ -66,12 +66,12 @@ SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
 
 
 class Assembly:
-    """Read the config and build the parts of a session; `training` or `testing` returns the session."""
+    """Read the config, and build the parts of a session. `training` or `testing` returns the session."""
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
-        # both imports come before the directories of the config are on the module path, so that no file in these
-        # directories replaces a module of this project
+        # Two imports come before the directories of the config are on the module path. A file in the config's
+        # directories can therefore not replace a module of this project.
         self._servers = self._make_servers()
         if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs this module
             importlib.import_module("trainer.report")
@@ -80,7 +80,7 @@ class Assembly:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         STOPPER.limit(SCRIPT_LIMIT_S)
-        with STOPPER:  # signals wait, because an `except:` in the script would catch the exception of a signal handler
+        with STOPPER:  # signals wait, because an `except:` in the script would catch a signal handler's exception
             self._config, self._path = read_config(flags)
         STOPPER.limit(0)
         self._is_training = flags.job in ("train", "checkgrad", "time")
@@ -104,7 +104,7 @@ class Assembly:
         return None if self._flags.local else _import_servers(self._flags.collective)(self._flags)
 
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
-        """Connect the updater; return the training or timing session, the updater and the reporter."""
+        """Connect the updater. Return the training or timing session, the updater and the reporter."""
         self._log_mode()
         updater = self._make_updater()
         parts = self._make_parts(updater.check)
@@ -114,7 +114,7 @@ class Assembly:
         if restored is None:
             elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
             model = self._fill_parameters(parts, elsewhere)
-        # the directory is made after the model is loaded, so that a model that cannot be loaded leaves no directory
+        # the directory is made after the model is loaded; if the model cannot be loaded, no directory is made
         if saves_model(self._flags):
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
@@ -136,7 +136,7 @@ class Assembly:
             )
 
     def gradient_checking(self) -> GradientChecking:
-        """Return the gradient check; it does not use parameter servers."""
+        """Return the session of the gradient check, which does not use parameter servers."""
         glog.info("trainer mode: Normal", at=AT["mode"])
         parts = self._make_parts(lambda: None)
         self._fill_parameters(parts)
@@ -231,7 +231,7 @@ class Assembly:
         )
 
     def _begin(self, reporter: Reporter) -> None:
-        """Move the passes and records of an earlier run away, to make room for the passes and records of this run."""
+        """Move the passes and records of an earlier run away, and begin to write those of this run."""
         if not self._directory.has_earlier:
             return
         with STOPPER:  # a signal must not interrupt the move
@@ -277,15 +277,15 @@ class Assembly:
         return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
-        """Return one stream for picking samples, and another for the thread that picks entries of the list."""
+        """Return one stream for picking samples, and another stream for the thread that picks entries of the list."""
         return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers(is_collective: bool) -> type[ParameterServers] | type[CollectiveTrainers]:
     """Return the class for parameter servers, or for all-reduce.
 
-    The import of the class is not at the top of this file, because a local run does not need its modules. Their import
-    takes 73 ms of CPU time, after 600 ms for all other modules (nine runs of `import
+    The import of the class is not at the top of this file, because a local run does not need the modules of the class.
+    Importing these modules takes 73 ms of CPU time, in addition to 600 ms for all other modules (nine runs of `import
     trainer.updaters.parameter_servers` after `import trainer.training.assembly`).
     """
     if is_collective:

@@ -1,4 +1,4 @@
-"""One mini-batch of training: forward, backward, the check for infinite numbers, and the step of the optimiser."""
+"""One mini-batch of training: the forward and the backward pass, a check for infinite numbers, the optimiser's step."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class BatchResult(NamedTuple):
 
 
 class BatchStep:
-    """Train on successive batches; the caller advances the position.
+    """Train on successive batches. The caller advances the position.
 
-    Attributes: is_open: whether an exchange with the updater has begun and is not finished; the values then contain
+    Attributes: is_open: whether an exchange with the updater has begun and is not finished. The values may then contain
         half of a step, and must not be saved.
     """
 
@@ -54,7 +54,7 @@ class BatchStep:
     def compute(self, slots: Mapping[str, Argument], samples: int, position: Position) -> BatchResult:
         """Run a batch forward and backward.
 
-        Afterwards its gradients are in the table, or are being sent to the servers.
+        The gradients are then in the table, or are being sent to the servers.
 
         Raises: DataError: the cost or a gradient is not finite.
         """
@@ -86,13 +86,16 @@ class BatchStep:
         return BatchResult(cost, samples, measure(network, parts.evaluators))
 
     def step(self, samples: int, *, checkpoint: bool = False) -> bool:
-        """Take the optimiser's step, and return whether a trainer has requested a checkpoint after it."""
+        """Take the optimiser's step. Return whether a trainer has requested a checkpoint after this step."""
         with self.exchange():
             return self._updater.step(samples, checkpoint)
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """A context in which this trainer waits for the updater; after an exception in it, `is_open` stays true."""
+        """A context in which this trainer waits for the updater.
+
+        After an exception in the context, `is_open` stays true.
+        """
         self.is_open = True
         self._breakdown.switch(EXCHANGE)
         yield
@@ -100,7 +103,7 @@ class BatchStep:
         self.is_open = False
 
     def _measure_average(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Evaluate the averaged values on a batch, before its training step."""
+        """Evaluate the averaged values on a batch, before the training step of the batch."""
         network = self._parts.network
         with self._stopper.hold_at_ends(self._updater.averaged()), network.states.restored():
             network.forward(slots)

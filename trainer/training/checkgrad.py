@@ -1,4 +1,4 @@
-"""The checkgrad job: it compares the gradients of a user's config with differences of its cost, on one batch.
+"""The checkgrad job: it compares the gradients of a user's config with differences of the cost, on one batch.
 
 Source: spec/trainer.md 7.3; trainer/Trainer.cpp of v0.10.
 """
@@ -23,7 +23,7 @@ TOLERANCE = 0.01  # a parameter with a larger relative difference is marked in t
 
 
 class GradientChecking:
-    """The checkgrad job; it does not change the values of parameters.
+    """The checkgrad job, which does not change the values of parameters.
 
     Raises (run): DataError: there is no sample, or the cost is not finite.
     """
@@ -49,7 +49,7 @@ class GradientChecking:
 
 
 def make_line(one: Comparison, fill: str) -> str:
-    """Return the log line for a parameter, its columns padded with `fill`."""
+    """Return the log line for a parameter. `fill` pads the columns."""
     columns = (
         ("", one.name, 20),
         ("step=", f"{one.step:g}", 15),
@@ -59,7 +59,7 @@ def make_line(one: Comparison, fill: str) -> str:
         ("analytic_delta=", f"{one.analytic_delta:g}", 15),
     )
     text = "".join(f"{label}{value:{fill}<{width}}" for label, value, width in columns)
-    # a parameter with an undefined difference (nan) is marked, too
+    # a parameter with an undefined difference (nan) is also marked
     mark = "" if abs(one.difference) <= TOLERANCE else " ***"
     return f"{text}diff={one.difference:g}{mark}"
 
@@ -89,7 +89,7 @@ def check_parameters(
 
 
 def draw_direction(gradient: Array, stream: Stream) -> Array:
-    """Return the gradient plus a random vector of half its norm; for a zero gradient, return a random vector."""
+    """Return the gradient plus a random vector with half of its norm. For a zero gradient, return a random vector."""
     numbers = stream.draws(gradient.size) * (2.0 / UPPER) - 1
     direction: Array = numbers.astype(gradient.dtype)
     length = np.linalg.norm(gradient)

@@ -1,4 +1,4 @@
-"""When a checkpoint is due, the state of a trainer in a checkpoint, and resuming from this state."""
+"""The policy of checkpoints: when a checkpoint is due, which state of a trainer it has, and how a trainer resumes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
 # maximum bytes of the data states of all trainers together. Source: half of MAX_NOTE_BYTES of pserver.wire.protocol,
-# the limit of the message that carries them
+# which limits the message with these states
 NOTES_BYTES = 8 << 20
 
 
 def wants_checkpoints(flags: Values) -> bool:
-    """Return whether a run makes checkpoints: with parameter servers, or with a flag for checkpoints."""
+    """Return whether a run makes checkpoints: it uses parameter servers or has a flag for checkpoints."""
     asked = flags.checkpoint_period_by_batches or flags.checkpoint_period_seconds or flags.resume_from
     return bool(flags.job == "train" and (asked or not flags.local))
 
 
 class CheckpointPolicy:
-    """Decides when a checkpoint is made, and makes it together with the other trainers.
+    """Decides when a checkpoint is made, and makes checkpoints together with the other trainers.
 
-    Attributes: is_on: whether this run makes checkpoints; if not, every method does nothing.
+    Attributes: is_on: whether this run makes checkpoints; False: every method does nothing.
 
-    Args: clock: seconds, monotonic.
+    Args: clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CheckpointPolicy:
         """Return whether this trainer requests a checkpoint after the step that completes batch `batches` of the pass.
 
         Trainer 0 requests a checkpoint when a period is over. With servers, a trainer with a waiting signal also
-        requests a checkpoint; a local run makes it after the batch, without a request.
+        requests a checkpoint. A local run with a waiting signal makes a checkpoint after the batch, without a request.
         """
         flags = self._parts.flags
         if not self.is_on:
@@ -83,16 +83,16 @@ class CheckpointPolicy:
         return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
 
     def mark(self) -> None:
-        """Store the random states of this position, because tests may change them before `describe` is called."""
+        """Store the random states of this position. A test may change the states before `describe` is called."""
         if self.is_on:
             self._state.mark()
 
     def describe(self, position: Position) -> dict[str, Any] | None:
-        """Return the state of this trainer for resuming from a position; None if the run makes no checkpoints."""
+        """Return the state from which this trainer can resume at a position; None if the run makes no checkpoints."""
         return self._state.describe(position) if self.is_on else None
 
     def make(self, position: Position, name: str) -> None:
-        """Make a checkpoint together with the other trainers; trainer 0 writes it and removes the oldest checkpoint.
+        """Make a checkpoint together with the other trainers. Trainer 0 writes it, and removes old checkpoints.
 
         Raises: DataError: a value is not finite.  VolumeError: the checkpoint cannot be written.
         """
@@ -102,8 +102,8 @@ class CheckpointPolicy:
         if self._is_first:
             check_values(parts, position)
             self._log.end_dots()
-        # from here on, a waiting signal has no time limit: if a peer is lost, an error ends the wait, and otherwise the
-        # checkpoint will be complete
+        # A waiting signal now has no time limit. If a peer is lost, an error ends the wait; if no peer is lost, the
+        # checkpoint will be complete.
         self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
         own = self._state.describe(position) | ({LEAVES: True} if self._stopper.is_waiting else {})
@@ -129,7 +129,7 @@ class CheckpointPolicy:
     def resume(self, own: Mapping[str, Any]) -> Position:
         """Restore the state in `own`, except the parameters, and return the position.
 
-        For a position inside a pass, read the data up to this position.
+        If the position is inside a pass, read the data up to the position.
 
         Raises: DataError, MissingInputError: the provider raised an error, a sample is invalid, or `describe` has not
             written `own`.
@@ -141,7 +141,7 @@ class CheckpointPolicy:
 
 
 class TrainerState:
-    """The state of one trainer for resuming from a position, besides the parameters and the optimiser.
+    """The state from which one trainer can resume, without the parameters and the optimiser.
 
     Args: sums: the sums in log lines, by name.
     """
@@ -156,7 +156,7 @@ class TrainerState:
         self._marked = self._parts.stream.state, self._parts.network.carried()
 
     def describe(self, position: Position) -> dict[str, Any]:
-        """Return the state at a position, in a JSON-compatible form."""
+        """Return the state at a position in a JSON-compatible form."""
         parts = self._parts
         stream, network = self._marked
         batches = position.batches if position.stage == INSIDE else None
@@ -203,7 +203,7 @@ class TrainerState:
             parts.test.resume(own["test"], parts.batch_size)
         if parts.train is not None and own["data"] is not None:
             parts.train.resume(own["data"], parts.batch_size)
-        # a provider that still runs continues with the random states at which `resume` has stopped
+        # a provider that still runs must continue with the random states that `resume` has left
         if own["data"] is None or own["data"]["is_read"]:
             random_states.put_back(own["random"])
         parts.stream.state = operator.index(own["stream"])

@@ -1,4 +1,4 @@
-"""Passes and batches: the training loop. Tests, saves and log lines come at the same moments as in v0.10.
+"""The training loop over passes and batches. Tests, saves and log lines follow the same batches as in v0.10.
 
 Source: spec/trainer.md sections 2 and 3.
 """
@@ -27,7 +27,7 @@ from trainer.updaters.local import Updater
 
 # seconds that a signal waits for a step of the servers. Source: a small part of the grace period of a pod, 30 s
 STEP_LIMIT_S = 5
-# seconds that a signal waits for the end of the batch after which a checkpoint can be made
+# seconds that a signal waits for the end of a batch; a checkpoint can be made after the batch
 CHECKPOINT_LIMIT_S = 15
 
 
@@ -35,8 +35,8 @@ class Training:
     """The training job.
 
     A signal ends the job after the current batch, and the steps since the last save are saved in a checkpoint. Without
-    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints a signal ends the job
-    at once, unless a step is in progress.
+    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints, a signal ends the job
+    at once, or after a step that is in progress.
 
     Raises (run): DataError: the provider raised an error, or a number is not finite. LostPeerError,
         PeerUnreachableError: the servers or other trainers are lost. VolumeError: a save failed. StoppedError: a signal
@@ -57,7 +57,7 @@ class Training:
             stopper.limit(CHECKPOINT_LIMIT_S if self._checkpoints.is_on else STEP_LIMIT_S)
 
     def resume(self, own: Mapping[str, Any] | None) -> None:
-        """Resume from a checkpoint; the updater has already restored the parameters, and `run` must follow.
+        """Resume from a checkpoint. The updater has already restored the parameters. The caller must call `run` next.
 
         Args: own: the state of this trainer in the checkpoint.
         Raises: ConfigError: the checkpoint has no state of this trainer.  DataError, MissingInputError: see `run`.
@@ -80,9 +80,9 @@ class Training:
 
     def run(self) -> None:
         """Train all passes."""
-        # with servers, all trainers make a checkpoint together after a step, so a signal must wait until then
+        # with servers, all trainers make a checkpoint together after a step; a signal must wait for this checkpoint
         is_held = self._checkpoints.is_on and not self._flags.local
-        with np.errstate(all="ignore"):  # numpy does not warn, because an infinite cost ends the run with an error
+        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary: an infinite cost ends the run with an error
             try:
                 with self._stopper.hold(is_held):
                     while self._position.number < self._end_pass:
@@ -144,13 +144,13 @@ class Training:
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Train on a batch, and make a checkpoint if a trainer has requested one after this step."""
+        """Train on a batch. Make a checkpoint if a trainer has requested a checkpoint after this step."""
         position = self._position
         result = self._step.compute(slots, samples, position)
         with self._stopper:
             is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
-            # trainer 0 writes the checkpoint before it takes part in the next step, so that after this step every other
-            # trainer knows that the checkpoint is written, and may leave
+            # Trainer 0 writes the checkpoint before it takes part in the next step. The next step of every other
+            # trainer therefore ends only after the checkpoint is written, and the trainer may then leave.
             self._checkpoints.leave_if_made()
             position.count_batch()
             self._saves.unsaved_steps += 1
@@ -166,7 +166,7 @@ class Training:
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
         if period and position.batches % period == 0:
             self._test()
-        # as in v0.10, the first save comes after batch `by_batches` + 1, and not after batch `by_batches`
+        # as in v0.10, the first save follows batch `by_batches` + 1 instead of batch `by_batches`
         if by_batches and self._flags.trainer_id == 0 and position.batches > by_batches * (position.saves + 1):
             position.saves += 1
             self._test()
@@ -192,12 +192,12 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test(self) -> None:
-        # a signal must not interrupt the exchange of values and averages: a decay would be half done, or averages would
-        # stay in the place of the values
+        # A signal must not interrupt the exchange of values and averages. A decay would otherwise be half done, or
+        # averages would replace the values.
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:
-        """Make a checkpoint; if a signal waits for a checkpoint, trainer 0 ends after it."""
+        """Make a checkpoint. If a signal waits for a checkpoint, trainer 0 then ends."""
         if not self._checkpoints.is_on:
             return
         self._checkpoints.make(self._position, name)
@@ -210,7 +210,7 @@ class Training:
         self._make_checkpoint(self._position.name_inside())
 
     def _save_stopped(self) -> None:
-        """Save the steps since the last save, unless an optimiser step was interrupted."""
+        """Save the steps since the last save. If an optimiser step was interrupted, save nothing."""
         if not self._saves.unsaved_steps:
             return
         if self._step.is_open or not self._stopper.is_clean:

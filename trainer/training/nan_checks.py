@@ -1,4 +1,7 @@
-"""Checks for infinite and undefined numbers: an error names their origin before the numbers are saved in a model."""
+"""Checks for infinite and undefined numbers.
+
+An error names the origin of the numbers before a model with them is saved.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ SMALL = 4096  # maximum elements of a parameter that is always checked completel
 
 
 class GradientCheck:
-    """Checks the gradients of all small parameters, and each time the next WINDOW elements of all gradients.
+    """Checks the gradients of all small parameters, and in each check the next WINDOW elements of all gradients.
 
-    The next cost reveals every number that is not finite; this check finds most of them one batch earlier, for less
-    than 1 % of the time of a batch.
+    The next cost reveals every number that is not finite. This check finds most non-finite numbers one batch earlier,
+    and takes less than 1 % of the time of a batch.
     """
 
     def __init__(self, table: ParameterTable) -> None:
@@ -36,7 +39,7 @@ class GradientCheck:
         self._position = self._batches = 0
 
     def find(self) -> str:
-        """Return the name of a parameter with a non-finite gradient, or ""; a call checks only some gradients."""
+        """Return the name of a parameter with a non-finite gradient, or "". A call checks only some gradients."""
         self._batches += 1
         if self._batches % CHECK_PERIOD:
             return ""
@@ -53,7 +56,7 @@ class GradientCheck:
 
 
 def describe_source(network: AnyNetwork) -> str:
-    """Describe the first layer output of the last batch with a number that is not finite, and its inputs."""
+    """Describe the first layer output of the last batch with a number that is not finite, and the layer's inputs."""
     for replica, layer in itertools.product(network.replicas, network.config.layers):
         output = replica.outputs.get(layer.name)
         if output is None or output.value is None or is_finite(output.value):
@@ -99,7 +102,7 @@ def find_bad_value(table: ParameterTable) -> str:
 
 
 def describe_range(argument: Argument) -> str:
-    """Describe the range of the finite numbers of an argument, and how many of its numbers are not finite."""
+    """Describe an argument's numbers: the range of the finite numbers, and the count of the other numbers."""
     if argument.value is not None:
         return _spell_range(argument.value.reshape(-1))
     if argument.ids is not None:

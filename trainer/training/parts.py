@@ -31,10 +31,9 @@ class Parts:
 
     Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
         pass directories.  train, test: the data sources; None if the config has no such data.
-        averages: whether the optimiser averages the values of its steps.  save_tables: lets the parameter servers save
-        the tables; None if trainer 0 saves them.  reporter: reports the progress.
-        begin: makes room for the passes of this run; it is called at every batch and save, and only the first call has
-            an effect.
+        averages: whether the optimiser averages the values of its steps. save_tables: makes the parameter servers save
+        the tables; None if trainer 0 saves the tables. reporter: reports the progress. begin: moves the passes of an
+        earlier run away. Every batch and save calls `begin`; only the first call has an effect.
     """
 
     flags: Values
@@ -57,7 +56,7 @@ class Parts:
         return Path(self.save_dir) / name
 
     def shown_directory(self, name: str) -> str:
-        """Return the path of a pass directory as the log shows it: with `./` before a plain name."""
+        """Return the path of a pass directory in the form of the log: `./` precedes a plain name."""
         return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
 
     def training_data(self) -> BatchSource:

@@ -1,8 +1,8 @@
 """The position of training: the pass, its completed batches, and the saves inside it.
 
-A position lies between two batches, right after a step. Tests and saves that are due at a position come after it, and
-are repeated when training resumes from it. A run that resumes from a checkpoint therefore does the same work as a run
-that was never interrupted.
+A position is between two batches, right after a step. Tests and saves that are due at a position follow the position.
+The tests and saves are repeated when training resumes from the position. A run that resumes from a checkpoint therefore
+does the same work as a run that was never interrupted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
 
 @dataclass
 class Position:
-    """Training is BEFORE, INSIDE or AFTER pass `number`, and `batches` of it are complete.
+    """Training is BEFORE, INSIDE or AFTER pass `number`, of which `batches` batches are complete.
 
-    `saves` and `checkpoints` are the numbers of saves and checkpoints made inside the pass. `is_due`: the log lines,
-    tests and saves of the last batch have not been made yet; AFTER a pass, the test and the save of the pass have not
+    `saves` and `checkpoints` are the numbers of saves and checkpoints inside the pass. `is_due`: the log lines, tests
+    and saves after the last batch have not been made yet. In stage AFTER, the test and the save of the pass have not
     been made yet.
     """
 
@@ -45,7 +45,7 @@ class Position:
         self.is_due = False
 
     def where(self) -> str:
-        """Return the name of the current batch for messages, in which batches count from 1."""
+        """Return the name of the current batch for messages. In messages batches count from 1."""
         return f"batch {self.batches + 1} of pass {self.number}"
 
     def name_inside(self) -> str:
@@ -53,7 +53,7 @@ class Position:
         return pass_name(self.number, self.checkpoints)
 
     def record(self) -> dict[str, Any]:
-        """Return the position as a checkpoint stores it; `read_position` reads it."""
+        """Return the position in the form that a checkpoint stores and `read_position` reads."""
         return asdict(self)
 
 

@@ -25,7 +25,7 @@ class Saves:
         self.unsaved_steps = 0
 
     def save(self, name: str, position: Position) -> None:
-        """Save the parameters to a directory of this name; only trainer 0 saves.
+        """Save the parameters to a directory of this name. Only trainer 0 saves.
 
         No line may be logged between the line of a test and the line of the save that follows it.
 
@@ -43,7 +43,7 @@ class Saves:
         """
         parts, breakdown = self._parts, self._parts.reporter.breakdown
         check_values(parts, position)
-        parts.begin()  # this trainer may have had no batch, and then nothing has called `begin`
+        parts.begin()  # no batch has called `begin` if this trainer has had no batch
         glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
         before = breakdown.switch(SAVE)
         save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
@@ -55,12 +55,12 @@ class Saves:
         self.unsaved_steps = 0
 
     def save_stopped(self, position: Position) -> None:
-        """Save the steps since the last save, after a signal and without checkpoints."""
+        """Save the steps since the last save, after a signal in a run without checkpoints."""
         if position.stage == AFTER:
             self.save(pass_name(position.number), position)
         elif position.batches:
             self.save(pass_name(position.number, position.saves + 1), position)
-        else:  # these steps belong to the previous pass, which was not due to be saved
+        else:  # these steps belong to the previous pass, which was not saved
             self.save(pass_name(position.number - 1), position)
 
 

@@ -11,10 +11,10 @@ from runtime.errors import StoppedError, stopped_by
 
 
 class Stopper:
-    """Raises StoppedError for SIGTERM and SIGINT; inside a `with` block only at the end of the block.
+    """Raises StoppedError for SIGTERM and SIGINT. Inside a `with` block the error is raised at the end of the block.
 
-    Only the first SIGTERM has an effect. A second SIGINT (Ctrl-C) ends the wait that the first signal began; then
-    `is_clean` is False.
+    Only the first SIGTERM has an effect. A second SIGINT (Ctrl-C) ends the wait of the first signal; `is_clean` is then
+    False.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Stopper:
         return self._waiting is not None
 
     def ignore_limit(self) -> None:
-        """Remove the time limit of the block whose end a signal waits for."""
+        """Remove the time limit for which a signal waits for the end of a block."""
         signal.alarm(0)
 
     def leave(self) -> None:
@@ -51,12 +51,12 @@ class Stopper:
         self._deadline_s = seconds
 
     def hold(self, is_wanted: bool) -> AbstractContextManager[None]:
-        """Return a context at whose end a signal takes effect; if `is_wanted` is false, a context without effect."""
+        """Return a context; a signal waits for the end of the context. If `is_wanted` is false, it has no effect."""
         return self if is_wanted else nullcontext()
 
     @contextmanager
     def hold_at_ends(self, context: AbstractContextManager[None]) -> Iterator[None]:
-        """Enter and leave `context` without interruption by a signal; the block itself may be interrupted."""
+        """Enter and leave `context` without interruption by a signal. A signal may interrupt the block itself."""
         with ExitStack() as stack:
             with self:
                 stack.enter_context(context)
@@ -86,7 +86,7 @@ class Stopper:
         raise self._take(self._waiting or stopped_by(number))
 
     def _take(self, error: StoppedError) -> StoppedError:
-        """Ignore further signals while the program ends: an interruption would leave connections half closed."""
+        """Ignore further signals while the program ends. An interruption would leave connections half closed."""
         ignore_signals()
         self._waiting = None
         return error
@@ -103,4 +103,4 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """Do nothing. SIG_IGN is not used, because Python then prints an error if a signal has already arrived."""
 
 
-STOPPER = Stopper()  # signals belong to the process, so there is only one Stopper
+STOPPER = Stopper()  # there is only one Stopper, because signals belong to the process

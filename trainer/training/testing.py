@@ -1,4 +1,4 @@
-"""Tests run all test data forward, and add up costs and evaluators. The test job tests saved models.
+"""Tests: they run all test data forward, and add up costs and evaluators. The test job tests saved models.
 
 Source: spec/trainer.md sections 3.7 and 7.2.
 """
@@ -48,9 +48,9 @@ def evaluate(
 ) -> Accumulator:
     """Run all test data through the network and return the result.
 
-    Args: each_batch: called with the number of batches so far and the result so far.
-        with_cost: False counts every cost as 0, because a network for prediction has no cost.
-        shows_layers: whether the statistics of every layer are logged.
+    Args: each_batch: a function that is called after each batch, with the number of batches and the result so far.
+        with_cost: False counts every cost as 0. A network for prediction has no cost. shows_layers: whether the
+        statistics of every layer are logged.
     Raises: DataError: there is no sample, the provider raised an error, or a cost is not finite.
     """
     result = Accumulator(evaluators)
@@ -85,9 +85,9 @@ def run_test(
     values: contextlib.AbstractContextManager[None],
     each_batch: Callable[[int, Accumulator], None] | None = None,
 ) -> None:
-    """Test the model of a training job and log the result; do nothing if the config has no test data.
+    """Test the model of a training job, and log the result. Do nothing if the config has no test data.
 
-    Args: values: a context in which the parameters have the values to test.  each_batch: see `evaluate`.
+    Args: values: a context in which the parameters have the tested values. each_batch: see `evaluate`.
     """
     if parts.test is None:
         return
@@ -106,7 +106,7 @@ def run_test(
 
 
 def measure(network: AnyNetwork, evaluators: Sequence[Evaluator]) -> list[Any]:
-    """Return the result of each evaluator for the last batch: the sum over the parts of the batch."""
+    """Return the result of each evaluator for the last batch, summed over the parts of the batch."""
     measures = [_measure_replica(replica, evaluators) for replica in network.replicas]
     if len(measures) == 1:
         return measures[0]
@@ -126,7 +126,7 @@ def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[
 
 @dataclass(frozen=True)
 class TestedModel:
-    """A model to test; the directory of a pass must have the mark of a complete pass."""
+    """A model to test. `is_pass`: whether the path must be a pass directory with the mark of a complete pass."""
 
     number: int
     path: str
@@ -136,7 +136,7 @@ class TestedModel:
 class Testing:
     """The test job.
 
-    Args: wait: waits for a number of seconds; a signal ends the wait.
+    Args: wait: a function that waits for a number of seconds; a signal ends the wait.
     """
 
     def __init__(self, parts: Parts, wait: Callable[[float], None] = time.sleep) -> None:
@@ -181,7 +181,7 @@ class Testing:
             file.close()
 
     def _arriving(self) -> Iterator[TestedModel]:
-        """Yield the models; with --test_wait wait for each model without a limit."""
+        """Yield the models. With --test_wait, wait for each model without a time limit."""
         for model in self._models:
             while self._flags.test_wait and model.is_pass and not is_complete(model.path):
                 glog.info(f"Waiting for parameters of pass {model.number}")

@@ -1,4 +1,4 @@
-"""The time job: it measures the duration of a batch, and of the parts of a batch, after ten warm-up batches.
+"""The time job, which measures the duration of a batch and of the parts of a batch, after ten warm-up batches.
 
 Builds of v0.10 with timers print tables of the same form.
 
@@ -27,13 +27,13 @@ from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
 WARM_UP_BATCHES = 10
-TIMED_BATCHES = 100  # number of batches for --test_period=0; v0.10 measured no batch
-TIMED_S = 20.0  # maximum seconds for these batches; at least one batch is measured
+TIMED_BATCHES = 100  # number of batches for --test_period=0, with which v0.10 measured no batch
+TIMED_S = 20.0  # maximum seconds for TIMED_BATCHES batches; at least one batch is measured
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 
 class Timing:
-    """The time job: it measures `--test_period` training batches of the same data, or of new data with --feed_data.
+    """The time job: it measures `--test_period` training batches with equal data, or with --feed_data new data.
 
     Raises (run): DataError: the data does not have one full batch, or a number is not finite.
     """
@@ -52,7 +52,7 @@ class Timing:
         return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
-        """Train and log the tables of times; test and save nothing."""
+        """Train, and log the tables of times. Test nothing, and save nothing."""
         size = self._parts.batch_size
         with np.errstate(all="ignore"):
             self._updater.start_pass()
@@ -89,14 +89,14 @@ class Timing:
         return batches
 
     def _attach(self, clock: Stopwatch, layers: Stopwatch) -> None:
-        """From now on measure the parts of a batch."""
+        """Begin to measure the parts of a batch."""
         self._parts.network.time_layers(layers.measure)
         network: Any = Measured(self._parts.network, clock, {"forward": FORWARD, "backward": BACKWARD})
         updater: Any = Measured(self._updater, clock, {"step": UPDATE})
         self._step = BatchStep(replace(self._parts, network=network), updater, self._stopper, self._log)
 
     def _layer_table(self, layers: Stopwatch, batches: int) -> list[str]:
-        """Return a line for each layer, the slowest first: ms for a batch, and its share of the time of all layers."""
+        """Return a line for each layer, the slowest first: its ms for a batch, and its share of all layers' time."""
         rows: dict[str, dict[str, float]] = {}
         for name, times in layers.times.items():
             way, _, layer = name.partition(" ")
@@ -111,7 +111,7 @@ class Timing:
         return [*lines, "-" * 50]
 
     def _fetch(self, size: int) -> Mapping[str, Argument]:
-        """Return a full batch; restart the data after its last batch."""
+        """Return a full batch. After the last batch of the data, restart the data."""
         for _ in range(2):
             batch = self._source.next_batch(size)
             if batch is not None and batch[1] == size:

@@ -1,1 +1,1 @@
-"""Updaters: they compute new values from gradients, in this process or on the parameter servers."""
+"""Updaters, which compute new values from gradients, in this process or on the parameter servers."""

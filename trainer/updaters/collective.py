@@ -1,9 +1,9 @@
-"""Steps by all-reduce: every trainer has the whole optimiser, and takes a step with the sum of all gradients.
+"""Steps by all-reduce: every trainer has the whole optimiser, and takes each step with the sum of all gradients.
 
-All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute the same
-values, and the same values as a job with servers. All trainers also add three counts of a step: samples, trainers that
-request a checkpoint, and trainers with a batch. A trainer whose data end earlier takes part with zeros until no trainer
-has a batch.
+All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute equal values,
+which also equal the values of a job with servers. All trainers also add three counts of a step: the samples, the
+trainers that request a checkpoint, and the trainers with a batch. A trainer whose data ends earlier takes part with
+zeros until no trainer has a batch.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class CollectiveUpdater:
         names = [parameter.name for parameter in table.tables()]
         if names or has_sparse_rows([parameter.spec() for parameter in table]):
             raise ConfigError(
-                f"sparse_update of {', '.join(names) or 'a parameter'} does not go with --collective; train with "
+                f"sparse_update of {', '.join(names) or 'a parameter'} cannot be used with --collective; train with "
                 "parameter servers, or leave sparse_update out of its ParamAttr"
             )
         if optimization.is_asynchronous:
-            raise ConfigError("settings: is_async=True does not go with --collective; train with parameter servers")
+            raise ConfigError("settings: is_async=True cannot be used with --collective; train with parameter servers")
         self._table = table
         self._local = LocalUpdater(table, optimization, pool=pool, per_parameter=True)
-        # the sums have an array of their own, because the table records which of its gradients this trainer has touched
+        # the sums have a separate array, because the table records which gradients this trainer has touched
         self._sums: Array = np.zeros_like(table.peek_gradients())
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
@@ -106,9 +106,9 @@ class CollectiveUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take one step with the gradients of all trainers; return whether all trainers now make a checkpoint.
+        """Take one step with the gradients of all trainers. Return whether all trainers now make a checkpoint.
 
-        A trainer whose data have ended cannot make a checkpoint, so a checkpoint that is requested then is not made.
+        A trainer whose data has ended cannot make a checkpoint. All trainers then ignore a request for a checkpoint.
         """
         self._local.pruning.mask_gradients()
         totals = self._add_up(self._table.gradients, StepTotals(samples, int(checkpoint), 1))
@@ -135,13 +135,13 @@ class CollectiveUpdater:
         return StepTotals(*operations.synchronize(counts).tolist())
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """In trainer 0, return the state of the job; all other trainers send their own state, and return None."""
+        """In trainer 0, return the state of the job. All other trainers send their own state, and return None."""
         trainers = operations.allgather_object({**own, MASKS: self._local.pruning.state()}, "trainers")
         return CheckpointState([self._local.take()], trainers) if operations.rank() == 0 else None
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context in which averages replace the values, if the config says so."""
+        """A context in which averages replace the values, if the config asks for averages."""
         with self._local.averaged():
             yield
 
@@ -150,12 +150,12 @@ class CollectiveUpdater:
         return self._local.rates(parameter)
 
     def finish(self) -> None:
-        """Leave when all trainers have ended their training."""
+        """Wait until all trainers have ended their training, and leave."""
         operations.barrier()
         operations.shutdown()
 
     def abort(self, reason: str) -> None:
-        """Leave; the other trainers detect in their next step that this trainer has left."""
+        """Leave. The other trainers detect in their next step that this trainer has left."""
         operations.shutdown()
 
 
@@ -189,12 +189,12 @@ class CollectiveTrainers:
         return self.updater(table, optimization, pool)
 
     def end(self) -> None:
-        """Leave the group, unless the updater has left it."""
+        """Leave the group, if the updater has not left it already."""
         operations.shutdown()
 
 
 def join_workers(flags: Values) -> bool:
-    """Join the job that the environment describes; this trainer takes its id and the number of trainers from the job.
+    """Join the job that the environment describes. The job gives this trainer its id and the number of trainers.
 
     Returns: whether the workers of the job may join and leave.
     Raises: ConfigError, PeerUnreachableError, HorovodInternalError: the job cannot be joined.

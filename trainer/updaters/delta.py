@@ -1,4 +1,4 @@
-"""Several steps in this process, then an exchange with the servers: num_batches_per_send_parameter is over 1.
+"""The updater for num_batches_per_send_parameter > 1: several steps in this process, then an exchange with the servers.
 
 The setting center_parameter_update_method selects one of two forms of an exchange:
 
@@ -7,7 +7,7 @@ average            The servers add rate * sum(values - values of the last exchan
 elastic_average    The servers add rate * sum(values - values of the servers). The values of each trainer move by
                    rate * (values - values of the servers) towards the values of the servers.
 
-The rate is delta_add_rate / trainers, so that the values of the servers, the centre, move by delta_add_rate times the
+The rate is delta_add_rate / trainers. The values of the servers, the centre, therefore move by delta_add_rate times the
 mean of the changes.
 
 Source: RemoteParameterUpdater.cpp of v0.10.
@@ -39,7 +39,7 @@ from trainer.updaters.optimizer_settings import Sending
 if TYPE_CHECKING:
     from pserver.client.client import Client
 
-OWN_STATE = "optimiser"  # the key of the state of the updater, in the state of a trainer in a checkpoint
+OWN_STATE = "optimiser"  # in a checkpoint, the key of the updater's state in the state of a trainer
 MOST_DECAY = 0.1  # maximum decay that the servers apply in one exchange
 
 
@@ -53,10 +53,10 @@ class StepsSinceExchange:
 
 
 class DeltaUpdater:
-    """A separate optimiser in each trainer; every few batches the servers collect the changes.
+    """A separate optimiser in each trainer. Every few batches the servers collect the changes.
 
-    The averages of `average_window` are on the servers. A checkpoint waits for the next exchange; the trainers then
-    store the state of their own optimisers on the servers.
+    The averages of `average_window` are on the servers. A checkpoint waits for the next exchange. The trainers then
+    store the states of their own optimisers on the servers.
 
     Args: trainers: number of trainers. is_first: whether this is trainer 0.
     Raises: ConfigError: the settings of a parameter are inconsistent, or the method does not support them.
@@ -85,19 +85,19 @@ class DeltaUpdater:
         self._local = LocalUpdater(table, replace(optimization, average_window=0.0), pool=pool, parameters=own)
         self._base = np.empty_like(table.values)  # the values of the last exchange
         self._delta = np.empty_like(table.values)
-        # the values of this trainer, while the table has the values of the servers between two passes
+        # this trainer's own values between two passes, when the table has the servers' values; else None
         self._kept: Array | None = None
         self._since = StepsSinceExchange()
         self._is_in_pass = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 sends its values or a checkpoint, and the other trainers receive them."""
+        """Join every server. Trainer 0 sends its values or a checkpoint, and the other trainers receive the values."""
         pruning = self._local.pruning
         pruning.start()
         self._client.join(*self._served)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            pruning.start()  # the values are pruned again, because all trainers now have the values of trainer 0
+            pruning.start()  # the values must be pruned again: all trainers now have the values of trainer 0
         else:
             with decoding("an optimiser"):
                 pruning.go_on(own.get(MASKS, {}))
@@ -106,7 +106,7 @@ class DeltaUpdater:
         return own
 
     def _go_on(self, described: dict[str, Any] | None) -> None:
-        """Restore the stored state; the values of this trainer are restored when the pass begins."""
+        """Restore the stored state. The values of this trainer are restored when the pass begins."""
         if described is None:
             return
         centre = self._table.values.copy()
@@ -136,7 +136,7 @@ class DeltaUpdater:
         self._client.check()
 
     def start_pass(self, batch: int = 0) -> None:
-        """Wait for all trainers, and continue from this trainer's own values if it has any."""
+        """Wait for all trainers. If this trainer has its own values, continue from these values."""
         self._client.start_pass(batch)
         self._is_in_pass = True
         if self._kept is not None:
@@ -151,7 +151,7 @@ class DeltaUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take a step in this process; exchange the changes with the servers when the exchange is due."""
+        """Take a step in this process. When an exchange is due, exchange the changes with the servers."""
         self._local.step(samples)
         self._since.batches += 1
         self._since.samples += samples
@@ -162,7 +162,7 @@ class DeltaUpdater:
         return self._exchange(checkpoint)
 
     def _exchange(self, checkpoint: bool = False) -> bool:
-        """Send the changes since the last exchange to the servers; return whether a checkpoint is due."""
+        """Send the changes since the last exchange to the servers. Return whether a checkpoint is due."""
         values, delta, samples = self._table.values, self._delta, self._since.samples
         self._since.batches = self._since.samples = 0
         if not self._sending.is_elastic:
@@ -178,17 +178,15 @@ class DeltaUpdater:
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect every trainer's own state, and the state of the servers."""
+        """Send this trainer's state. Trainer 0 collects the states of all trainers and of the servers."""
         return self._client.gather_checkpoint({**self._with_masks(own), **self._leave_state()})
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
         """Send the last changes to the servers, wait for the other trainers, and take the servers' values."""
         described = own and self._with_masks(own)
         is_due = bool(self._since.batches) and self._exchange()
-        if (
-            described and not self._is_first
-            # after the end of the pass of trainer 0, no checkpoint is written, even if a trainer requests one
-        ):
+        # after trainer 0 has ended the pass, no checkpoint is written, even if a trainer requests one
+        if described and not self._is_first:
             described = {**described, **self._leave_state()}
             if is_due:
                 self._client.gather_checkpoint(described)
@@ -204,9 +202,9 @@ class DeltaUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context in which the table has the averages of the servers, if the config says so.
+        """A context in which the table has the averages of the servers, if the config asks for averages.
 
-        Without averages, but inside a pass of elastic averages, the table has the values of the servers.
+        Without averages, the table has the values of the servers inside a pass with elastic_average.
         """
         if not (self._averages or (self._sending.is_elastic and self._is_in_pass)):
             yield
@@ -227,19 +225,20 @@ class DeltaUpdater:
         self._client.goodbye()
 
     def abort(self, reason: str) -> None:
-        """Tell the servers why this trainer leaves."""
+        """Send the servers the reason why this trainer leaves."""
         self._client.abort(reason)
 
 
 def share_decay(
     parameters: Sequence[ParameterSpec], sending: Sending, *, trainers: int, is_asynchronous: bool
 ) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
-    """Return the settings of the parameters for the steps of the trainers, and for the servers.
+    """Return two lists of the parameters' settings: for the steps of the trainers, and for the servers.
 
-    If num_batches_regularization of a parameter equals num_batches_per_send_parameter, the servers apply its decay,
-    once in each exchange. The rate of this decay is the rate of the parameter, times `sending.rate`, times the number
-    of batches and, for synchronous exchanges, times the number of trainers. All other parameters, and with elastic
-    averages all parameters, decay in the steps of the trainers. Servers do not clip.
+    If num_batches_regularization of a parameter equals num_batches_per_send_parameter, the servers apply the
+    parameter's decay, once in each exchange. The rate of this decay is the rate of the parameter, times `sending.rate`,
+    times the number of batches and, for synchronous exchanges, times the number of trainers. All other parameters decay
+    in the steps of the trainers. With elastic_average all parameters decay in the steps of the trainers. Servers do not
+    clip.
 
     Raises: ConfigError: the servers' decay is above MOST_DECAY, or is combined with momentum.
     """
@@ -254,7 +253,7 @@ def share_decay(
             gradient_clipping_threshold=0.0,
         )
         if not p.is_static and p.num_batches_regularization > 1:
-            separate_decay(p)  # this call raises an error if the parameter has momentum
+            separate_decay(p)  # raises an error if the parameter has momentum
         decays = bool(p.decay_rate or p.decay_rate_l1) and not p.is_static
         if sending.is_elastic or not decays or p.num_batches_regularization != sending.batches_per_send:
             own.append(p)

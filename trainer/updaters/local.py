@@ -1,4 +1,4 @@
-"""The interface of updaters, which compute new values from gradients, and the updater in this process."""
+"""The interface of updaters, which compute new values from gradients, and the updater that works in this process."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from trainer.network.network import OnFinal
 from trainer.updaters.optimizer_settings import has_sparse_rows, refuse_l1
 from trainer.updaters.pruning import Pruning
 
-MASKS = "pruned"  # the key of the pruning masks, in the state of a trainer in a checkpoint
+MASKS = "pruned"  # in a checkpoint, the key of the pruning masks in the state of a trainer
 
 
 class Updater(Protocol):
     """Changes the values of a parameter table with its gradients, in place."""
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prepare for the first pass, with the present values of the table; all trainers get the values of trainer 0.
+        """Prepare for the first pass, with the present values of the table. All trainers get the values of trainer 0.
 
         Args: restored: the checkpoint from which trainer 0 resumes.
         Returns: the state of this trainer in the checkpoint; None without a checkpoint.
         """
 
     def check(self) -> None:
-        """Raise an error if the loss of a peer is known; never block.
+        """Raise an error if the loss of a peer is known. Never block.
 
         Raises: LostPeerError: the text names the lost peer.
         """
 
     def start_pass(self, batch: int = 0) -> None:
-        """Begin a pass, or continue in it after `batch` batches; wait for the other trainers."""
+        """Begin a pass, or continue in it after `batch` batches. Wait for the other trainers."""
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
         """Prepare the values that only this batch needs, before its forward pass."""
@@ -55,24 +55,24 @@ class Updater(Protocol):
         """Take one step with the gradients of a batch of `samples` samples.
 
         Args: checkpoint: whether this trainer requests a checkpoint after this batch.
-        Returns: whether any trainer has requested a checkpoint; then all trainers call `gather_checkpoint`.
+        Returns: whether any trainer has requested a checkpoint, so that all trainers must call `gather_checkpoint`.
         """
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """In trainer 0, return the state of the job; all other trainers send their own state, and return None.
+        """In trainer 0, return the state of the job. All other trainers send their own state, and return None.
 
         Args: own: the JSON-compatible state of this trainer, for resuming from this position.
         """
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """End a pass; wait for the other trainers, and take the common values.
+        """End a pass. Wait for the other trainers, and take the common values.
 
-        Args: own: see `gather_checkpoint`; it goes into checkpoints that other trainers request before they end the
-            pass.
+        Args: own: see `gather_checkpoint`. Other trainers may request checkpoints before they end the pass; such
+            checkpoints include `own`.
         """
 
     def averaged(self) -> AbstractContextManager[None]:
-        """A context in which the table has the values to test and to save: averages if the config says so."""
+        """A context in which the table has the values to test and to save: averages, if the config asks for them."""
 
     def rates(self, parameter: Parameter) -> Array | None:
         """Return the rate of each element of a parameter in the last step, if the method has separate rates."""
@@ -87,8 +87,8 @@ class Updater(Protocol):
 class LocalUpdater:
     """The optimiser in this process.
 
-    As in v0.10, without sparse parameters there is one optimiser for all parameters, without clipping and L1. With
-    sparse parameters every parameter has its own optimiser, with clipping and L1.
+    As in v0.10, if there are no sparse parameters, one optimiser without clipping and L1 updates all parameters. If
+    there are sparse parameters, every parameter has its own optimiser with clipping and L1.
 
     Args: parameters: the settings of the parameters, if they differ from the settings in the table. per_parameter:
         whether every parameter has its own optimiser, as on the parameter servers.
@@ -148,7 +148,7 @@ class LocalUpdater:
         return own
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values; the next step changes the returned arrays."""
+        """Return the state of the optimiser with the values. The next step changes the returned arrays."""
         return snapshot.take(self._shard)
 
     def put_back(self, part: Part) -> None:
@@ -172,9 +172,9 @@ class LocalUpdater:
         return None
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
-        """Take one optimiser step, and return `checkpoint`: no other trainer can request one."""
+        """Take one optimiser step. Return `checkpoint`, because no other trainer can request a checkpoint."""
         self.pruning.mask_gradients()
-        # the gradients are read first, because this settles which rows are touched: none in a table without a gradient
+        # The gradients are read first, because a parameter without a gradient in this batch then has no touched rows.
         gradients = self._table.gradients
         touched = {
             number: rows
@@ -189,7 +189,7 @@ class LocalUpdater:
         self._shard.step(gradients, samples, {})
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Return the state of this trainer and of its optimiser; the next step changes the returned arrays."""
+        """Return the state of this trainer and of its optimiser. The next step changes the returned arrays."""
         return CheckpointState([snapshot.take(self._shard)], [{**own, MASKS: self.pruning.state()}])
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
@@ -198,7 +198,7 @@ class LocalUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Apply the decay that is due; in the context the values are averages if the config says so."""
+        """Apply the decay that is due. In the context the values are averages, if the config asks for averages."""
         self._shard.apply_average()
         try:
             yield
@@ -214,4 +214,4 @@ class LocalUpdater:
         """Return at once: there is no server to leave."""
 
     def abort(self, reason: str) -> None:
-        """Return at once: there is no other program to tell."""
+        """Return at once: there is no other program."""

@@ -1,4 +1,4 @@
-"""The settings of optimiser and servers, from the settings() call of the config."""
+"""The settings of the optimiser and the servers, which the settings() call of the config determines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ AVERAGE, ELASTIC_AVERAGE = "average", "elastic_average"
 
 @dataclass(frozen=True)
 class Sending:
-    """How often a trainer exchanges data with the servers.
+    """The settings of the exchange of data between a trainer and the servers.
 
-    `batches_per_send` over 1: the trainer takes its own steps and sends the changes of its values; the servers add
-    `rate` times the changes. `is_elastic`: after an exchange the trainer continues from its own values, and not from
-    those of the servers. `batches_per_get`: the trainer fetches the values after this number of gradients. `shrink`: by
-    how much the values of tables with L1 are nearer to zero in the trainer than on the servers.
+    `batches_per_send` > 1: the trainer takes its own steps and sends the changes of its values; the servers add `rate`
+    times the changes. `is_elastic`: after an exchange the trainer continues from its own values, instead of the values
+    of the servers. `batches_per_get`: the trainer fetches the values after this number of gradients. `shrink`: the
+    amount by which the values of tables with L1 are nearer to zero in the trainer than on the servers.
     """
 
     batches_per_send: int = 1
@@ -31,7 +31,7 @@ class Sending:
 
 
 def has_sparse_rows(parameters: Sequence[ParameterSpec]) -> bool:
-    """Return whether rows of any parameter are updated only when a batch touches them."""
+    """Return whether any parameter has sparse updates, that is, a batch updates only the rows that it touches."""
     return any(p.sparse_update and not p.is_static for p in parameters)
 
 
@@ -91,7 +91,7 @@ def read_optimization(config: OptimizationConfig, *, local: bool) -> Optimizatio
 
 
 def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
-    """Return how often the trainers exchange data with the servers.
+    """Return the settings of the exchange of data between trainers and servers.
 
     Raises: ConfigError: a setting is invalid; the text names it.
     """
@@ -117,7 +117,7 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
 
 
 def refuse_own_steps(config: OptimizationConfig) -> None:
-    """Check that the trainers take no steps of their own, because a job with a master does not support this.
+    """Check that the trainers take no steps of their own. A job with a master does not support such steps.
 
     Raises: ConfigError: the text names the setting.
     """
@@ -173,7 +173,7 @@ def list_oddities(
             f"num_batches_per_get_parameter={sending.batches_per_get}: the trainers fetch new values with every "
             f"{sending.batches_per_get}th push; the original ignored this setting"
         )
-    # the warning is about dense services only, because sparse services count passes
+    # the warning is only about dense services, because sparse services count passes
     if not local and optimization.is_asynchronous and "pass" in optimization.learning_rate_schedule:
         lines.append(
             f"learning_rate_schedule '{optimization.learning_rate_schedule}': servers do not count passes for dense "

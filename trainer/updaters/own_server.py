@@ -1,4 +1,4 @@
-"""`--start_pserver`: a parameter server beside the trainer, in a separate process.
+"""`--start_pserver`: a parameter server that the trainer starts in a separate process.
 
 Source: spec/trainer.md 1.2; trainer/TrainerMain.cpp of v0.10.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from runtime import glog
 from trainer.flags import Values
 
-END_TIMEOUT_S = 20.0  # seconds; a server that gets no messages of its trainers ends earlier by itself
+END_TIMEOUT_S = 20.0  # seconds; a server without messages from its trainers ends earlier by itself
 _SHARED = (
     "port",
     "ports_num",
@@ -31,18 +31,19 @@ _SHARED = (
 
 
 class OwnServer:
-    """A running `paddle pserver`, with those flags of the trainer that apply to a server."""
+    """A running `paddle pserver`, with the trainer's flags that apply to a server."""
 
     def __init__(self, flags: Values) -> None:
         given = [f"--{name}={getattr(flags, name)}" for name in _SHARED if name in flags.given]
         root = str(Path(__file__).resolve().parents[2])
-        # the module path has only the project: no file of the working directory can replace a module of Python
+        # The module path has only the project. A file of the working directory can therefore not replace a module of
+        # Python.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "paddle", "pserver", *given], env={**os.environ, "PYTHONPATH": root}
         )
 
     def end(self) -> None:
-        """Wait for the server, which ends after all trainers; kill it if it does not end in time."""
+        """Wait for the server, which ends after all trainers; terminate a server that does not end in time."""
         try:
             status = self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:

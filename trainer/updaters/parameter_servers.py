@@ -1,4 +1,4 @@
-"""The parameter servers of a job, as a trainer uses them: connections, updaters, and the server of --start_pserver."""
+"""A trainer's use of parameter servers: the connections, the updaters, and the server of --start_pserver."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class ParameterServers:
 
     @property
     def save_tables(self) -> SaveTables | None:
-        """The function by which the servers save the tables; None if trainer 0 saves them."""
+        """The function that makes the servers save the tables; None if trainer 0 saves the tables."""
         return None if self._saved_by_servers is None else self._saved_by_servers.save
 
     def load_tables(self, model: str) -> None:
-        """Let the servers load the tables of a model, if they load and save tables."""
+        """Make the servers load the tables of a model, if the servers load and save the tables."""
         if self._saved_by_servers is not None and self._flags.trainer_id == 0:
             self._saved_by_servers.load(model)
 
     def make_updater(
         self, model: ModelConfig, table: ParameterTable, optimization: Optimization, sending: Sending, pool: ThreadPool
     ) -> Updater:
-        """Return the updater for the config; it is not connected yet.
+        """Return the updater for the config. The updater is not connected yet.
 
         Raises: ConfigError: the servers have no ports for tables, or do not support the config.
         """
@@ -105,7 +105,7 @@ class ParameterServers:
             "own_addresses": own,
             "source": own[0] if len(own) == 1 else "",
             "peer_timeout": job.peer_timeout,
-            # the launcher has already waited for the servers, so a silent server is lost
+            # in an attempt the launcher has already waited for the servers, so a silent server is lost
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 
@@ -117,7 +117,7 @@ class ParameterServers:
         sending: Sending,
         options: Mapping[str, Any],
     ) -> RemoteTables:
-        """Return the tables; num_batches_per_send_parameter does not apply to their rows, exchanged in every batch."""
+        """Return the tables, whose rows are exchanged in every batch, even if num_batches_per_send_parameter > 1."""
         if not self._flags.ports_num_for_sparse:
             names = ", ".join(parameter.name for parameter in table.tables())
             raise ConfigError(

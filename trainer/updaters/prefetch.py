@@ -1,9 +1,9 @@
-"""From the slots of a batch, find the rows of tables that the batch uses, before the forward pass.
+"""Find the rows of tables that a batch uses, from the slots of the batch and before the forward pass.
 
-Only the rows of a batch are fetched for parameters with sparse_update on parameter servers, and only these rows have
-the servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a data
-layer: a table projection from ids, or a fully connected layer or projection from a sparse slot. Inside recurrent groups
-the input of a step must be a data layer of the enclosing network.
+Of a parameter with sparse_update on parameter servers, only the rows of the batch are fetched. Only these rows have the
+servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a data layer.
+A table projection takes the rows from ids; a fully connected layer or projection takes the rows from a sparse slot.
+Inside recurrent groups the input of a step must be a data layer of the enclosing network.
 
 Source: spec/distributed.md 3.12; GradientMachine::prefetch of v0.10.
 """
@@ -39,7 +39,7 @@ class _Use:
         return self.parameter.size // self.parameter.row_width
 
     def find(self, batch: Mapping[str, Argument]) -> Ids:
-        """Return the used rows, in any order and with repetitions; -1 stands for no row.
+        """Return the used rows, in any order and with repetitions. -1 means no row.
 
         Raises: ConfigError: the slot does not have the kind that the layer needs. DataError: a row is not in the table.
         """
@@ -49,7 +49,7 @@ class _Use:
             wanted = "ids (integer_value)" if self.takes_ids else "sparse vectors (sparse_binary_vector, ...)"
             raise ConfigError(
                 f"layer {self.layer} uses parameter {self.parameter.name}, which has sparse_update, with data layer "
-                f"{self.slot}, which does not give {wanted}; declare the slot so, or {_ADVICE}"
+                f"{self.slot}, which does not give {wanted}; correct the type of the slot, or {_ADVICE}"
             )
         least = -1 if self.takes_ids else 0
         bad = find_bad_id(ids - least, self.rows - least) if ids.size else None
@@ -64,8 +64,8 @@ class _Use:
 class RowFinder:
     """Finds, for some parameters, the rows that a batch uses.
 
-    Raises: ConfigError: it cannot be known in advance which rows of a parameter a layer uses; the text names the
-        layer.
+    Raises: ConfigError: the rows of a parameter that a layer uses are not known before the forward pass; the text names
+        the layer.
     """
 
     def __init__(self, config: ModelConfig, parameters: Sequence[Parameter]) -> None:
@@ -90,7 +90,7 @@ class RowFinder:
 
 
 def sort_rows(ids: Ids, parameter: Parameter) -> RowIds:
-    """Return the distinct ids, ascending, without negative ids: the rows of a parameter."""
+    """Return the distinct ids of a parameter's rows in ascending order. Negative ids are omitted."""
     if ids.size and ids.min() < 0:
         ids = ids[ids >= 0]
     return list_distinct(ids.astype(np.uint32), parameter.size // parameter.row_width).astype(np.uint32)
@@ -116,9 +116,9 @@ def _find_uses(config: ModelConfig, parameters: Mapping[str, Parameter]) -> list
             slot = _trace(one.input_layer_name, given, layers)
             if layers[slot].type != "data":
                 raise ConfigError(
-                    f"parameter {parameter.name} has sparse_update, but which of its rows layer {layer.name} uses is "
-                    f"not known before layer {slot} ({layers[slot].type}) is computed; only a data layer has its "
-                    f"value before: {_ADVICE}"
+                    f"parameter {parameter.name} has sparse_update, but the rows that layer {layer.name} uses depend "
+                    f"on layer {slot} ({layers[slot].type}); the rows must come from a data layer, so that they are "
+                    f"known before the batch: {_ADVICE}"
                 )
             uses.append(_Use(parameter, layer.name, slot, kind == "table"))
     return uses
@@ -133,7 +133,7 @@ def _refuse_whole(parameters: Collection[str], name: str, user: str) -> None:
 
 
 def _find_givers(config: ModelConfig) -> dict[str, str]:
-    """Return {agent in a group: the outer layer whose output it passes on, as a whole or row by row}."""
+    """Return {agent in a group: the outer layer whose output the agent passes on, as a whole or row by row}."""
     found = {}
     for record in config.sub_models:
         found.update({link.link_name: link.layer_name for link in record.in_links})
@@ -144,7 +144,7 @@ def _find_givers(config: ModelConfig) -> dict[str, str]:
 
 
 def _trace(name: str, given: Mapping[str, str], layers: Mapping[str, LayerConfig]) -> str:
-    """Return the layer whose output a layer reads under this name: outside of groups, the layer of this name.
+    """Return the layer whose output a layer reads under this name. Outside of groups it is the layer of this name.
 
     Raises: ConfigError: the layer is not in the config.
     """

@@ -30,7 +30,7 @@ class Pruning:
         self._masks: dict[str, Mask] = {}
 
     def start(self) -> None:
-        """Choose which of the present values are kept, and set all other values to zero."""
+        """Choose the present values to keep, and set all other values to zero."""
         for parameter in self._pruned:
             mask = choose_kept(parameter.value, parameter.config.update_hooks[0].sparsity_ratio)
             self._masks[parameter.name] = mask
@@ -57,7 +57,7 @@ class Pruning:
 
 
 def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
-    """Return which values are kept: the floor(size * (1 - ratio)) largest magnitudes; of equal magnitudes the first."""
+    """Return a mask of the floor(size * (1 - ratio)) values with the largest magnitudes; of equal ones, the first."""
     kept = int(values.size * (1 - sparsity_ratio))
     mask: Mask = np.zeros(values.size, np.bool_)
     mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True

@@ -1,4 +1,4 @@
-"""The updater for training in which the parameter servers take the steps."""
+"""The updater for jobs in which the parameter servers take the steps."""
 
 from __future__ import annotations
 
@@ -42,21 +42,20 @@ class RemoteUpdater:
         self._optimization = optimization
         self._client = client
         parameters = [parameter.spec() for parameter in table]
-        find_parameter_groups(
-            parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # this call raises, in the trainer, the errors that the servers would report
+        # the servers would report errors of the settings; this call raises these errors in the trainer
+        find_parameter_groups(parameters, partition.whole(parameters), optimization, per_parameter=True)
         self._pruning = Pruning(table)
         self._has_begun = False
         self._period, self._pushed = batches_per_get, 0  # number of gradients since the last pull
         self._wants_checkpoint = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server; trainer 0 sends its values or a checkpoint, and the other trainers receive them."""
+        """Join every server. Trainer 0 sends its values or a checkpoint, and the other trainers receive the values."""
         self._pruning.start()
         self._client.join([parameter.spec() for parameter in self._table], self._optimization)
         own: dict[str, Any] | None = self._client.initialise(self._table.values, restored)
         if own is None:
-            self._pruning.start()  # the values are pruned again, because all trainers now have the values of trainer 0
+            self._pruning.start()  # the values must be pruned again: all trainers now have the values of trainer 0
         else:
             with decoding("masks"):
                 self._pruning.go_on(own.get(MASKS, {}))
@@ -72,10 +71,10 @@ class RemoteUpdater:
         self._pushed = 0
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Return at once: all values are in this process since the last step."""
+        """Return at once: all values have been in this process since the last step."""
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they become complete, layer by layer; with pruning masks `step` pushes all gradients."""
+        """Push gradients layer by layer, as they become complete. With pruning masks, only `step` pushes gradients."""
         if self._pruning.state() or self._pushed + 1 < self._period:
             return None
         self._client.begin_push(self._table.peek_gradients(), self._table.values, samples)
@@ -95,7 +94,7 @@ class RemoteUpdater:
         self._pushed += 1
         if self._pushed < self._period:
             is_due = self._client.push(gradients, samples)
-            if is_due:  # another trainer has requested the checkpoint at its own position
+            if is_due:  # another trainer, at its own position, has requested the checkpoint
                 self._client.fetch_values(values)
                 self._pushed = 0
             return is_due
@@ -107,7 +106,7 @@ class RemoteUpdater:
         return self._client.finish_push(checkpoint=checkpoint)
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect the states of all trainers and of the servers."""
+        """Send this trainer's state. Trainer 0 collects the states of all trainers and of the servers."""
         return self._client.gather_checkpoint(self._with_masks(own))
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
@@ -119,7 +118,7 @@ class RemoteUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Fetch the averages from the servers if the config says so."""
+        """A context in which the table has the averages of the servers, if the config asks for averages."""
         if not self._optimization.average_window:
             yield
             return
@@ -139,5 +138,5 @@ class RemoteUpdater:
         self._client.goodbye()
 
     def abort(self, reason: str) -> None:
-        """Tell the servers why this trainer leaves."""
+        """Send the servers the reason why this trainer leaves."""
         self._client.abort(reason)

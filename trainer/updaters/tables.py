@@ -1,8 +1,8 @@
-"""Tables (parameters with sparse_update) on parameter servers: the rows of a batch are fetched before the batch.
+"""Tables (parameters with sparse_update) on parameter servers. The rows of a batch are fetched before the batch.
 
-The gradients of these rows are pushed after the batch. The trainer has the whole table in its address space, but only
-the rows of the current batch have the values of the servers. For a test or a save, all rows have the values of the
-servers.
+The gradients of the fetched rows are pushed after the batch. The trainer has the whole table in its address space, but
+in a batch only the rows of the batch have the values of the servers. In a test or a save, all rows have the values of
+the servers.
 
 Source: spec/distributed.md 3.12; SparseRemoteParameterUpdater of v0.10.
 """
@@ -42,10 +42,10 @@ class TableRows:
     """The tables of a trainer, and their rows in the current batch.
 
     Attributes: size: number of elements of all tables. values: all tables, one after the other. rows: the used rows of
-        each table, ascending. specs: descriptions of the tables, for the servers.
+        each table, in ascending order. specs: descriptions of the tables, for the servers.
 
-    Raises: ConfigError: it cannot be known in advance which rows of a table a layer uses, or tables on servers do not
-        support a setting.
+    Raises: ConfigError: the rows of a table that a layer uses are not known before the forward pass, or tables on
+        servers do not support a setting.
     """
 
     def __init__(self, config: ModelConfig, table: ParameterTable, optimization: Optimization) -> None:
@@ -56,9 +56,8 @@ class TableRows:
         self.values: Array = table.values[: self.size]
         self.rows: list[RowIds] = []
         self.specs = [dataclasses.replace(one.spec(), sparse_update=True) for one in self._parameters]
-        make_table_groups(
-            self.specs, optimization, is_asynchronous=optimization.is_asynchronous
-        )  # this call raises, in the trainer, the errors that the servers would report
+        # the servers would report errors of the settings; this call raises these errors in the trainer
+        make_table_groups(self.specs, optimization, is_asynchronous=optimization.is_asynchronous)
 
     def find(self, slots: Mapping[str, Argument]) -> None:
         """Find the rows that a batch uses.
@@ -72,7 +71,7 @@ class TableRows:
         return [_matrix(one, one.value) for one in self._parameters]
 
     def shrink(self, threshold: float, *, only_rows: bool) -> None:
-        """Move the values of tables with L1, or of the rows of the batch, towards zero: `shrink_parameter_value`.
+        """Move the values of tables with L1, or only of the batch's rows, towards zero (`shrink_parameter_value`).
 
         Source: SparseRemoteParameterUpdater::getParametersRemote of v0.10.
         """
@@ -91,7 +90,7 @@ class TableRows:
 class RemoteTables:
     """The tables of a trainer, and their sparse services.
 
-    Args: shrink: by how much the rows of tables with L1 move towards zero at each fetch.
+    Args: shrink: the amount by which the rows of tables with L1 move towards zero at each fetch.
     Raises: see `TableRows`.
     """
 
@@ -110,7 +109,7 @@ class RemoteTables:
         self._optimization, self._client = optimization, client
 
     def connect(self, restored: CheckpointState | None = None) -> Any:
-        """Join every sparse service; trainer 0 sends its rows, or a checkpoint.
+        """Join every sparse service. Trainer 0 sends its rows, or a checkpoint.
 
         Raises: PeerUnreachableError: a server is not reachable, or does not have the port.
         """
@@ -137,7 +136,7 @@ class RemoteTables:
         self._client.begin_push_rows(self._tables.rows, self._tables.list_gradients(), samples)
 
     def fetch(self) -> None:
-        """Fetch all rows, averaged if the config says so."""
+        """Fetch all rows; if the config asks for averages, fetch the averages."""
         self._client.fetch(self._tables.values)
         if self._shrink > 0:
             self._tables.shrink(self._shrink, only_rows=False)
@@ -149,24 +148,24 @@ class RemoteTables:
 
 
 class TablesUpdater:
-    """Parameter servers with tables: exchange dense parameters and tables at the same time, as an `Updater`.
+    """An `Updater` for parameter servers with tables, which exchanges dense parameters and tables at the same time.
 
-    Args: dense: the updater of the parameters that are not tables (`DenseParameters`), possibly none. dense_services:
-        the number of its services.
+    Args: dense: the updater of the parameters that are not tables; there may be no such parameter. dense_services: the
+        number of the dense services.
     """
 
     def __init__(self, dense: RemoteUpdater | DeltaUpdater, tables: RemoteTables, dense_services: int) -> None:
         self._dense, self._tables, self._client, self._dense_services = dense, tables, tables.client, dense_services
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every service; trainer 0 sends its values, or a checkpoint.
+        """Join every service. Trainer 0 sends its values, or a checkpoint.
 
         Raises: ConfigError: the checkpoint belongs to servers with different ports.
         """
         first = rest = None
         if restored is not None:
-            # all servers have the same numbers of dense and sparse ports, so the share of dense services among all
-            # services does not depend on the number of servers
+            # All servers have equal numbers of dense ports and equal numbers of sparse ports. The share of dense
+            # services among all services therefore does not depend on the number of servers.
             dense, total = self._dense_services, self._dense_services + self._client.count_services()
             count, left = divmod(len(restored.services) * dense, total)
             if left:
@@ -209,9 +208,9 @@ class TablesUpdater:
         return is_due
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Let trainer 0 collect the states of all trainers and of all services."""
-        # the tables come first, because the dense services may answer only after trainer 0 has the states of all
-        # trainers
+        """Send this trainer's state. Trainer 0 collects the states of all trainers and of all services."""
+        # The states of the tables are collected first, because the dense services may answer only after trainer 0 has
+        # the states of all trainers.
         tables, dense = self._client.gather_checkpoint(None), self._dense.gather_checkpoint(own)
         if dense is None or tables is None:
             return None
@@ -225,7 +224,7 @@ class TablesUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Fetch all rows from the servers. Afterwards the next batch fetches its own rows again."""
+        """A context with all rows of the servers. After the context the next batch fetches its own rows again."""
         with self._dense.averaged():
             self._tables.fetch()
             yield
@@ -240,7 +239,7 @@ class TablesUpdater:
         self._dense.finish()
 
     def abort(self, reason: str) -> None:
-        """Tell the servers why this trainer leaves."""
+        """Send the servers the reason why this trainer leaves."""
         self._client.abort(reason)
         self._dense.abort(reason)
 
@@ -253,6 +252,6 @@ def _refuse_hooks(parameters: Sequence[Parameter]) -> None:
     for parameter in parameters:
         if parameter.config.update_hooks:
             raise ConfigError(
-                f"parameter {parameter.name} has sparse_update and an update hook, which do not go together with "
+                f"parameter {parameter.name} has sparse_update and an update hook, which cannot be combined on "
                 "parameter servers; take one of them out of its ParamAttr"
             )

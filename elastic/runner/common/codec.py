@@ -36,7 +36,7 @@ def dumps_base64(obj: object, to_ascii: bool = True) -> str | bytes:
 def loads_base64(encoded: str | bytes) -> object:
     """Return the value from which `dumps_base64` has made a text.
 
-    Raises: DataError: the text is not from `dumps_base64`, but, for example, from pickle.
+    Raises: DataError: `dumps_base64` has not made the text; it may be a text of pickle.
     """
     if len(encoded) > 2 * MOST_VALUE_BYTES:
         raise DataError(f"a value has {len(encoded)} characters of base64, which is too many")

@@ -1,4 +1,6 @@
-"""A text that is equal in programs that can share memory. Names are those of `horovod.runner.common.util.host_hash`."""
+"""A text that is the same in all programs that can share memory. Names are those of
+`horovod.runner.common.util.host_hash`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests and responses between two programs with the same key.
 
-    service = BasicService("name", key, nics=None)            a subclass answers further requests in `_handle`
+    service = BasicService("name", key, nics=None)            # a subclass answers further requests in `_handle`
     client = BasicClient("name", service.addresses(), key, verbose=0)
     client._send(PingRequest())
 
@@ -56,7 +56,7 @@ class ByteWriter(Protocol):
         """Write bytes."""
 
     def flush(self) -> object:
-        """Pass the written bytes on."""
+        """Flush the written bytes."""
 
 
 class TextReader(Protocol):
@@ -201,7 +201,7 @@ class _TimedReader:
 
 
 class _ServiceServer(socketserver.ThreadingTCPServer):
-    """Answers each request in a thread; its close waits for the requests that are being answered."""
+    """Answers each request in a thread; `server_close` waits for the requests that are being answered."""
 
     request_queue_size = MOST_CALLERS
     allow_reuse_address = True
@@ -305,10 +305,13 @@ class BasicService:
 class BasicClient:
     """The client of a service.
 
-    Args: addresses: addresses of the service by interface; addresses that do not answer with the name of the service
-        are left out.
-        match_intf: leave out an address that this machine does not reach by its interface of the same name.
-        probe_timeout: seconds for an address to answer.  attempts: maximum number of times that a request is sent.
+    Args:
+    - addresses: addresses of the service by interface; an address that does not answer with the service's name is left
+      out.
+    - match_intf: leave out an address that this machine does not reach by its interface of the same name.
+    - probe_timeout: seconds for an address to answer.
+    - attempts: maximum number of times that a request is sent.
+
     Raises: NoValidAddressesFound: no address is left.
     """
 
@@ -359,7 +362,7 @@ class BasicClient:
                 return
 
     def _send_one(self, addr: tuple[str, int], req: Any, stream: Any = None) -> Any:
-        """Send a request to an address, several times if need be; return the response.
+        """Send a request to an address, and repeat it after a failure; return the response.
 
         A failure of `stream` also leads to the next attempt, which copies the text that is left.
 

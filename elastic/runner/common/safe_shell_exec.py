@@ -31,7 +31,7 @@ class TextSink(Protocol):
         """Write a text."""
 
     def flush(self) -> object:
-        """Pass the written text on."""
+        """Flush the written text."""
 
 
 class _Source(Protocol):

@@ -1,4 +1,4 @@
-"""A service that runs one command, sends its output to clients, and tells them its exit code.
+"""A service that runs one command, and sends the output and the exit code of the command to clients.
 
     service = BasicTaskService("task", 0, key, nics=None)
     client = BasicTaskClient("task", service.addresses(), key, verbose=0)
@@ -26,7 +26,7 @@ from runtime import glog
 from runtime.errors import PaddleError
 
 WAIT_FOR_COMMAND_MIN_DELAY = 0.1  # seconds; the shortest time between two checks of a command
-MOST_WAIT_S = 60.0  # seconds; a longer wait takes several requests, so that each of them has a deadline
+MOST_WAIT_S = 60.0  # seconds; a longer wait takes several requests, each of which has a deadline
 
 
 class RunCommandRequest:
@@ -91,7 +91,7 @@ class WaitForCommandExitCodeResponse:
 
 
 class NotifyInitialRegistrationCompleteRequest:
-    """Tells that all tasks are registered."""
+    """Reports that all tasks are registered."""
 
 
 class RegisterCodeResultRequest:
@@ -232,7 +232,7 @@ class BasicTaskService(network.BasicService):
         return self._fn_result
 
     def wait_for_initial_registration(self, timeout: Timeout) -> None:
-        """Wait until a client tells that all tasks are registered. Raises: TimeoutException: no client has told so."""
+        """Wait until a client reports that all tasks are registered. Raises: TimeoutException: no report has come."""
         with self._wait_cond:
             while not self._is_registered:
                 self._wait_cond.wait(timeout.remaining())
@@ -247,12 +247,12 @@ class BasicTaskService(network.BasicService):
                     timeout.check_time_out_for("command to run")
 
     def check_for_command_start(self, seconds: float) -> bool:
-        """Wait for a command for some seconds; return whether there is one."""
+        """Wait for a command for some seconds; return whether a command has come."""
         with self._wait_cond:
             return self._wait_cond.wait_for(lambda: self._command is not None, seconds)
 
     def wait_for_command_termination(self) -> None:
-        """Wait for the end of the command, which has been started."""
+        """Wait for the end of the command; return at once if no command was started."""
         if self._command is not None:
             self._command.thread.join()
 
@@ -315,7 +315,7 @@ class BasicTaskClient(network.BasicClient):
         self._send(AbortCommandRequest())
 
     def notify_initial_registration_complete(self) -> None:
-        """Tell the service that all tasks are registered."""
+        """Report to the service that all tasks are registered."""
         self._send(NotifyInitialRegistrationCompleteRequest())
 
     def command_terminated(self) -> bool:

@@ -17,7 +17,7 @@ class Pipe:
         self._is_closed = False
 
     def write(self, buf: str | bytes) -> None:
-        """Write as soon as the earlier text is read. Blocking. Raises: RuntimeError: the pipe is closed."""
+        """Wait until the earlier text is read, and write. Raises: RuntimeError: the pipe is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is None or self._is_closed)
             if self._is_closed:

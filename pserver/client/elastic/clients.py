@@ -1,7 +1,7 @@
 """The connections of a trainer to the dense services and to the sparse services of an elastic job.
 
-They can be used until a service is lost. The methods `begin_...` send a request, and `collect` waits for its answers,
-so that a trainer can wait for dense and sparse services at the same time.
+A client can be used until a service is lost. The methods `begin_...` send a request, and `collect` waits for the
+answers. A trainer can therefore wait for dense and sparse services at the same time.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ class ElasticMember(JobMember):
     def enter(self, view: MembershipView) -> list[EnterAnswer]:
         """Enter a view on all services; return the state of the rounds of each service.
 
-        Raises: EpochChangedError: a service knows a later view.
+        Raises: EpochChangedError: a later view was entered on a service.
         """
         request = EnterRequest(view)
         self._request(request)
         return [request.answers[channel] for channel in self._channels]
 
     def tell_view(self) -> None:
-        """Send every service a heartbeat with the current view now; any thread may call this method."""
+        """Send a heartbeat with the current view to every service at once; any thread may call this method."""
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.hurry()
 
     def leave(self, timeout: float) -> None:
-        """Tell every service that this trainer leaves; services that are lost are skipped.
+        """Send GOODBYE to every service, except to services that are lost.
 
         Raises: LostPeerError: a service does not answer in time, or is lost.
         """
         self._request(Goodbye(self._channels), timeout)
 
     def collect(self) -> int:
-        """Wait for the answers to the request that was begun; return their flags."""
+        """Wait for the answers to the request that a `begin_...` method sent; return their flags."""
         return self._require_fan_out().collect()
 
     def _begin(self, request: ServiceRequest) -> None:
@@ -83,7 +83,7 @@ class ElasticMember(JobMember):
 
 
 class ElasticClient(ElasticMember, Client):
-    """The dense services. Raises, thread safety: see `Client`."""
+    """The dense services. For errors and thread safety, see `Client`."""
 
     def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         """Begin to push a gradient for a separate step; the values are received in place."""
@@ -100,7 +100,7 @@ class ElasticClient(ElasticMember, Client):
     def begin_commit(self, key: RoundKey, view: int, services: Collection[int], values: Array) -> None:
         """Commit a round on some services, and begin to receive their values in place.
 
-        Args: view: the epoch entered last. services: numbers of the services.
+        Args: view: the epoch that this trainer entered last. services: numbers of the services.
         """
         note = write_commit(key, view)
         self._begin(CommitValues(f"commit {key}", note, self._choose(services), values))
@@ -108,7 +108,7 @@ class ElasticClient(ElasticMember, Client):
     def fetch_now(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
         """Receive the current values, or their averages, in place.
 
-        Args: pass_number: the present pass; all trainers have completed all earlier passes.
+        Args: pass_number: the current pass; all trainers have completed all earlier passes.
         """
         self._check_vector(values)
         kind = Fetch.AVERAGES if averaged else Fetch.CURRENT
@@ -117,7 +117,7 @@ class ElasticClient(ElasticMember, Client):
 
 
 class ElasticSparseClient(ElasticMember, SparseClient):
-    """The sparse services. Raises, thread safety: see `Client`."""
+    """The sparse services. For errors and thread safety, see `Client`."""
 
     def begin_counted_rows(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]

@@ -20,10 +20,10 @@ def _know_nothing() -> None:
 class ElasticOptions(ClientOptions):
     """The settings of a client of an elastic job; its `trainer_id` is the number that the master assigned.
 
-    attempts: the attempt of each service; a restarted server has a new attempt.
-    uid, incarnation: identity of this process: the UID of its pod, and a number that grows with each start.
-    view: returns the members of synchronous rounds, for heartbeats; None: there are no rounds.
-    refuse: returns an error that ends the wait for these services, or None; called during the wait.
+    - `attempts`: the attempt of each service; a restarted server has a new attempt.
+    - `uid`, `incarnation`: identity of this process: the UID of its pod, and a number that grows with each start.
+    - `view`: returns the current members of synchronous rounds for heartbeats; None if there are no rounds.
+    - `refuse`: called during a wait for the services; returns an error that ends the wait, or None.
     """
 
     attempts: Sequence[str] = ()

@@ -1,12 +1,14 @@
 """Push the gradient of a batch so that it counts once on every service, even if services or trainers are lost.
 
-Asynchronous training: every push of a trainer has a number. A service that has already received the number answers with
-values and takes no step. The trainer can therefore repeat a push to all services when one of them was lost.
+In asynchronous training, every push of a trainer has a number. A service that has already received a push with this
+number answers with values and takes no step. The trainer can therefore repeat a push to all services when a service was
+lost.
 
-Synchronous training: a round has two phases. The gradients of all members of the view go to all services, and each
-service reports that it has all of them. Then every member sends COMMIT to all services; the first COMMIT takes the
-step. When the view changes or a server is lost, every member of the new view first settles the round that only some
-services may have completed (`pserver.aggregate.round_agreement`), before it pushes again.
+In synchronous training, a round has two phases. First, the members of the view send their gradients to all services,
+and each service reports that it has all gradients. Then every member sends COMMIT to all services; a service takes the
+step at its first COMMIT. If the view changes or a server is lost, perhaps only some services have completed the round.
+Before its next push, every member of the new view therefore completes or drops the round
+(`pserver.aggregate.round_agreement`).
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class CountedPushes:
         self._number += 1
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
-        """Return False: the services themselves know which pushes have counted."""
+        """Return False: the services themselves detect a repeated push."""
         return False
 
     def begin(self, services: JoinedServices, batch: BatchGradient) -> None:
@@ -85,14 +87,15 @@ class MemberViews(Protocol):
     def wait(self, epoch: int) -> MembershipView:
         """Wait for a view of at least this epoch that contains this trainer, and return it.
 
-        Raises: PaddleError: this trainer will not be in any later view.
+        Raises: PaddleError: no later view will contain this trainer.
         """
 
 
 class AgreedPushes:
     """Synchronous training.
 
-    An interrupted push sets `_own` to its round: this trainer does not know whether the gradient of `_own` has counted.
+    `_own` is the round of an unfinished push. If the push was interrupted, this trainer does not know whether its
+    gradient has counted.
     """
 
     def __init__(self, views: MemberViews) -> None:
@@ -172,7 +175,7 @@ class AgreedPushes:
         settled = agree(services.enter(view), view.epoch, self._own)
         if settled.services:
             glog.info(
-                f"{settled.key} counts: {len(settled.services)} services complete it now; the others have completed it"
+                f"{settled.key} counts: {len(settled.services)} services complete it now; all other services have it"
             )
             services.commit(settled.key, view.epoch, values, settled.services)
         self._update(services, settled, values)

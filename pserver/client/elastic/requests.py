@@ -17,7 +17,8 @@ Check = Callable[[], bool]
 
 
 class Goodbye(ServiceRequest):
-    """The goodbye of a trainer. It waits only for connected services, because an ended server needs no goodbye.
+    """The GOODBYE of a trainer. The request waits only for connected services, because a server that has ended needs no
+    GOODBYE.
 
     Args: channels: the channels of all services.
     """
@@ -54,9 +55,9 @@ class EnterRequest(ServiceRequest):
 
 
 class CommitRound(ServiceRequest):
-    """Commit a round on some of the services; their answers confirm it.
+    """Commit a round on some of the services; their answers confirm the commit.
 
-    Args: channels: the channels of these services.
+    Args: channels: the channels of the services that commit.
     """
 
     def __init__(self, doing: str, note: Mapping[str, Any], channels: Collection[ServerChannel]) -> None:
@@ -119,9 +120,9 @@ class CountedRows(SendRows):
 
 
 class RoundPush(SendVector):
-    """A gradient of a round. When a service has a piece from all members, it answers the piece without values.
+    """A gradient of a round. A service answers all pieces, without values, when it has the gradients of all members.
 
-    Args: is_current: whether the round's view is still the newest one that this trainer knows.
+    Args: is_current: returns whether the round's view is still the newest view that this trainer has received.
     """
 
     def __init__(self, doing: str, gradient: Array, samples: int, note: Mapping[str, Any], is_current: Check) -> None:

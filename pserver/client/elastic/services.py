@@ -1,6 +1,6 @@
 """All services of an elastic job, dense and sparse, that one trainer has joined.
 
-The trainer can use them until a service is lost; then it must join all services again.
+The trainer can use the services until a service is lost. Then it must join all services again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pserver.wire.views import EnterAnswer, MembershipView, RoundKey
 from runtime import glog
 from runtime.errors import PaddleError
 
-LEAVE_TIMEOUT = 3.0  # seconds for the answers to a goodbye
+LEAVE_TIMEOUT = 3.0  # maximum seconds for the answers to GOODBYE
 
 _Kind = TypeVar("_Kind", ElasticClient, ElasticSparseClient)
 
@@ -59,7 +59,7 @@ class BatchGradient:
 
 
 class JoinedServices:
-    """All services, which this trainer has joined.
+    """All services of a job, after this trainer has joined them.
 
     Args: dense, sparse: addresses of the services, grouped by server.  options: the fields of `ElasticOptions` that
         all clients share.
@@ -130,7 +130,7 @@ class JoinedServices:
         return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
 
     def tell_view(self) -> None:
-        """Send the newest view to all services at once; any thread may call it.
+        """Send the newest view to all services at once; any thread may call this method.
 
         A service then ends the rounds of earlier views, for which a trainer may be waiting.
         """
@@ -140,7 +140,8 @@ class JoinedServices:
     def commit(self, key: RoundKey, view: int, values: Array, services: Collection[int] | None = None) -> None:
         """Commit a round on some services, and receive their values in place.
 
-        Args: view: the epoch entered last. services: numbers of the services, in the order of `enter`; None: all.
+        Args: view: the epoch that this trainer entered last. services: numbers of the services, in the order of
+            `enter`; None: all.
         """
         chosen = range(self._count) if services is None else services
         if self.sparse is not None:
@@ -162,7 +163,7 @@ class JoinedServices:
             self.sparse.check()
 
     def leave(self) -> None:
-        """Say goodbye to all servers, and close; a server that does not receive it removes this trainer later."""
+        """Send GOODBYE to all servers, and close. A server that does not receive GOODBYE removes this trainer later."""
         for client in self._list():
             try:
                 client.leave(LEAVE_TIMEOUT)
@@ -171,7 +172,7 @@ class JoinedServices:
         self.close()
 
     def abort(self, reason: str) -> None:
-        """Tell all servers why this trainer leaves, without waiting, and close."""
+        """Send all servers the reason why this trainer leaves, and close without waiting for answers."""
         for client in self._list():
             client.abort(reason)
 

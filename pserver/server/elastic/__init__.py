@@ -1,9 +1,9 @@
-"""A service of an elastic job, whose trainers join and leave, as far as it differs from other services.
+"""The parts of a service that are special to elastic jobs, whose trainers join and leave.
 
-docs/pserver.md describes the differences.
+docs/pserver.md describes the differences from other services.
 
 - `sessions` contains the present trainers; it removes lost trainers, and replaces the session of a restarted trainer.
-- `roster` contains what the service knows of each trainer, present or not.
+- `roster` contains the stored data of each trainer, even of an absent trainer.
 - `values` receives initial values from any trainer, and answers FETCH.
 - `async_pushes` receives asynchronous gradients; a repeated gradient counts once.
 - `round_requests` makes synchronous rounds in two phases.

@@ -45,7 +45,7 @@ class AsyncPushes:
             self._steps.free(number)
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient; take the step after the last piece, but none for a repeated push."""
+        """Receive a piece of a trainer's gradient. Take the step after the last piece, unless the push is repeated."""
         number, steps, progress = trainer.number, self._steps, trainer.progress
         push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
         pass_number = views.read_pass(message.note)

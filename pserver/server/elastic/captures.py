@@ -37,8 +37,10 @@ class ServiceCapture:
 class ElasticRecord:
     """The state of a service besides its shard.
 
-    model: the fields MODEL_KEYS in the hello of the trainer that sent the initial values. setup: the note of this
-    trainer's INITIALISE. roster: the roster of the trainers.  done, own: the completed rounds, see `TwoPhaseRounds`.
+    - `model`: the fields MODEL_KEYS in the hello of the trainer that sent the initial values.
+    - `setup`: the note of this trainer's INITIALISE.
+    - `roster`: the roster of the trainers.
+    - `done`, `own`: the completed rounds, see `TwoPhaseRounds`.
     """
 
     model: Mapping[str, Any]

@@ -10,14 +10,16 @@ from pserver.wire import notes, views
 from pserver.wire.notes import show
 from runtime.errors import BugError
 
-MAX_KNOWN = 1 << 16  # maximum number of trainers; beyond it, the absent trainers that joined first are removed
+MAX_KNOWN = 1 << 16  # maximum number of trainers; above it, the absent trainers that joined first are removed
 MAX_UID = 256  # characters
 MAX_PUSH = (1 << 63) - 1
 
 
 @dataclass
 class KnownTrainer:
-    """The process that has joined with a trainer's number. `push`: number of its last applied asynchronous push."""
+    """The process that has joined with a trainer's number. `push`: number of the process's last applied asynchronous
+    push.
+    """
 
     uid: str
     incarnation: int

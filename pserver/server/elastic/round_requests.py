@@ -104,7 +104,8 @@ class RoundRequests:
     def fence(self, view: MembershipView) -> list[Outgoing]:
         """Enter the view of a trainer; return the errors for trainers whose pushes are dropped.
 
-        Raises: EpochChangedError: a later view was entered.  BugError: this service knows other members of the view.
+        Raises: EpochChangedError: a later view was entered. BugError: an earlier view of the same epoch had other
+            members.
         """
         if not self.rounds.enter(view):
             return []
@@ -117,7 +118,7 @@ class RoundRequests:
         slow = [
             f"{trainers[number]}, which last {trainers[number].request.doing}"
             if number in trainers
-            else f"trainer {number}, which is not here"
+            else f"trainer {number}, which is not connected"
             for number in self.rounds.list_missing()[:4]
         ]
         return "; ".join(slow)
@@ -125,7 +126,7 @@ class RoundRequests:
     # ----- Answers -----
 
     def _refuse_waiting(self, what: str, epoch: int) -> list[Outgoing]:
-        """Tell the trainers whose pushes were dropped to enter again."""
+        """Inform the trainers whose pushes were dropped that they must enter the view again."""
         error = EpochChangedError(f"{self._sessions.identity} {what}", epoch)
         trainers = self._sessions.trainers
         waiting, self._waiting = sorted(self._waiting), set()

@@ -1,4 +1,4 @@
-"""One independent parameter server of an elastic job. It continues while trainers join and leave."""
+"""One independent parameter server of an elastic job, which continues while trainers join and leave."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ElasticService(Service):
     """The parameter server of one port, with any number of trainers.
 
     Attributes: on_values: called with the service when its initial values are complete, before they are acknowledged.
-    If `on_values` returns a snapshot, the service waits until it is written. The values do not change during this wait,
-    so that `capture` needs no copies. An error of the snapshot ends the service.
+    If `on_values` returns a snapshot, the service waits until the snapshot is written. The values do not change during
+    this wait, so that `capture` needs no copies. An error of the snapshot ends the service.
     """
 
     is_elastic = True
@@ -76,7 +76,7 @@ class ElasticService(Service):
         return write_capture(self.state.rounds.shard, self._record, copies=copies)
 
     def restore(self, capture: ServiceCapture) -> None:
-        """Restore a capture; only for a service that no trainer has joined.
+        """Restore a capture, before any trainer has joined the service.
 
         Raises: DamagedError: the parts of the capture are inconsistent.
         """
@@ -106,7 +106,7 @@ class ElasticService(Service):
     # ----- Messages -----
 
     def check(self, now: float) -> list[Outgoing]:
-        """Perform the due work without a message; call it only when no message is left to read.
+        """Perform the work that is due without a message. Call this method only when no message is left to read.
 
         The method answers requests that waited for the first snapshot, logs the trainers that a long round waits for,
         and removes lost trainers.

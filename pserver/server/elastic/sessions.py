@@ -94,13 +94,13 @@ class ElasticSessions(SessionTable):
             if trainer.suspected is not None and now - trainer.suspected > protocol.RECONNECT_GRACE:
                 out += self.forget(trainer, "is lost: it closed its connection without a goodbye")
             elif silence > self._peer_timeout:
-                out += self.forget(trainer, f"is lost: not heard of for {silence:.1f} s")
+                out += self.forget(trainer, f"is lost: it sent nothing for {silence:.1f} s")
         return out
 
     def forget(self, trainer: TrainerSession, why: str) -> list[Outgoing]:
         """Remove a trainer, and close its connections."""
         self._remove(trainer)
-        glog.info(f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; {len(self.trainers)} are here")
+        glog.info(f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; {len(self.trainers)} remain")
         return [(name, None) for name in trainer.names]
 
     def _remove(self, trainer: TrainerSession) -> None:

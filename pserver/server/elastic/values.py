@@ -1,4 +1,4 @@
-"""INITIALISE and FETCH in an elastic job: any trainer may send the initial values, and they count once."""
+"""INITIALISE and FETCH in an elastic job: any trainer may send the initial values, and only the first values count."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Writing(Protocol):
 class ElasticValues:
     """The values of a service: their arrival, and the answers that contain them.
 
-    Args: begin: called when all initial values are here, with the shard, the hello of the trainer that sent them, and
-        the note of INITIALISE. `begin` returns the snapshot that is being written, or None.
+    Args: begin: called when all initial values have arrived, with the shard, the hello of the trainer that sent them,
+        and the note of INITIALISE. `begin` returns the snapshot that is being written, or None.
 
     The initial values are acknowledged, and values are sent, only after the snapshot is written.
     """
@@ -56,7 +56,7 @@ class ElasticValues:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the values are here and stored in a snapshot."""
+        """Whether the values have arrived and are stored in a snapshot."""
         return self._state.rounds is not None and self._writing is None and self._sessions.failure is None
 
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:

@@ -24,7 +24,9 @@ class CheckpointBarrier:
         self._is_asked_again = False
 
     def ask(self, trainer: int, in_pass: Collection[int]) -> None:
-        """Record that a trainer of the pass requests a checkpoint. Trainers other than 0 do so before they leave."""
+        """Record that a trainer of the pass requests a checkpoint. Another trainer than trainer 0 requests a checkpoint
+        before it leaves.
+        """
         if 0 not in in_pass:
             return
         self.is_last |= trainer != 0

@@ -22,16 +22,16 @@ class Checkpoints:
         self.barrier = CheckpointBarrier()
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
-        self._arrays: Sequence[memoryview] = ()  # the arrays of the last listed state
+        self._arrays: Sequence[memoryview] = ()  # the arrays of the state in the last checkpoint
         self._held: list[TrainerSession] = []  # trainers of asynchronous training whose parts are not answered yet
         self._is_last = False  # whether a trainer waits to leave until trainer 0 has written the checkpoint
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Store a trainer's part of a checkpoint; trainer 0 receives all parts, and a list of the state's arrays.
 
-        In asynchronous training the first service, which receives the parts, answers the other trainers only after
-        trainer 0 has given its part. If a trainer leaves after the checkpoint, this service answers even later, when
-        trainer 0 has written the checkpoint (`let_leave`), so that no trainer trains batches that would be lost.
+        The first service receives the parts. In asynchronous training, it answers the other trainers only after trainer
+        0 has sent its part. If a trainer leaves after the checkpoint, the first service answers only after trainer 0
+        has written the checkpoint (`let_leave`). With an earlier answer, trainers would train batches that are lost.
         """
         rounds, in_pass = self._state.require_rounds(), self._sessions.list_in_pass()
         own = message.note.get("own")
@@ -46,14 +46,14 @@ class Checkpoints:
         return answers + self.finish()
 
     def release(self) -> list[Outgoing]:
-        """Answer all trainers that wait after they have given their parts."""
+        """Answer all trainers that have sent their parts and wait for an answer."""
         held, self._held, self._is_last = self._held, [], False
         return [trainer.reply(Op.CHECKPOINT) for trainer in held]
 
     def let_leave(self) -> list[Outgoing]:
         """Answer the trainers that leave, because trainer 0 has written the checkpoint; [] if no trainer leaves.
 
-        The other trainers wait until the attempt ends.
+        The trainers that do not leave wait until the attempt ends.
         """
         if not self._is_last:
             return []
@@ -64,7 +64,7 @@ class Checkpoints:
         return [trainer.reply(Op.CHECKPOINT) for trainer in leaving]
 
     def drop(self) -> list[Outgoing]:
-        """End the checkpoint that is not complete at the end of trainer 0's pass."""
+        """Give up an incomplete checkpoint at the end of trainer 0's pass."""
         self.barrier.clear()
         return [] if self._is_last else self.release()
 
@@ -77,7 +77,9 @@ class Checkpoints:
         return [trainer.acknowledge(message)]
 
     def finish(self) -> list[Outgoing]:
-        """Answer trainer 0 when all parts are here; a trainer that has ended the pass sent its part in FINISH_PASS."""
+        """Answer trainer 0 when all parts have arrived; FINISH_PASS contains the part of a trainer that has ended the
+        pass.
+        """
         present = [other.number for other in self._sessions.list_present()]
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present
         is_last = self.barrier.is_last
@@ -88,8 +90,8 @@ class Checkpoints:
         from pserver.server.arithmetic import list_state
 
         rounds = self._state.require_rounds()
-        # In asynchronous training the other trainers continue while trainer 0 fetches the state. On a sparse service
-        # their requests for rows change these rows.
+        # In asynchronous training the other trainers continue while trainer 0 fetches the state. On a sparse service, a
+        # request for rows changes these rows.
         changes = rounds.is_asynchronous or not rounds.answers_with_values
         counters, arrays = list_state(rounds.shard, copies=changes and self._state.in_pass)
         arrays += self.blobs.list_arrays()

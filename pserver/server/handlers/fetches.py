@@ -1,4 +1,4 @@
-"""FETCH: values, averages, rows, and data of the other handlers for a trainer."""
+"""Answer FETCH with values, averages, rows, or data of the other handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PUSH: one step is taken with the gradients of all trainers together, or with the gradient of each trainer alone."""
+"""PUSH: one step is taken with the gradients of all trainers, or a separate step with the gradient of each trainer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gradients:
         self._round_began = 0.0
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient, and take the step that it completes."""
+        """Receive a piece of a trainer's gradient, and take the step that the piece completes."""
         state, progress = self._state, trainer.progress
         rounds = state.rounds
         if rounds is None or not state.in_pass or progress.has_finished_pass:
@@ -54,13 +54,13 @@ class Gradients:
         if message.flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
         answers = self._step_alone(trainer, rounds, now)
-        # the first push of trainer 0 shows that it has written the checkpoint; if other trainers leave, trainer 0 gets
-        # no answer and waits until the attempt ends
+        # the first push of trainer 0 shows that trainer 0 has written the checkpoint; if other trainers leave, trainer
+        # 0 gets no answer and waits until the attempt ends
         leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
         return leaving or answers
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
-        """Take the step of those pieces that all trainers of the round have sent, and answer the pieces."""
+        """Take the step of each given piece that all trainers of the round have sent, and answer these pieces."""
         active = self._state.active
         began = self._clock()
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
@@ -71,7 +71,7 @@ class Gradients:
         flags = MessageFlag.NONE
         if asked is not None:
             self._finish_batch(active, now)
-            # trainer 0 writes the checkpoint, so none is made after trainer 0 has finished the pass
+            # trainer 0 writes the checkpoint, so no checkpoint is made after trainer 0 has finished the pass
             flags = asked if active[0].number == 0 else MessageFlag.NONE
         out = []
         for piece in done:

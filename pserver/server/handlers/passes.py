@@ -71,7 +71,7 @@ class Passes:
         """Remove a trainer from the rounds of a pass; the last trainer ends the pass for all."""
         state = self._state
         if not state.in_pass or trainer.progress.has_finished_pass:
-            raise BugError(f"{trainer} finishes a pass that it is not in")
+            raise BugError(f"{trainer} finishes a pass in which it takes no part")
         own = message.note.get("own")
         trainer.take(message, f"finished pass {trainer.progress.passes}")
         trainer.progress.has_finished_pass = True
@@ -115,7 +115,7 @@ class Passes:
         glog.info("-" * 50, at="Stat.cpp:157")
 
     def leave(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Handle a trainer's goodbye, which must come between two passes."""
+        """Handle GOODBYE of a trainer, which must come between two passes."""
         sessions = self._sessions
         trainer.take(message, f"said goodbye after {trainer.progress.passes} passes")
         trainer.has_left = True
@@ -132,7 +132,7 @@ class Passes:
         return answer + (self._fail_early_leave(trainer, stuck[0]) if stuck else [])
 
     def abort(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Tell all trainers that one of them gives up."""
+        """Inform all trainers that a trainer gives up."""
         trainer.has_left = True
         reason = glog.clean(message.note.get("reason", "it did not say why"), MAX_REASON)
         error = LostPeerError(f"{trainer} gave up: {reason} (it last {trainer.request.doing})")

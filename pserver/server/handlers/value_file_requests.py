@@ -15,7 +15,7 @@ from runtime.errors import BugError
 
 
 class ValueFileRequests:
-    """The value file that a service writes or reads, one at a time."""
+    """Write or read the file of a service's values; a service handles one request at a time."""
 
     def __init__(self, sessions: SessionTable, state: ServiceState) -> None:
         self._sessions, self._state = sessions, state
@@ -23,10 +23,11 @@ class ValueFileRequests:
         self._asked_by: tuple[TrainerSession, Op] | None = None  # the trainer that waits for the task, and its request
 
     def begin(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Start to write the values (averaged if the settings say so) to a file, or to read the values from a file.
+        """Start to write the values to a file, or to read the values from a file.
 
-        Trainer 0 sends the request between two rounds, and waits for the answer, so that no step comes meanwhile. In
-        asynchronous training a copy is written.
+        If the config enables averaging, the averages are written. Trainer 0 sends the request between two rounds and
+        waits for the answer. No step is therefore taken meanwhile, except in asynchronous training, in which a copy of
+        the values is written.
         """
         # imported here, because importing numpy would delay the first hello (by 0.15 s in bench/launch.py)
         from pserver.server.arithmetic import values_to_save
@@ -35,7 +36,7 @@ class ValueFileRequests:
         rounds = self._state.require_rounds()
         directory = notes.get_text(message.note, "directory")
         if trainer.number != 0 or self._task or not directory.startswith("/"):
-            raise BugError(f"{trainer} cannot have files of values in '{directory}' now")
+            raise BugError(f"{trainer} cannot save or load values in '{directory}' now")
         path = value_files.path_of(directory, int(trainer.hello["service"]))
         if message.op == Op.SAVE:
             trainer.take(message, f"asked for {path}")
@@ -51,7 +52,7 @@ class ValueFileRequests:
         return []
 
     def check(self) -> list[Outgoing]:
-        """Answer when the file is written or read, or with the reason of a failure."""
+        """Answer the request when the file is written or read; the answer contains the error, if any."""
         if self._task is None or self._asked_by is None or not self._task.is_done:
             return []
         error, (trainer, op) = self._task.error, self._asked_by

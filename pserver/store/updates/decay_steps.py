@@ -1,4 +1,4 @@
-"""The times at which separate L1 and L2 are applied to the values of a shard, and for how many batches.
+"""Apply separate L1 and L2 to the values of a shard at the right times, for the right number of batches.
 
 `pserver.optim.weight_decay.pull` has the arithmetic. Decay is applied after every step, after every k-th batch of a
 pass (num_batches_regularization), or to a row when a batch touches it.
@@ -24,7 +24,7 @@ class DecaySteps:
         self._data = data
 
     def is_due(self, group: ParameterGroup) -> bool:
-        """Return whether all of a group decays after this batch."""
+        """Return whether a whole group decays after this batch."""
         decay = group.settings.decay
         return decay is not None and decay.period > 1 and self._data.batch % decay.period == 0
 
@@ -39,7 +39,7 @@ class DecaySteps:
             self.pull(group, w, data.arrays_of(group, first, last), data.scratch_like(w), batches)
 
     def decay_group(self, group: ParameterGroup) -> None:
-        """Decay all of a group for the batches since its last decay."""
+        """Decay a whole group for the batches since its last decay."""
         self.decay_part(group, group.start, group.stop)
         group.decayed = self._data.batch
 

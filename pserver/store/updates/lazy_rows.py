@@ -1,9 +1,9 @@
 """Lazy updates: when a trainer requests a row, the row catches up on the steps that did not touch it.
 
 As in the legacy, on synchronous servers every row takes every step. A step without gradient also changes a row:
-velocity moves it, and decay moves it towards zero. For the rules in this module the sum of many such steps has a closed
-form, so that a step costs time only for the rows that it touches. The results equal those of single steps within
-rounding.
+velocity moves it, and decay moves it towards zero. For the rules in this module, the sum of many such steps has a
+closed form. A step therefore costs time only for the rows that it touches. The results equal the results of single
+steps within rounding.
 
 Source: spec/distributed.md 3.6, spec/trainer.md 4.3, 4.12.
 """
@@ -23,7 +23,7 @@ from pserver.optim.weight_decay import Decay
 
 Doubles = npt.NDArray[np.float64]
 
-HIGHEST = 500.0  # limit of the summed exponents (exp of a double overflows at 709); beyond it all rows catch up
+HIGHEST = 500.0  # limit of the summed exponents (exp of a double overflows at 709); above the limit, all rows catch up
 
 
 class LazyRows:
@@ -39,10 +39,10 @@ class LazyRows:
     counts = False
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows up to date with the last ended step."""
+        """Bring rows up to date with the last completed step."""
 
     def end_step(self, rate: np.float32) -> None:
-        """End a step at this rate: the scheduled rate times the parameter's."""
+        """End a step at this rate: the scheduled rate multiplied by the parameter's own factor."""
 
     def note(self, rows: RowIds) -> None:
         """Record that these rows are up to date."""
@@ -57,13 +57,16 @@ class LazyRows:
 
 
 class LazyState(LazyRows):
-    """Rows whose values do not change, but whose decaying averages do; the rule needs the number of the last step."""
+    """Rows whose decaying averages change in steps without gradient, while their values do not change.
+
+    The rule needs the number of each row's last step.
+    """
 
     counts = True
 
 
 class LazyMomentum(LazyRows):
-    """Rows that their velocity m moves.
+    """Rows that move with their velocity m in steps without gradient.
 
     With momentum mu, after k steps without gradient the value w is w + m (mu + ... + mu^k), and m is m mu^k.
     """
@@ -74,7 +77,7 @@ class LazyMomentum(LazyRows):
         self._mu = float(np.float32(momentum))
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows up to date with the last ended step."""
+        """Bring rows up to date with the last completed step."""
         steps = missed.astype(np.float64)
         kept = np.power(self._mu, steps)
         way = steps if self._mu == 1 else self._mu * (1 - kept) / (1 - self._mu)
@@ -101,7 +104,7 @@ class LazyDecay(LazyRows):
         self._now, self._before = sums[0], sums[1:]
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows up to date with the last ended step."""
+        """Bring rows up to date with the last completed step."""
         before = self._before.take(rows, axis=0)
         exponent, loss = self._now
         shrink(w, np.exp(before[:, :1] - exponent), (loss - before[:, 1:]) * np.exp(-exponent))
@@ -136,7 +139,7 @@ class LazyElementDecay(LazyRows):
         self._decay, self._method = decay, method
 
     def catch_up(self, w: Array, state: Mapping[str, Array], rows: RowIds, missed: Steps) -> None:
-        """Bring rows up to date with the last ended step."""
+        """Bring rows up to date with the last completed step."""
         rates = np.empty_like(w)
         self._method.rates(state, rates)
         rate = float(self._method.rate) * rates.astype(np.float64)
@@ -148,7 +151,7 @@ class LazyElementDecay(LazyRows):
 
 
 def shrink(w: Array, kept: Doubles, loss: Doubles) -> None:
-    """Let w = sign(w) max(|w| kept - loss, 0), in place. Shapes: kept, loss: as w, or columns."""
+    """Set w to sign(w) max(|w| kept - loss, 0), in place. Shapes: kept, loss: as w, or columns."""
     size = np.abs(w)
     size *= kept.astype(np.float32)
     size -= loss.astype(np.float32)
@@ -161,8 +164,9 @@ def find_lazy_rows(
 ) -> LazyRows | None:
     """Return the lazy update of a table's rows; None if every row must take every step.
 
-    Lazy updates are not possible with adam, adamax and adadelta; with decay or momentum if an element's rate comes from
-    decaying averages (rmsprop, decayed_adagrad); and with averaged values that decay or momentum changes.
+    Lazy updates are not possible with adam, adamax and adadelta. With rmsprop and decayed_adagrad, whose rates come
+    from decaying averages, they are possible only without decay and momentum. If values are averaged, they are also
+    possible only without decay and momentum.
 
     Args: make_sums: returns the zeros in which `LazyDecay` stores its sums.
     """

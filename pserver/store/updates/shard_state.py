@@ -16,10 +16,11 @@ from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
 from runtime.processor.thread_pool import ThreadPool
 
-# elements processed at a time: values, state and scratch stay in the cache; measured by bench/pserver.py
+# number of elements that are processed at a time: values, state and scratch arrays stay in the cache; bench/pserver.py
+# has measured the best number
 CHUNK = 1 << 17
-SCRATCHES = 4  # arrays of a chunk's length for each thread: one for the sum of gradients, up to three for a rule
-# finfo is read now, while denormals are enabled, because numpy also determines the smallest denormal
+SCRATCHES = 4  # number of scratch arrays of each thread: one for the sum of gradients, and up to three for a rule
+# finfo is read at import, while denormals are enabled, because numpy also determines the smallest denormal
 TINY = np.finfo(np.float32).tiny
 NO_CLOCKS: Steps = np.empty(0, np.int64)
 
@@ -71,12 +72,12 @@ class ShardState:
         self.rate = float(np.float32(optimization.learning_rate))
 
     def work_on(self, values: Array) -> None:
-        """Store the values in another array of the same length; its present contents become the values."""
+        """Store the values in another array of the same length; its current contents become the values."""
         self.values = values
         self._recorded.clear()
 
     def whole_of(self, group: ParameterGroup) -> GroupChunk:
-        """Return all of a group."""
+        """Return a whole group as one chunk."""
         return self._record(group)[0]
 
     def chunks_of(self, group: ParameterGroup) -> list[GroupChunk]:
@@ -117,8 +118,8 @@ class ShardState:
     def flush_denormals(self, start: int, stop: int) -> None:
         """Set denormal numbers in the optimiser's arrays to zero.
 
-        The legacy always flushed them (SSE FTZ/DAZ). Decaying state of elements without gradient would reach and keep
-        denormal values, and arithmetic on denormals is many times slower.
+        The legacy always flushed denormal numbers (SSE FTZ/DAZ). Decaying state of elements without gradient would
+        reach and keep denormal values, and arithmetic on denormals is many times slower.
         """
         for array in self.arrays.values():
             for first, last in chunks(start, stop):

@@ -16,7 +16,7 @@ from runtime import glog
 
 
 class DenseSteps:
-    """Steps of all elements of chunks, taken by the threads of the pool."""
+    """Take the steps of all elements of chunks, in the threads of the pool."""
 
     def __init__(self, data: ShardState, decay: DecaySteps) -> None:
         self._data = data
@@ -131,8 +131,8 @@ class TouchedRows:
 def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float, out: Array) -> Array:
     """Return the sum of the trainers' gradients of the elements [start, stop), added in the given order and clipped.
 
-    Args: clip: the maximum magnitude of an element of the sum; 0: no limit.  out: an array for the sum. It stays unused
-        if a single aligned gradient without clipping is returned unchanged.
+    Args: clip: the maximum magnitude of an element of the sum; 0: no limit. out: an array for the sum, which stays
+        unused if a single aligned gradient without clipping is returned unchanged.
     """
     total = gradients[0][start:stop]
     if len(gradients) > 1:
@@ -148,7 +148,7 @@ def sum_gradients(gradients: Sequence[Array], start: int, stop: int, clip: float
 
 
 def report_clipping(settings: GroupSettings, gradient: Array) -> None:
-    """Log that a gradient is clipped, if it is."""
+    """Log the clipping of a gradient if an element exceeds the limit."""
     magnitudes = np.abs(gradient)
     if magnitudes.size and magnitudes.max() > settings.clip:
         glog.info(

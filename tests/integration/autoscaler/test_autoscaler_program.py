@@ -134,7 +134,7 @@ def test_once_ends_after_one_look(api: FakeApi, start: Start) -> None:
     ("wrong", "message"),
     [
         (job("a", 1, "9", "3"), "has paddle/trainers-min: 9 above paddle/trainers-max: 3"),
-        (job("a", 1, "two"), "has paddle/trainers-min: 'two', which is no number from 1"),
+        (job("a", 1, "two"), "has paddle/trainers-min: 'two', which is not a number from 1"),
         (job("a", 1, None, "3"), "has no annotation paddle/trainers-min, only the other one"),
         ({**job("a", 1), "spec": {**job("a", 1)["spec"], "completions": 3}}, "has completions"),
     ],

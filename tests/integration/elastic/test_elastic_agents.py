@@ -81,7 +81,7 @@ def test_an_agent_that_is_stopped_lets_its_workers_leave_at_their_next_commit(tm
         _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log
     assert "reports FAILURE" not in log
-    assert "1 workers may leave" in agents.log(B)
+    assert "1 workers have" in agents.log(B)
 
 
 def test_a_driver_that_was_killed_goes_on_with_the_workers_of_agents(tmp_path: Path, agents: Agents) -> None:
@@ -94,7 +94,7 @@ def test_a_driver_that_was_killed_goes_on_with_the_workers_of_agents(tmp_path: P
     (tmp_path / "stop").touch()
     status, lines, log = run(tmp_path, *flags, worker=hold(tmp_path))
     assert status == 0, log
-    assert "generation 1 goes on with 3 workers of a driver that has ended" in log
+    assert "generation 1 continues with 3 workers of a driver that has ended" in log
     assert read_pids(tmp_path) == pids
     assert sorted(line[:11] for line in lines) == ["[0]<stdout>", "[1]<stdout>", "[2]<stdout>"]
 
@@ -109,7 +109,7 @@ def test_sigterm_of_a_driver_that_hands_over_leaves_the_workers(tmp_path: Path, 
     (tmp_path / "stop").touch()
     status, _, log = run(tmp_path, *flags, worker=hold(tmp_path))
     assert status == 0, log
-    assert "goes on with 3 workers" in log
+    assert "continues with 3 workers" in log
     assert read_pids(tmp_path) == pids
 
 

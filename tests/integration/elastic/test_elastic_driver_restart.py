@@ -28,7 +28,7 @@ def test_n11_a_driver_that_was_killed_goes_on_with_its_workers(tmp_path: Path) -
     (tmp_path / "go").touch()  # the workers ask for the next rank while there is no driver
     status, lines, log = run(tmp_path, *FLAGS, worker=worker)
     assert status == 0, log
-    assert "generation 1 goes on with 2 workers of a driver that has ended" in log
+    assert "generation 1 continues with 2 workers of a driver that has ended" in log
     assert (wait_for(tmp_path / "pids.0"), wait_for(tmp_path / "pids.1")) == (first, second), log
     shown = [line for line in lines if "begun" not in line]  # the first driver has shown that, or it has not
     assert shown == [

@@ -42,11 +42,14 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     [
         (["stop"], "there is no command 'paddle elastic stop'; there are 'run' and 'agent'"),
         (["run", "-np", "1"], "the command of a worker is missing, e.g. python train.py"),
-        (["run", *COMMAND], "-np is missing: how many workers does the job begin with?"),
+        (["run", *COMMAND], "-np is missing; give the number of workers with which the job begins"),
         (["run", "-np", "2", "--max-np", "1", *COMMAND], "--max-np is 1, which is less than -np, 2"),
         (["run", "-np", "1", "--slots-per-host", "0", *COMMAND], "--slots-per-host is 0; it has to be at least 1"),
         (["run", "-np", "1", "--port", "99999", *COMMAND], "a port is at most 65535"),
-        (["run", "-np", "1", "--agents", *COMMAND], "agents need PADDLE_SECRET, or a PADDLE_SECRET_FILE"),
+        (
+            ["run", "-np", "1", "--agents", *COMMAND],
+            "agents and driver need the same secret; set PADDLE_SECRET or PADDLE_SECRET_FILE",
+        ),
         (["run", "-np", "1", "--store-dir", "x", *COMMAND], "--store-dir needs PADDLE_SECRET"),
         (["run", "-np", "1", "--no-such-flag", *COMMAND], "'paddle elastic run --help' lists all flags"),
     ],

@@ -51,7 +51,7 @@ def test_pain_3_4_a_worker_that_exits_with_0_before_the_end_is_replaced(tmp_path
     once = ["1:exit-once", "left", "0:see", "left", "0:ready", "0:touch", "over", "1:see", "over", "env"]
     status, lines, log = run(tmp_path, "-np", "2", "--min-np", "2", worker=[*WORKER, *once])
     assert status == 0, log
-    assert "localhost[1] ended with 0 and has not said that its work is done" in log
+    assert "localhost[1] ended with 0 and has not reported that its work is done" in log
     assert "[0]<stdout>:generation 2: 0 of 2" in lines
 
 

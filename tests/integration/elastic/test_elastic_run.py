@@ -119,7 +119,7 @@ def test_a_host_that_comes_has_new_workers(tmp_path: Path) -> None:
 def test_a_worker_that_ends_before_its_work_is_done_fails_the_job(tmp_path: Path) -> None:
     status, _, log = run(tmp_path, "-np", "1", "--min-np", "1", worker=[*WORKER, "exit", "0"])
     assert status == 1
-    assert "localhost[0] ended with 0 and has not said that its work is done" in log
+    assert "localhost[0] ended with 0 and has not reported that its work is done" in log
     assert "localhost[0] ended with status 1, as the first of 1 workers that have failed" in log
 
 
@@ -203,7 +203,7 @@ def test_a_host_that_is_another_machine_is_refused_without_a_secret(tmp_path: Pa
     status, _, log = run(tmp_path, "-np", "1", "-H", "192.0.2.1:1", worker=[*WORKER])
     assert status == 69
     assert "the host 192.0.2.1 is another machine" in log
-    assert "to have workers there run `paddle elastic agent` on it, and set PADDLE_SECRET" in log
+    assert "to run workers there, start `paddle elastic agent` on it, and set PADDLE_SECRET" in log
 
 
 def test_a_worker_is_killed_whose_guard_was_killed_before_the_driver_looked(tmp_path: Path) -> None:

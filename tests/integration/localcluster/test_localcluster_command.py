@@ -140,7 +140,7 @@ def test_the_timeout_ends_everything(project: Path):
     write_script(project, "exec sleep 1000")
     code, out, _ = run(project, "k8s/job.yaml", "--volume", "mfs=vol", "--timeout", "0.3")
     assert code == 75
-    assert "job/j: Failed (Timeout: not ended within 0.3 s)" in out
+    assert "job/j: Failed (Timeout: the Job did not end within 0.3 s)" in out
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
@@ -187,10 +187,10 @@ BAD_INPUT = {
         (JOB, *VOLUME),
         change("kind: Job", "kind: Pod"),
         65,
-        "k8s/job.yaml: no object of kind Job in it",
+        "k8s/job.yaml: no object of kind Job in the manifest",
     ),
     "no YAML": ((JOB, *VOLUME), change("spec:", "spec: ["), 65, "k8s/job.yaml: not YAML"),
-    "unknown job": ((JOB, *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in it (found: j)"),
+    "unknown job": ((JOB, *VOLUME, "--job", "x"), None, 65, "k8s/job.yaml: no Job 'x' in the manifest (found: j)"),
     "volume missing": ((JOB,), None, 64, "volume jobpath (claim mfs) needs a directory"),
     "unknown volume": (
         (JOB, *VOLUME, "--volume", "efs=x"),
@@ -284,7 +284,7 @@ def test_what_a_killed_run_has_left_goes_at_the_next_start(project: Path):
     write_script(project, "exit 0")
     code, out, _ = run(project, "k8s/job.yaml", *VOLUME)
     assert (code, temporary(project)) == (0, [])
-    assert out.count(", which a localcluster that was killed had left\n") == 3
+    assert out.count(", the directory of a localcluster that was killed\n") == 3
 
 
 TRAINING = """
@@ -313,7 +313,7 @@ def test_the_end_says_where_the_report_is(project: Path):
     write_script(project, TRAINING)
     names = ("--env", "JOB_PATH=/home/jobpath", "--env", "JOB_NAME=out")
     _, out, _ = run(project, "k8s/job.yaml", *VOLUME, *names)
-    assert out.splitlines()[-1] == f"job/j: the report, for any browser: {project}/vol/out/output/report.html"
+    assert out.splitlines()[-1] == f"job/j: the report is an HTML page: {project}/vol/out/output/report.html"
     report = project / "vol" / "out" / "output" / "report.html"
     write_script(project, "exit 65")
     os.utime(report, (1e9, 1e9))  # of an earlier job

@@ -275,7 +275,7 @@ def test_a_frozen_server_that_thaws_answers_nothing_and_ends(any_job):
     old = stored(job, 1)
     at = job.find()
     second = job.server()
-    second.wait_for("waiting for all 1 indices of servers to be free: held 0 by 127.0.0.1:")
+    second.wait_for("waiting until one of 1 indices of servers is free: index 0 is held by 127.0.0.1:")
     first.signal(signal.SIGSTOP)
     second.serving()
     again = job.join(number=1)
@@ -300,7 +300,7 @@ def test_servers_of_one_machine_take_the_smallest_free_indices(job):
     servers = [job.server(count=2).serving(), job.server(count=2).serving()]
     assert [f"this is server {index} of 2" in one.text() for index, one in enumerate(servers)] == [True, True]
     third = job.server(count=3)
-    third.wait_for("the job began with 2 and keeps them").wait_for("waiting for all 2 indices of servers to be free")
+    third.wait_for("the job began with 2 servers").wait_for("waiting until one of 2 indices of servers is free")
     found = job.find()
     assert len({one.ports for one in found}) == 2
     servers[0].kill()
@@ -371,7 +371,7 @@ def test_an_etcd_that_is_away_for_longer_than_a_lease_pauses_the_server(etcd, fo
         services.give(first_values(), np.zeros(0, np.float32))
         values = push(services, 1)
         etcd.stop()
-        server.wait_for("this server answers nothing until it knows that it has the claim")
+        server.wait_for("this server answers nothing until the claim is renewed")
         etcd.start()
         server.wait_for("this server answers again")
         services.fetch(found := np.zeros(SIZE, np.float32), 0)
@@ -393,7 +393,7 @@ def test_the_health_pages_say_what_a_server_waits_for(job):
     assert ask(ports[0], "healthz") == ask(ports[0], "readyz") == (200, "ok\n")
     assert ask(ports[1], "healthz")[0] == 200
     status, text = ask(ports[1], "readyz")
-    assert status == 503 and "waiting for all 1 indices of servers to be free" in text
+    assert status == 503 and "waiting until one of 1 indices of servers is free" in text
     services = job.join()
     services.give(first_values(), np.zeros(0, np.float32))
     end = time.monotonic() + DEADLINE

@@ -147,7 +147,7 @@ def test_the_round_of_a_member_that_goes_is_taken_again_by_those_that_stay(job):
     steps = [Background(one.give, 1.0), Background(two.give, 64.0)]
     until(lambda: all(step.is_alive() for step in steps), "both pushes")
     servers.master.tell(2, 0, 2)
-    with pytest.raises(TaskTakenError, match="trainer 1 is not among those with a task"):
+    with pytest.raises(TaskTakenError, match="trainer 1 is not among the trainers with a task"):
         steps[1].end()
     three.give(1.0)
     steps[0].end()

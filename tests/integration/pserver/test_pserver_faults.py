@@ -284,7 +284,7 @@ def test_other_parameters_or_another_dtype_are_refused(pserver, client, monkeypa
     with pytest.raises(ConfigError, match=r"another parameter digest than trainer 0 at 127\.0\.0\.1"):
         client(server.services, 1, 2).join([ParameterSpec("w", 5)], Optimization())
     monkeypatch.setattr(protocol, "DTYPE", "float64")
-    with pytest.raises(ConfigError, match=r"keeps float32; trainer 1 .* has 'float64'"):
+    with pytest.raises(ConfigError, match=r"stores float32; trainer 1 .* has 'float64'"):
         client(server.services, 1, 2).join(WEIGHT, Optimization())
 
 
@@ -514,7 +514,7 @@ def test_a_name_that_is_used_twice_belongs_to_the_last(pserver, client, raw_peer
     assert first.answers() == []
     for one in (second, other):
         one.say(b"".join(protocol.encode(Message(Op.PING, bytes(8), 0, 1))))
-        assert ["does not know you" in answer.note["message"] for answer in one.answers()] == [True]
+        assert ["has no joined trainer 0" in answer.note["message"] for answer in one.answers()] == [True]
 
 
 def test_a_connection_that_has_proven_itself_has_one_question_before_it_joins(pserver, raw_peer):

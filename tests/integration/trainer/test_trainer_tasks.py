@@ -180,7 +180,7 @@ def test_what_is_not_of_the_job_is_refused_with_one_message(make_job):
         "config": (["--config_args=batch=8"], ConfigError, "give every trainer the same config"),
         "list": (["--config=other_list.py"], ConfigError, "give every trainer the same files in the same order"),
         "empty": (["--config=empty_list.py"], DataError, "the list of training data empty.list is empty"),
-        "flags": (["--pservers=a,b"], UsageError, "--pservers=a,b does not go with --store_dir"),
+        "flags": (["--pservers=a,b"], UsageError, "--pservers=a,b cannot be used with --store_dir"),
     }
     for name, (flags, error, message) in cases.items():
         job.start_trainer(name, *flags)

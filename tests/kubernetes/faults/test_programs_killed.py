@@ -76,7 +76,9 @@ def test_a_trainer_over_its_memory_limit_is_named_with_limit_and_peak(long_job: 
     job.wait_for_success()
     job.check_bits()
     if Path("/sys/fs/cgroup/cgroup.controllers").exists():
-        assert re.search(r"OOMKilled \(exit code 137\): it needed more memory than its limit, 400Mi", job.logs())
+        assert re.search(
+            r"OOMKilled \(exit code 137\): the container needed more memory than its limit, 400Mi", job.logs()
+        )
         job.check_pods(lost=(1,))
     else:
         named = r"trainer was killed by SIGKILL by the kernel, out of memory: this container's limit is 400Mi, "

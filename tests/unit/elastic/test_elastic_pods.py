@@ -137,7 +137,7 @@ def test_the_last_hosts_count_while_the_api_server_answers_with_an_error(
         clock.now += 1.0
         assert discovery.find_available_hosts_and_slots() == known
     log = capfd.readouterr().err
-    assert log.count(f"the pods cannot be listed, the last 1 hosts count: the API server answered {status}") == 1
+    assert log.count(f"the pods cannot be listed, the last 1 hosts are used: the API server answered {status}") == 1
     assert ("k8s/allreduce/access.yaml" in log) is (status == 403)
     assert len(api.asked) - asked < 30
     api.problem, api.pods = None, []

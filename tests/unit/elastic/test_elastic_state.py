@@ -333,7 +333,7 @@ def test_an_array_that_cannot_be_sent_is_refused_where_the_state_is_made(dtype: 
 
 def test_a_read_only_array_is_refused_where_the_state_is_made() -> None:
     """The first sync of a rank that is not rank 0 failed."""
-    with pytest.raises(TypeError, match="ArrayState: w is a read-only array; give a copy of it"):
+    with pytest.raises(TypeError, match="ArrayState: w is a read-only array; give a copy of this array"):
         ArrayState(w=np.frombuffer(bytes(8)))
 
 

@@ -106,7 +106,7 @@ def test_a_driver_that_is_silent_comes_first_and_its_record_is_of_the_past() -> 
     job.begin("a")
     lines = job.lines(age=90.0, is_late=True)
     assert lines[0].startswith("the driver vm, process 7 has not written for 1.5 min: it was killed, is frozen or ")
-    assert "its workers end with it; the lines below show the state then" in lines[0]
+    assert "its workers end with the driver; the lines below show the state at that time" in lines[0]
     assert lines[1] == "works since 0.0 s: generation 1 of 1 worker"
 
 

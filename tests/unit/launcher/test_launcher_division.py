@@ -144,7 +144,7 @@ def test_the_files_of_an_absent_trainer_are_read_by_one_of_the_others(config: La
     for trainer_id in range(2):
         target = tmp_path / f"work-{trainer_id}" / "data"
         said = stage_shard(config, trainer_id, target, AttemptHistory(), record)
-        assert "1 files of absent trainers' shards (1) beside it" in said
+        assert "1 files of absent trainers' shards (1)" in said
         read.append(staged_files(target))
         assert staged_files(target, "test.list") == ["test"]  # whole in every shard: tested once
         assert (target / "labels.list").read_text() == "cat\ndog\n"
@@ -162,7 +162,7 @@ def test_what_was_staged_for_an_attempt_without_some_goes_when_all_are_back(
     stage_shard(config, 0, target, history)
     before = sorted(path.relative_to(target) for path in target.rglob("*"))
     said = stage_shard(config, 0, target, history, record_of(0, absent=(1, 2)))
-    assert said == f"shard 0 is still in ./{target}, and 4 files of absent trainers' shards (1, 2) beside it"
+    assert said == f"shard 0 is still in ./{target}, and 4 files of absent trainers' shards (1, 2)"
     assert len(staged_files(target)) == 6
     again = stage_shard(config, 0, target, history, record_of(0, absent=(1, 2)))
     assert again == f"shard 0 is still in ./{target}"
@@ -188,7 +188,8 @@ def test_test_sets_of_their_own_are_all_tested(config: LauncherConfig, tmp_path:
 def test_a_pod_whose_trainer_this_attempt_does_without_stages_nothing(config: LauncherConfig, tmp_path: Path) -> None:
     record = dataclasses.replace(record_of(0, 2, 3, absent=(1,)), gradient_num=2, pserver_num=3)
     said = stage_shard(config, 2, tmp_path / "data", AttemptHistory(), record)
-    assert said == "no trainer in this pod: this attempt has 2" and not (tmp_path / "data").exists()
+    assert said == "no trainer in this pod: the number of trainers in this attempt is 2"
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_pod_that_had_a_pserver_alone_trains_the_shard_that_is_left_over(

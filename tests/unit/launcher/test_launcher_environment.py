@@ -52,7 +52,7 @@ def test_all_problems_are_reported_together() -> None:
 
 
 def test_ports_past_the_last_one_are_refused() -> None:
-    with pytest.raises(ConfigError, match="the last is above 65535"):
+    with pytest.raises(ConfigError, match="the last port is above 65535"):
         LauncherConfig.from_env(pod_environment(CONF_PADDLE_PORT="65533"))
 
 

@@ -213,10 +213,10 @@ OBSTACLES: dict[str, tuple[list[PodBuilder], str]] = {
         [PODS[0].phase("Failed"), PODS[OWN]],
         "trainer 0's pod is not Running: p-0: Failed",
     ),
-    "it has no pod": ([PODS[OWN]], "trainer 0's pod is not Running: it does not exist"),
+    "it has no pod": ([PODS[OWN]], "trainer 0's pod is not Running: the pod does not exist"),
     "only an earlier Job of this name has one": (
         [PODS[0].of_job("old"), PODS[OWN]],
-        "trainer 0's pod is not Running: it does not exist",
+        "trainer 0's pod is not Running: the pod does not exist",
     ),
     "this pod is told to stop": ([PODS[0], PODS[OWN].terminating()], f"this pod, p-{OWN}, is being stopped"),
 }

@@ -94,12 +94,12 @@ ENDED = {
     "with its limit": (
         LIMITED,
         "OOMKilled",
-        "OOMKilled (exit code 137): it needed more memory than its limit, 300Mi: raise",
+        "OOMKilled (exit code 137): the container needed more memory than its limit, 300Mi: raise",
     ),
     "without a limit": (
         {"containers": [{"name": "trainer"}]},
         "OOMKilled",
-        "it has no memory limit, so its node ran out",
+        "the container has no memory limit, so its node ran out of memory",
     ),
     "not for memory": (LIMITED, "Error", "Failed, Error (exit code 137)"),
 }

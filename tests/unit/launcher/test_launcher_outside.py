@@ -273,7 +273,7 @@ def test_a_program_that_ends_in_time_tells_its_status_and_both_outputs() -> None
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_program_that_writes_for_ever_is_ended(stream: str) -> None:
-    with pytest.raises(ValueError, match="it wrote more than 1 MiB"):
+    with pytest.raises(ValueError, match="the program wrote more than 1 MiB"):
         run_bounded(python(f"import sys\nwhile True: sys.{stream}.write('x' * 65536)"), 60.0, 1 << 20)
 
 
@@ -286,10 +286,10 @@ def test_a_program_that_does_not_end_is_ended(code: str) -> None:
 OUTPUTS = {
     "nothing": ("", "line 1 column 1"),
     "HTML": ("<html>", "line 1 column 1"),
-    "a list": ("[]", "it printed a list, expected an object"),
+    "a list": ("[]", "kubectl printed a list, expected an object"),
     "items that are none": ('{"items": [1]}', r"items\[0\] is 1, expected an object"),
     "a phase that is none": ('{"items": [{"status": {"phase": [1]}}]}', "phase is a list, expected a text"),
-    "nested": ("[" * 100_000, "it is nested too deep"),
+    "nested": ("[" * 100_000, "the JSON text is nested too deep"),
     "NaN": ('{"items": NaN}', "NaN is no value of JSON"),
 }
 

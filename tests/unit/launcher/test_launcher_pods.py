@@ -108,7 +108,7 @@ def test_of_many_pods_the_table_has_those_that_do_not_count() -> None:
 
 def test_the_peers_in_a_message_are_named_with_pod_and_node() -> None:
     ids = getIdMap(podlist(A.indexed(0), B.indexed(1).on_node("n2"), pod("110.0.0.2").indexed(2)))
-    message = "trainer 1 at 10.0.0.2 is lost: not heard of for 12.1 s, says 10.0.0.1:7164"
+    message = "trainer 1 at 10.0.0.2 is lost: it sent nothing for 12.1 s, says 10.0.0.1:7164"
     config = LauncherConfig.from_env(pod_environment())
     assert ids.describe_peers(message, config) == ["trainer 1 at 10.0.0.2 is pod paddle-cluster-job-10-0-0-2 on n2"]
 

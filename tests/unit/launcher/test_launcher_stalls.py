@@ -120,7 +120,7 @@ def test_a_server_that_does_not_answer_is_named(job: Hanging) -> None:
     [
         ("data", f"{GLOG}a message of another kind", "waits for its data"),
         ("test", "", "tests"),
-        ("other", f"{GLOG}a message of another kind", "its log ends with: a message of another kind"),
+        ("other", f"{GLOG}a message of another kind", "the log ends with: a message of another kind"),
         ("other", "a print of the user", "its log does not say why"),
         (["odd"], "", "its log does not say why"),
     ],
@@ -142,7 +142,7 @@ def test_trainers_that_have_not_begun_say_what_they_wait_for(job: Hanging) -> No
     assert head.startswith("no progress: trainers 0, 1, 2 of 3 complete no batch; ")
     assert head.endswith("; look at trainer 2 first, because the others wait for it")
     assert first == (
-        "  trainer 2 on job-2 on node-2 has not begun to train: its launcher has not started it; see the line "
+        "  trainer 2 on job-2 on node-2 has not begun to train: the launcher has not started the trainer; see the line "
         "`waiting:` in the pod's log"
     )
     assert [line.partition(": ")[2][:14] for line in others] == ["has waited 4 s", "has waited 4 s"]
@@ -153,7 +153,7 @@ def test_the_log_of_an_earlier_attempt_is_not_taken_for_the_reason(job: Hanging)
     os.utime(job.output / "node_1/train.log", (1.0, 1.0))
     job.tell(0)
     job.tell(2)
-    assert job.lines()[1].startswith("  trainer 1 on job-1 on node-1 has not begun to train: its launcher has not")
+    assert job.lines()[1].startswith("  trainer 1 on job-1 on node-1 has not begun to train: the launcher has not")
 
 
 def test_a_job_that_trains_or_has_ended_has_no_such_lines(job: Hanging) -> None:

@@ -135,7 +135,7 @@ def test_the_pods_that_the_launchers_wait_for_are_named_with_their_state() -> No
     assert name_awaited(pods, dataclasses.replace(RECORD, finished=True)) == []
     both = dataclasses.replace(RECORD, pods=[{"ip": "10.0.0.0"}, {"ip": "10.0.0.1"}])
     assert name_awaited(pods[:1], both) == [
-        "waits for pods: 1 of 2 are Running, and the Job has not created the others yet"
+        "waits for pods: 1 of 2 are Running, and the Job has not created the other pods yet"
     ]
     assert name_awaited(parse_pods({"items": [pod(0), pod(1)]}), both) == []
     assert name_awaited([], both) == []
@@ -224,7 +224,7 @@ def test_a_job_that_fails_before_it_trains_says_why(output: Path, capsys: pytest
 LOST, OWN = (75, "", "trainer 1 is lost"), (65, "", "bad line 7")
 FOLLOWED = "ended, which may follow from the end of another pod (trainer 0 on pod-0: trainer, exit status 75, "
 SILENT = "trainer 1 has reported nothing"
-UNKNOWN = "how it ended is not known: no pod has left an error.json"
+UNKNOWN = "how the attempt ended is not known: no pod has left an error.json"
 NOW = RECORD.name
 STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
     "the first one forms": (record_of(1), [], {}, ["the volume shows no trainer that has begun"]),
@@ -238,7 +238,7 @@ STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
         RECORD,
         [("1.aa", 0, *LOST), ("1.aa", 1, 75, "SIGKILL", "was killed by SIGKILL")],
         {"attempt": NOW, "status": "training"},
-        ["trainer 1 on pod-1: trainer, exit status 75", "training, as trainer 0 said 0:00:0"],
+        ["trainer 1 on pod-1: trainer, exit status 75", "training, as trainer 0 reported 0:00:0"],
     ),
     "a pod is lost as a whole": (
         RECORD,
@@ -274,7 +274,7 @@ STATES: dict[str, tuple[JobRecord, list[Any], dict[str, Any], list[str]]] = {
         RECORD,
         [("1.aa", 1, *OWN)],
         {"attempt": NOW, "status": "training"},
-        ["trainer 1 on pod-1: trainer, exit status 65", "training, as trainer 0 said 0:00:0"],
+        ["trainer 1 on pod-1: trainer, exit status 65", "training, as trainer 0 reported 0:00:0"],
     ),
 }
 
@@ -440,7 +440,9 @@ def test_what_trainer_0s_launcher_has_written_down_is_the_first_failure_whatever
     assert read and read.failure == lost
     line = describe_attempts(tmp_path, read, is_over=False)[-1]
     assert "trainer 1 on pod-1 on node-1: " in line and "gone without a word" in line
-    assert describe_job(tmp_path)[0].endswith("restarting: a pod has ended it, and no other attempt has begun")
+    assert describe_job(tmp_path)[0].endswith(
+        "restarting: a pod has ended this attempt, and no other attempt has begun"
+    )
 
 
 def test_while_the_next_attempt_forms_the_job_is_restarting(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_end_of_a_program_is_told_though_its_log_cannot_be_read(
     log.unlink()
     os.mkfifo(log)  # whoever opens it, waits for ever
     monkeypatch.setattr("launcher.programs.process.TAIL_S", 0.1)
-    lines = "one" if copied else "(the volume did not return it within 0.1 s)"
+    lines = "one" if copied else "(the volume did not return the log within 0.1 s)"
     assert program.describe_end() == f"trainer ended with status 3; the end of {log}:\n    {lines}"
     os.close(os.open(log, os.O_RDWR))  # lets the reader go
     program.close()

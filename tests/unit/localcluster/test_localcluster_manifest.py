@@ -51,9 +51,9 @@ def test_of_several_jobs_one_is_chosen_by_name():
     second["metadata"]["name"] = "k"
     text = yaml.safe_dump_all([job_document(), second])
     assert parse_job(text, "k").completions == 7
-    with pytest.raises(ManifestError, match=r"2 Jobs in it \(j, k\): choose one with --job"):
+    with pytest.raises(ManifestError, match=r"2 Jobs in the manifest \(j, k\): choose one with --job"):
         parse_job(text)
-    with pytest.raises(ManifestError, match="no Job 'x' in it"):
+    with pytest.raises(ManifestError, match="no Job 'x' in the manifest"):
         parse_job(text, "x")
 
 
@@ -88,7 +88,7 @@ BAD_SPECS = {
     ),
     "unquoted argument": ({"pod": {"containers": [{"args": [1]}]}}, "args is"),
     "envFrom": ({"pod": {"containers": [{"envFrom": [{}]}]}}, "envFrom"),
-    "no name for a variable": ({"pod": {"containers": [{"env": [{"name": "A=B", "value": ""}]}]}}, "'A=B': no name"),
+    "no name for a variable": ({"pod": {"containers": [{"env": [{"name": "A=B", "value": ""}]}]}}, "'A=B': this is"),
     "a NUL in a value": ({"pod": {"containers": [{"env": [{"name": "A", "value": "\0"}]}]}}, "'A': .* a NUL"),
     "subPath out of the volume": (
         {
@@ -125,9 +125,9 @@ def test_what_cannot_run_is_refused_by_name(spec: dict[str, Any], message: str):
 BAD_TEXTS = {
     "not YAML": ("a: [", "not YAML"),
     "a key twice": ("kind: Job\nspec: {a: 1,\n  a: 2}", "line 3: this object has the key 'a' twice"),
-    "empty": ("", "no object of kind Job in it .found: nothing"),
+    "empty": ("", "no object of kind Job in the manifest .found: nothing"),
     "another kind": ("kind: Pod", "found: Pod"),
-    "a text": ("hello", "not an object but str"),
+    "a text": ("hello", "a document is a str, expected an object"),
     "old api": ("kind: Job\napiVersion: batch/v1beta1\nmetadata: {name: j}", "apiVersion is 'batch/v1beta1'"),
     "no name": ("kind: Job\napiVersion: batch/v1\nmetadata: {}\nspec: {}", "metadata.name is missing"),
     "a path for a name": ("kind: Job\napiVersion: batch/v1\nmetadata: {name: a/../b}", "metadata.name is 'a/../b'"),

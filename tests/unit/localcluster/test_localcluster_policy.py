@@ -49,10 +49,10 @@ BAD_RULES = {
     "unknown operator": ({"action": "Count", "onExitCodes": {**CODES, "operator": "Gt"}}, "operator is 'Gt'"),
     "descending": (
         {"action": "Count", "onExitCodes": {**CODES, "values": [78, 64]}},
-        r"ascending, each once: \[64, 78\]",
+        r"ascending, without repetitions: \[64, 78\]",
     ),
     "twice": ({"action": "Count", "onExitCodes": {**CODES, "values": [64, 64]}}, "ascending"),
-    "zero": ({"action": "Count", "onExitCodes": {**CODES, "values": [0, 64]}}, "must not have 0"),
+    "zero": ({"action": "Count", "onExitCodes": {**CODES, "values": [0, 64]}}, "must not contain 0"),
     "no values": ({"action": "Count", "onExitCodes": {**CODES, "values": []}}, "a list of numbers"),
     "texts": ({"action": "Count", "onExitCodes": {**CODES, "values": ["64"]}}, "a list of numbers"),
     "neither": ({"action": "Count"}, "either onExitCodes or onPodConditions"),

@@ -40,7 +40,7 @@ def test_a_pair_fits_together_and_no_key_is_shown() -> None:
 
 def test_a_libzmq_without_curve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zmq, "has", lambda what: False)
-    with pytest.raises(NoCurveError, match="has no CURVE to prove it with; install pyzmq"):
+    with pytest.raises(NoCurveError, match="has no CURVE to prove the secret; install pyzmq"):
         derive_keys(SECRET)
 
 

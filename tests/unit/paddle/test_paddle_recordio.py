@@ -123,7 +123,7 @@ def test_a_file_of_the_other_kind_is_named(shards: list[Path], capsys: pytest.Ca
         (["convert", "text", "--max_chunk_bytes=0"], "--max_chunk_bytes: 0 is no whole number in [1, 268435456]"),
         (["convert", "text", "--line_count=x"], "--line_count: x is no whole number in [1, "),
         (["convert", "text", "-o", "x"], "-o names the file for lines: add --to=lines"),
-        (["convert", "text", "--name_prefix=train"], "there is train-00000 already"),
+        (["convert", "text", "--name_prefix=train"], "train-00000 exists already"),
     ],
 )
 def test_a_wrong_command_line_is_64(

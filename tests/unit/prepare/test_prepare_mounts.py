@@ -87,7 +87,7 @@ def test_a_link_is_followed_to_where_it_leads(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_list_of_mounts_is_no_assent(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="REQUIRE_VOLUME=0 leaves the check out"):
+    with pytest.raises(OutputError, match="REQUIRE_VOLUME=0 disables the check"):
         require_volume(Path("/mnt"), tmp_path / "absent")
 
 

@@ -200,7 +200,7 @@ def test_services_are_numbered_host_by_host():
         ("a:", "'' of a is no port"),
         ("a:x", "'x' of a is no port; it must be in [1, 65535]"),
         ("a:65536", "'65536' of a is no port"),
-        ("a:65535", "a would need the ports 65535 to 65536; the last one is 65535"),
+        ("a:65535", "a would need the ports 65535 to 65536; the last port is 65535"),
         ("a,b,a", "a:7164 and a:7164, with 2 ports each, are not two servers"),
         ("a,a:7165", "a:7164 and a:7165, with 2 ports each, are not two servers"),
     ],
@@ -303,7 +303,7 @@ def test_a_server_with_a_store_has_any_port_or_the_one_that_is_given():
 @pytest.mark.parametrize(
     "argv, part",
     [
-        (["--index=1", "--num_pservers=2"], "--num_pservers, --index without a store: name --store_dir"),
+        (["--index=1", "--num_pservers=2"], "--num_pservers, --index without a store: give the --store_dir"),
         (["--store_dir=/s", "--etcd_endpoints=http://a:1"], "are both given"),
         (["--store_dir=/s", "--etcd_ttl=0.5"], "--etcd_ttl is '0.5'; it must be at least 1s"),
         (["--store_dir=/s", "--checkpoint_interval=0"], "--checkpoint_interval is '0'"),

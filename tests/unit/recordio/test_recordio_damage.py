@@ -138,35 +138,41 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         (b"\x04\x03", "chunk 0 at byte 0: the file ends 18 bytes before"),
         (
             chunk(b"", records=0) + b"x" * 20,
-            "chunk 1 at byte 20: a chunk does not begin with 0x78787878; take",
+            "chunk 1 at byte 20: the chunk begins with the wrong number 0x78787878; take",
         ),
-        (chunk(record(b"a"), 3), "its compression is 3"),
+        (chunk(record(b"a"), 3), "the chunk's compression is 3"),
         (
             chunk(record(b"a"), size=2**32 - 1),
             "the file ends 4294967290 bytes before the end of the chunk's 4294967295",
         ),
-        (chunk(record(b"a"), records=2), "2 records are more than 5 bytes can hold"),
-        (chunk(record(b"a"), Compression.GZIP, 2**32 - 1), "4294967295 records are more than 268435456 bytes"),
-        (chunk(record(b"a") * 2), "its 10 bytes are not the 1 records that its header declares"),
-        (chunk(record(b"abcd")[:-1]), "its 7 bytes are not the 1 records"),
-        (chunk(struct.pack("<I", 2**32 - 1) + b"abcd", records=2), "its 8 bytes are not the 2 records"),
+        (chunk(record(b"a"), records=2), "2 records do not fit into 5 bytes"),
+        (chunk(record(b"a"), Compression.GZIP, 2**32 - 1), "4294967295 records do not fit into 268435456 bytes"),
+        (chunk(record(b"a") * 2), "10 bytes of payload are not the 1 records of the header"),
+        (chunk(record(b"abcd")[:-1]), "7 bytes of payload are not the 1 records"),
+        (chunk(struct.pack("<I", 2**32 - 1) + b"abcd", records=2), "8 bytes of payload are not the 2 records"),
         (
             chunk(b"", records=0) + b"\x04\x03",
             "chunk 1 at byte 20: the file ends 18 bytes before the end of the chunk's",
         ),
-        (chunk(record(b"a"), crc=0), "the CRC-32 of its 5 bytes is 0x"),
-        (chunk(record(b"a"), Compression.GZIP), "the payload cannot be decompressed: gzip cannot read it"),
+        (chunk(record(b"a"), crc=0), "the CRC-32 of the chunk's 5 bytes is 0x"),
+        (chunk(record(b"a"), Compression.GZIP), "the payload cannot be decompressed: gzip cannot read the payload"),
         (
             chunk(gzip.compress(record(b"a"), mtime=0)[:-1], Compression.GZIP),
-            "it is not one gzip member from its beginning",
+            "the payload is not exactly one gzip member",
         ),
         (
             chunk(gzip.compress(record(b"a"), mtime=0) * 2, Compression.GZIP),
-            "it is not one gzip member from its beginning",
+            "the payload is not exactly one gzip member",
         ),
-        (chunk(b"sNaPpY" * 3, Compression.SNAPPY), "it does not begin like data in Snappy's framed format"),
-        (chunk(SNAPPY_BEGINNING + b"\x01\x01\x00\x00a", Compression.SNAPPY), "it ends inside a frame of Snappy"),
-        (chunk(SNAPPY_BEGINNING + b"\x01\xff\xff\xffabcd", Compression.SNAPPY), "it ends inside a frame of Snappy"),
+        (chunk(b"sNaPpY" * 3, Compression.SNAPPY), "the payload does not begin like data in Snappy's framed format"),
+        (
+            chunk(SNAPPY_BEGINNING + b"\x01\x01\x00\x00a", Compression.SNAPPY),
+            "the payload ends inside a frame of Snappy",
+        ),
+        (
+            chunk(SNAPPY_BEGINNING + b"\x01\xff\xff\xffabcd", Compression.SNAPPY),
+            "the payload ends inside a frame of Snappy",
+        ),
         (
             chunk(SNAPPY_BEGINNING + b"\x02\x00\x00\x00", Compression.SNAPPY),
             "a frame of a kind that Snappy does not define (2)",
@@ -177,7 +183,7 @@ def test_snappy_without_the_crc_of_the_chunk_gives_whole_frames_or_an_error(raw:
         ),
         (
             chunk(SNAPPY_BEGINNING + b"\x01\x09\x00\x00abcd" + record(b"a"), Compression.SNAPPY),
-            "Snappy cannot read it",
+            "Snappy cannot read the payload",
         ),
     ],
     ids=lambda one: one if isinstance(one, str) else "file",
@@ -196,9 +202,7 @@ def test_a_chunk_larger_than_any_reader_takes_is_refused_before_it_is_read(tmp_p
     with path.open("wb") as file:
         file.write(HEADER.pack(MAGIC, 0, 0, MOST_CHUNK_BYTES + 1, 1))
         file.truncate(HEADER.size + MOST_CHUNK_BYTES + 1)
-    with pytest.raises(
-        DamagedChunkError, match="a chunk may have at most 268435456; write the file with smaller chunks"
-    ):
+    with pytest.raises(DamagedChunkError, match="bytes; the maximum is 268435456; write the file with smaller chunks"):
         read_index(path)
 
 
@@ -208,7 +212,7 @@ def test_a_bomb_stops_at_the_bound(compressed: Compression, monkeypatch: pytest.
     (tmp_path / "bomb").write_bytes(chunk(payload, compressed, 1 << 20))
     monkeypatch.setattr("recordio.reading.MOST_CHUNK_BYTES", 1 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DamagedChunkError, match="its decompressed size is above 1048576 bytes"):
+    with pytest.raises(DamagedChunkError, match="the payload's decompressed size is above 1048576 bytes"):
         list(RecordIOReader(tmp_path / "bomb"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 << 10  # KiB
 

@@ -40,7 +40,7 @@ def test_the_index_reads_no_payload(path: Path) -> None:
     for chunk in before.chunks:
         damage(path, chunk.start + 5)
     assert read_index(path) == before
-    with pytest.raises(DamagedChunkError, match="chunk 0 at byte 0: the CRC-32 of its"):
+    with pytest.raises(DamagedChunkError, match="chunk 0 at byte 0: the CRC-32 of the chunk's"):
         list(RecordIOReader(path))
 
 
@@ -88,14 +88,14 @@ def test_a_range_of_a_file_that_has_become_shorter_says_so(path: Path) -> None:
     index = read_index(path)
     wanted = index.range(40, 10)
     os.truncate(path, index.chunks[-1].offset)
-    with pytest.raises(DamagedChunkError, match=r"of the 10 records from here on are not in the file .*the file again"):
+    with pytest.raises(DamagedChunkError, match=r"of the 10 records of the range are not in the file .*the file again"):
         list(RecordIOReader(wanted))
     with pytest.raises(DamagedChunkError, match="1 of the 1 records"):
         list(RecordIOReader(RecordRange(str(path), 5, 10**18, 0, 1)))
 
 
 def test_a_range_at_no_chunk_is_refused(path: Path) -> None:
-    with pytest.raises(DamagedChunkError, match="chunk 1 at byte 7: a chunk does not begin with"):
+    with pytest.raises(DamagedChunkError, match="chunk 1 at byte 7: the chunk begins with the wrong number"):
         list(RecordIOReader(RecordRange(str(path), 1, 7, 0, 1)))
 
 

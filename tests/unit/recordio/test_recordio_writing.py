@@ -84,7 +84,7 @@ def test_a_record_beyond_any_chunk_is_refused(tmp_path: Path, monkeypatch: pytes
     with RecordIOWriter(tmp_path / "some", Compression.NONE) as writer:
         writer.write(bytes(96))
         with pytest.raises(
-            OversizedRecordError, match=r"a record of 97 bytes for .*: a chunk may have at most 100; split"
+            OversizedRecordError, match=r"a record of 97 bytes for .*: a chunk has at most 100 bytes; split"
         ):
             writer.write(bytes(97))
 

@@ -52,5 +52,5 @@ def test_an_end_that_is_none_is_damage(value: str) -> None:
 
 
 def test_a_failure_has_a_reason() -> None:
-    assert read_job_end('{"phase":"failed","reason":""}').reason == "its master does not say why"
+    assert read_job_end('{"phase":"failed","reason":""}').reason == "the job's master does not say why"
     assert len(read_job_end(json.dumps({"phase": "failed", "reason": "x" * 9999})).reason) <= 3100

@@ -60,7 +60,7 @@ def test_a_server_that_finds_no_index_names_what_it_waits_for(
 
     monkeypatch.setattr(registry, "wait", wait)
     assert claim_index(registry, 2, "10.0.0.2", lines.append)[1] == ServerRecord(0, 2, "10.0.0.2")
-    assert lines == ["waiting for all 2 indices of servers to be free: held 1 by 10.0.0.1:7164"]
+    assert lines == ["waiting until one of 2 indices of servers is free: index 1 is held by 10.0.0.1:7164"]
 
 
 def test_an_index_that_is_asked_for_is_waited_for(registry: DirectoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_an_index_that_is_asked_for_is_waited_for(registry: DirectoryRegistry, m
     lines: list[str] = []
     monkeypatch.setattr(registry, "wait", lambda *_: held.release())
     assert claim_index(registry, 3, "10.0.0.2", lines.append, 2)[1].index == 2
-    assert lines == ["waiting for index 2 to be free: held by servers that are being started"]
+    assert lines == ["waiting until index 2 is free: held by servers that are being started"]
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "x", "1.5", "²", str(module.MOST_SERVERS + 1), "9" * 100, " 2"])

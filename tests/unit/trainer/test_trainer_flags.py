@@ -130,12 +130,15 @@ def test_what_a_launcher_passes_does_no_harm_with_a_store():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([STORE, "--local=true"], "--local=True does not go with --store_dir: the parameter servers in the store"),
-        ([STORE, "--pservers=a"], "--pservers=a does not go with --store_dir: .* are found in the store; leave it out"),
-        ([STORE, "--trainer_id=1"], "--trainer_id=1 does not go with --store_dir: the master numbers the trainers"),
+        ([STORE, "--local=true"], "--local=True cannot be used with --store_dir: the parameter servers in the store"),
+        (
+            [STORE, "--pservers=a"],
+            "--pservers=a cannot be used with --store_dir: .* are found in the store; leave it out",
+        ),
+        ([STORE, "--trainer_id=1"], "--trainer_id=1 cannot be used with --store_dir: the master numbers the trainers"),
         (
             ["--etcd_endpoints=http://a:1", "--num_gradient_servers=3"],
-            "does not go with --etcd_endpoints: trainers may",
+            "cannot be used with --etcd_endpoints: trainers may",
         ),
         ([STORE, "--start_pserver"], "paddle pserver --store_dir"),
         ([STORE, "--start_pass=2"], "the master knows the pass"),

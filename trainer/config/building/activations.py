@@ -1,15 +1,15 @@
-"""Activations of the config language: objects with the name of an activation; the network computes the activation."""
+"""The activations of the config language: each object only names an activation, which the network computes."""
 
 from trainer.config.building.names import public
 
 
 @public("activations")
 class BaseActivation:
-    """An activation, which has a name in the message.
+    """An activation; the message of a layer contains its name.
 
     Args:
         name: the name, which is the `active_type` of a layer's message.
-        support_hppl: whether lstmemory and grumemory can use it as an inner activation.
+        support_hppl: whether lstmemory and grumemory accept the activation as an inner activation.
     """
 
     def __init__(self, name: str, support_hppl: bool):

@@ -1,4 +1,4 @@
-"""Errors for wrong use of the config language, and the checks of arguments that raise them."""
+"""The error for wrong use of the config language, and checks of arguments that raise this error."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ LARGEST = 2**63 - 1  # largest number that a message can hold
 
 
 class ArgumentError(ConfigError):
-    """A call with wrong arguments; the innermost function of the language adds its name at the start of the message."""
+    """A call has wrong arguments; the message begins with the name of the innermost function of the language."""
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -24,13 +24,13 @@ class ArgumentError(ConfigError):
 
 
 def wrong(argument: str, value: object, need: str) -> ArgumentError:
-    """Return the error for an argument: its name, its value, and what the value should be."""
+    """Return an error whose message contains the argument's name, its value, and what the value should be (`need`)."""
     text = repr(value)
     return ArgumentError(f"{argument} is {text if len(text) <= 80 else text[:77] + '...'}; {need}")
 
 
 def to_int(argument: str, value: Any) -> int:
-    """Return an integer, from any integer type or from a float without a fraction (`256 / 4` in a Python 2 script)."""
+    """Return the value as an integer; a float without a fraction is accepted, such as `256 / 4` of an old script."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -77,7 +77,7 @@ def is_list(value: Any) -> bool:
 
 
 def to_list(value: Any) -> list[Any]:
-    """Return the items of a list, tuple or the like; any other value becomes a list of one item."""
+    """Return the items of an iterable; a string, bytes, a dictionary or a single object becomes a list of one item."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict):
         return list(value)
     return [value]

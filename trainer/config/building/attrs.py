@@ -54,9 +54,10 @@ class ParameterAttribute:
     """The name of a parameter, and how it is initialised and updated.
 
     Without any initial_* argument, initial values are "smart": they have a normal distribution with standard deviation
-    1/sqrt(rows). With initial_max and initial_min they have a uniform distribution. A parameter with `is_static` is not
-    updated, so its learning rate and decay rates are ignored. In a job (a configuration with data sources) its
-    initial_* values are ignored, too; the default_initial_* functions set them.
+    1/sqrt(rows). With initial_max and initial_min, initial values have a uniform distribution. A parameter with
+    `is_static` is not updated, so its learning rate and decay rates are ignored. In a job (a configuration with data
+    sources), the initial_* values of a static parameter are ignored, too; the default_initial_* functions set its
+    initial values.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ParameterAttribute:
 
 @public("attrs", also="ExtraAttr")
 class ExtraLayerAttribute:
-    """Optional attributes of any layer: clipping of the gradient that flows through it, dropout, a device."""
+    """Optional attributes of any layer: a limit for its gradients, the dropout rate, and the device."""
 
     def __init__(
         self, error_clipping_threshold: float | None = None, drop_rate: float | None = None, device: int | None = None
@@ -132,8 +133,8 @@ def to_bias(bias_attr: Any, *, default: bool) -> ParameterAttribute | None:
     """Return the attributes of a bias, or None if the layer has no bias.
 
     Args:
-        bias_attr: the user's argument: a ParamAttr, True, False, or None if not given.
-        default: whether the layer has a bias if the argument is not given.
+        bias_attr: the user's argument: a ParamAttr, True, False, or None for a missing argument.
+        default: whether the layer has a bias if the argument is missing.
     """
     if isinstance(bias_attr, ParameterAttribute):
         return bias_attr

@@ -22,8 +22,8 @@ def helper(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Register a function of the language.
 
-    The decorator gives automatic names to calls without a name, and adds the call to the messages of the function's
-    errors.
+    The decorator gives an automatic name to a call without a name. The decorator also adds the function's name to the
+    messages of the function's errors.
 
     Args:
         module: the sub-module of trainer_config_helpers that the function belongs to.
@@ -44,7 +44,7 @@ def helper(
             given = {(renamed or {}).get(key, key): value for key, value in kwargs.items()}
             bound = _bind(function, signature, args, given)
             try:
-                parse = current()  # raises an error if there is no current parse; no name is then counted
+                parse = current()  # outside a configuration, `current` raises an error before a name is counted
                 if optional_name and bound.arguments.get("name") is None:
                     bound.arguments["name"] = parse.auto_name(auto_prefix)
                 return function(*bound.args, **bound.kwargs)

@@ -1,4 +1,4 @@
-"""The height and width of maps that v0.10 passed on from layer to layer.
+"""The heights and widths of maps that a layer of v0.10 took over from its first input.
 
 Source: legacy config_parser.py of v0.10, LayerBase and g_pass_height_width.
 """
@@ -9,9 +9,9 @@ from proto import ModelConfig_pb2
 
 
 def handed_on_maps(model: ModelConfig_pb2.ModelConfig) -> dict[str, tuple[int, int]]:
-    """Return the (height, width) in pixels that layers without a map of their own get from their first input.
+    """Return the (height, width) in pixels that each layer without its own map takes over from its first input.
 
-    v0.10 did not pass height and width on after the first recurrent group of the configuration.
+    After the first recurrent group of a configuration, layers of v0.10 did not take over a height and width.
     """
     maps: dict[str, tuple[int, int]] = {}
     given: dict[str, tuple[int, int]] = {}

@@ -91,10 +91,10 @@ _OPERATORS: dict[str, LayerOperator] = {}
 
 
 def register_operators(operators: Mapping[str, LayerOperator]) -> None:
-    """Set the functions for the operators `+`, `-`, `-` with a number on the left, and `*` of a layer.
+    """Set the functions that compute `layer + x`, `layer - x`, `number - layer` and `layer * x`.
 
-    The operators call layer functions, and the modules of layer functions import this module. So this module cannot
-    import the operators; layer_math, which defines them, calls this function instead.
+    The operators call layer functions, and the modules of layer functions import this module. This module therefore
+    cannot import the operators; `layer_math`, which defines the operators, calls this function instead.
     """
     _OPERATORS.update(operators)
 
@@ -102,7 +102,7 @@ def register_operators(operators: Mapping[str, LayerOperator]) -> None:
 def to_layer(argument: str, value: Any) -> LayerOutput:
     """Return the value, which must be a layer of this parse."""
     if not isinstance(value, LayerOutput):
-        raise wrong(argument, value, "it must be a layer, as a layer function returns it")
+        raise wrong(argument, value, "it must be a layer, which a layer function returns")
     if value.full_name not in current().layers:
         raise wrong(argument, value, value.absence)
     return value
@@ -124,7 +124,7 @@ def size_of(layer: LayerOutput) -> int:
 
 
 def message_of(layer: LayerOutput) -> ModelConfig_pb2.LayerConfig:
-    """Return the message of an input layer; inside a recurrent group, return that of its agent in the group."""
+    """Return the message of an input layer; inside a recurrent group, return the message of the layer's agent."""
     return current().layers[input_name(layer)]
 
 
@@ -137,7 +137,7 @@ def columns_of(layer: LayerOutput) -> int:
 
 
 def to_activation(argument: str, value: Any, default: BaseActivation = _LINEAR) -> BaseActivation:
-    """Return an activation object: the user's, or the function's default if the user gave none."""
+    """Return the user's activation object; if the user gave no activation, return `default`."""
     if value is None:
         return default
     if not isinstance(value, BaseActivation):
@@ -157,8 +157,8 @@ def to_parameter_attr(argument: str, value: Any) -> ParameterAttribute:
 def input_name(layer: LayerOutput) -> str:
     """Return the name that an input layer has in the message.
 
-    Raises: ArgumentError: a recurrent group reads an outer layer that is not an input of the group, or a layer of a
-        group is read outside the group.
+    Raises: ArgumentError: a recurrent group reads an outer layer that is not an input of the group, or a layer outside
+        a group reads a layer inside the group.
     """
     parse = current()
     name = parse.full_name(layer.name)
@@ -198,7 +198,7 @@ class LayerBuilder:
         self.size = size
         self.act = act
         self.message = self.parse.add_layer(name, kind)
-        # the names of parameters contain the full name; inside a group it is `name@group`
+        # the names of parameters contain the full name, which is `name@group` inside a group
         self.full_name = self.message.name
         if size:
             self.message.size = size

@@ -9,7 +9,7 @@ from runtime import glog
 
 
 class _Stderr(logging.Handler):
-    """Writes each record to the current sys.stderr in one write."""
+    """Writes each log record to the current sys.stderr with a single write."""
 
     def emit(self, record: logging.LogRecord) -> None:
         glog.write(self.format(record) + "\n")
@@ -30,7 +30,7 @@ logger = _make_logger()
 
 
 def log(level: int, message: str, at: str) -> None:
-    """Write a line with the file and line number of the original (`networks.py:1482`), which users may search for."""
+    """Write a log line with the file and line number of v0.10 (`networks.py:1482`); users may search for this text."""
     if logger.isEnabledFor(level):
         file, _, line = at.partition(":")
         logger.handle(logger.makeRecord("paddle", level, file, int(line), message, (), None))

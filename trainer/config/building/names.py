@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# sub-module of paddle.trainer_config_helpers -> its names
+# the names in each sub-module of paddle.trainer_config_helpers
 HELPERS: Mapping[str, tuple[str, ...]] = {
     module: tuple(names.split())
     for module, names in {
@@ -56,7 +56,7 @@ HELPERS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 
-# the functions of the raw form (v1) that a configuration has without an import
+# the functions of the raw form (v1), which a configuration can use without an import
 _V1 = """
     Settings Inputs Outputs HasInputsSet Layer Input Bias Parameter ParameterHook MixedLayer ExpressionLayer Evaluator
     Memory SetMemoryInput Generator Link RecurrentLayerGroupBegin RecurrentLayerGroupEnd

@@ -28,7 +28,7 @@ _PLAIN_FIELDS = (
     "format",
     "need_compact",
 )
-# fields that take the value of the attribute, or else the current default
+# fields that take the current default if the attribute does not have them
 _DEFAULTED_FIELDS = (
     "initial_mean",
     "initial_std",
@@ -100,8 +100,8 @@ def _storage(parse: Parse, name: str) -> dict[str, Any]:
 def _set_fields(parameter: ParameterConfig_pb2.ParameterConfig, fields: Mapping[str, Any], *, given: bool) -> None:
     if given:
         logger.warning(
-            "parameter %s is static: its initial_* have no effect, as in v0.10; call the default_initial_* functions "
-            "before its layer, or start from a model that has the parameter",
+            "parameter %s is static: its initial_* values have no effect, as in v0.10; call the default_initial_* "
+            "functions before its layer, or start from a model that has the parameter",
             parameter.name,
         )
     for key, value in fields.items():
@@ -121,7 +121,7 @@ def _check(parameter: ParameterConfig_pb2.ParameterConfig) -> None:
 def _add_hooks(parameter: ParameterConfig_pb2.ParameterConfig, hooks: Any) -> None:
     for hook in [] if hooks is None else to_list(hooks):
         if not isinstance(hook, HookAttribute):
-            raise wrong("update_hooks", hook, "it must be a HookAttr or a list of them")
+            raise wrong("update_hooks", hook, "it must be a HookAttr or a list of HookAttrs")
         added = parameter.update_hooks.add(type=hook.type)
         if hook.sparsity_ratio is not None:
             added.sparsity_ratio = hook.sparsity_ratio

@@ -29,7 +29,7 @@ class ParameterDefaults:
     gradient_clipping_threshold: float | None = None
     device: int | None = None
     update_hooks: Any = None
-    # parameter name -> (is_sparse, format, need_compact)
+    # returns (is_sparse, format, need_compact) for the name of a parameter
     compact: Callable[[str], tuple[bool, str, bool]] | None = None
 
 
@@ -78,10 +78,10 @@ def _empty_message() -> TrainerConfig_pb2.TrainerConfig:
 
 @dataclass
 class OlderMarks:
-    """Facts about layers that v0.10 printed and that the current message does not contain.
+    """Facts about layers that only the message of v0.10 contained; the current message does not contain these facts.
 
-    Attributes, whose layers are given by their full names:
-        nested: agents of inputs, and results, of recurrent groups whose steps are sub-sequences.
+    Attributes (layers are given by their full names):
+        nested: agents of inputs, and layers of results, in recurrent groups whose steps are sub-sequences.
         whole: agents of memories that are whole sequences.
         static: agents of StaticInputs.
         subtracted: layers that an expression like `layer - 0.5` creates.
@@ -113,7 +113,7 @@ class Parse:
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
     marks: OlderMarks = field(default_factory=OlderMarks)
-    # changes that apply only to a configuration with data sources
+    # changes of the message that apply only to a configuration with data sources
     in_jobs: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -123,7 +123,7 @@ class Parse:
 
     @property
     def has_data(self) -> bool:
-        """Whether the configuration is that of a job, that is, whether it has data sources so far."""
+        """Whether the configuration has data sources so far, and therefore describes a job."""
         return self.config.HasField("data_config") or self.config.HasField("test_data_config")
 
     @property

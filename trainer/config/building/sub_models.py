@@ -43,7 +43,7 @@ def end_sub_model(name: str) -> None:
 
 
 def begin_group(name: str, inputs: Iterable[GroupLink], *, reverse: bool, target: str | None = None) -> None:
-    """Open a recurrent group over sequences of the enclosing model; `target` is the input that targetInlink names."""
+    """Open a recurrent group over sequences of the enclosing model; `target` is the name of the targetInlink layer."""
     parse = current()
     if parse.model.type != "recurrent_nn":
         raise ArgumentError(f"the model's type is {parse.model.type!r}; call model_type('recurrent_nn') first")

@@ -85,7 +85,7 @@ def wrap_act_default(param_names: Sequence[str] | None = None, act: BaseActivati
 
 
 def deprecated(instead: str) -> Decorator:
-    """Log a warning when the decorated function is used; the warning names its replacement."""
+    """Log a warning when the decorated function is called; the warning names the function to use instead."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)

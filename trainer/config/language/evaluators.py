@@ -1,4 +1,4 @@
-"""Evaluators compute values that the log shows beside the cost. They do not change the network.
+"""Evaluators, which compute values that the log shows beside the cost, and which do not change the network.
 
 Source: legacy trainer_config_helpers/evaluators.py; spec/config.md section 11.
 """
@@ -34,7 +34,7 @@ def is_for_classification(evaluator: object) -> bool:
 def add_evaluator(
     name: str | None, kind: str, inputs: list[LayerOutput], fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Write an evaluator of these layers; fields that are None are left out."""
+    """Write an evaluator of the layers `inputs`; fields that are None are left out."""
     parse = current()
     evaluator = parse.model.evaluators.add(name=parse.full_name(to_text("name", name)), type=kind)
     evaluator.input_layers.extend(input_name(layer) for layer in inputs)
@@ -131,7 +131,7 @@ def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any =
 
 @helper("evaluators", renamed={"info": "query_id"})
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
-    """Report the number of correctly ordered pairs divided by that of wrongly ordered pairs, within each query."""
+    """Report the ratio of correctly ordered pairs to wrongly ordered pairs; a pair consists of rows of one query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
     add_evaluator(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
 
@@ -140,7 +140,7 @@ def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, 
 def precision_recall_evaluator(
     input: Any, label: Any, positive_label: int | None = None, weight: Any = None, name: str | None = None
 ) -> None:
-    """Report precision, recall and F1, of one class or averaged over all classes."""
+    """Report precision, recall and F1 of one class, or their averages over all classes."""
     add_evaluator(
         name,
         "precision_recall",
@@ -186,7 +186,7 @@ def chunk_evaluator(
 
 @helper("evaluators")
 def sum_evaluator(input: Any, name: str | None = None, weight: Any = None) -> None:
-    """Report the mean, over the rows, of the sum of the values of a row."""
+    """Sum the values of each row, and report the mean of these sums."""
     add_evaluator(name, "sum", _labelled(input, None, weight))
 
 
@@ -206,7 +206,7 @@ def detection_map_evaluator(
     ap_type: str = "11point",
     name: str | None = None,
 ) -> None:
-    """Report the mean average precision of detections. The message lists the label twice, as in v0.10."""
+    """Report the mean average precision of detections; the evaluator's message lists the label twice, as in v0.10."""
     inputs = [*_labelled(input, label), to_layer("label", label)]
     add_evaluator(
         name,
@@ -261,7 +261,10 @@ def seqtext_printer_evaluator(
     delimited: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Write sequences of ids to a file, as words of a dictionary; outputs() visits id_input through the first input."""
+    """Write sequences of ids to a file, as words of a dictionary.
+
+    `id_input` becomes a parent of the first input, so that outputs() visits `id_input`, too.
+    """
     inputs = to_layers("input", input)
     if id_input is not None:
         identity = to_layer("id_input", id_input)

@@ -1,8 +1,8 @@
-"""Arithmetic of layers, such as `layer_math.exp(x)`, `x + y` and `2 * x`, which creates further layers.
+"""Arithmetic of layers, such as `layer_math.exp(x)`, `x + y` and `2 * x`; each expression creates further layers.
 
-An expression of a layer and a number becomes a slope_intercept_layer. In an expression of two layers, one layer may
-have size 1: in a sum its value is repeated, and in a product it scales the rows of the other layer. `x - number`
-subtracts the number, although v0.10 added it.
+An expression of a layer and a number becomes a slope_intercept_layer. In a sum of two layers, the value of a layer of
+size 1 is added to every column. In a product of two layers, one layer must have size 1; the value of this layer scales
+the row of the other layer. `x - number` subtracts the number, although v0.10 added the number.
 
 Source: legacy trainer_config_helpers/layer_math.py; spec/config.md section 13.
 """

@@ -1,4 +1,4 @@
-"""settings(), optimisers, regularisation and model averaging. They only write the message; pserver.optim uses it.
+"""settings(), optimisers, regularisation and model averaging; they write the message, and pserver.optim reads it.
 
 Source: legacy trainer_config_helpers/optimizers.py; spec/config.md section 10.
 """
@@ -37,7 +37,7 @@ class BaseSGDOptimizer(Optimizer):
 class MomentumOptimizer(BaseSGDOptimizer):
     """SGD with momentum: m <- momentum m - rate g; w <- w + m.
 
-    With momentum 0 this is plain SGD. With None the momentum field of the parameters is not written.
+    With momentum 0 the optimiser is plain SGD. With None the momentum field of the parameters is not written.
     """
 
     def __init__(self, momentum: float | None = None, sparse: bool = False):
@@ -157,7 +157,7 @@ class L2Regularization(BaseRegularization):
 
 @public("optimizers")
 class ModelAverage:
-    """Use, for tests and saved models, the average of the parameters over the last steps instead of the parameters."""
+    """Tests and saved models use the average of the parameters over the last steps."""
 
     def __init__(self, average_window: float, max_average_window: int | None = None, do_average_in_cpu: bool = False):
         self.average_window = to_float("average_window", average_window)

@@ -8,7 +8,7 @@ from trainer.config.building.names import public
 
 @public("poolings")
 class BasePoolingType:
-    """A pooling, which has a name in the message."""
+    """A pooling; the message of a layer contains its name."""
 
     def __init__(self, name: str):
         self.name = name
@@ -19,7 +19,7 @@ class BasePoolingType:
 
 @public("poolings")
 class MaxPooling(BasePoolingType):
-    """The maximum. For sequences with output_max_index, the result is the index of the frame with the maximum."""
+    """The maximum; for sequences with output_max_index, the index of the frame that has the maximum."""
 
     def __init__(self, output_max_index: bool | None = None):
         super().__init__("max")
@@ -28,7 +28,7 @@ class MaxPooling(BasePoolingType):
 
 @public("poolings")
 class AvgPooling(BasePoolingType):
-    """The mean; `strategy` can select the sum, or the sum divided by the root of the number of values."""
+    """The mean; `strategy` can select the sum, or the sum divided by the square root of the number of values."""
 
     STRATEGY_AVG = "average"
     STRATEGY_SUM = "sum"
@@ -49,7 +49,7 @@ class SumPooling(AvgPooling):
 
 @public("poolings")
 class SquareRootNPooling(AvgPooling):
-    """The sum over a sequence, divided by the root of its length."""
+    """The sum over a sequence, divided by the square root of its length."""
 
     def __init__(self) -> None:
         super().__init__(AvgPooling.STRATEGY_SQROOTN)
@@ -57,7 +57,7 @@ class SquareRootNPooling(AvgPooling):
 
 @public("poolings")
 class MaxWithMaskPooling(BasePoolingType):
-    """The maximum of a window of a map, and the place of the maximum."""
+    """The maximum of a window of a map, and the position of the maximum."""
 
     def __init__(self) -> None:
         super().__init__("max-pool-with-mask")

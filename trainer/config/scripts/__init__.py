@@ -1,1 +1,1 @@
-"""Execution of a user's configuration script: it can use names of Python 2, and an error names the script's line."""
+"""Execution of a user's configuration script, which can use names of Python 2; an error names the script's line."""

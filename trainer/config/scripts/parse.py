@@ -1,4 +1,4 @@
-"""Execution of a configuration script, which gives the message or, for any exception of the script, one clear error.
+"""Execution of a configuration script; the result is the message, or one clear error for any exception of the script.
 
 Source: legacy config_parser.py, parse_config(); spec/config.md section 2.
 """
@@ -48,7 +48,7 @@ def run_config(config: str | Path | Callable[[], object], config_args: str = "")
     Raises:
         MissingInputError: the script does not exist or cannot be read.
         ConfigError: config_args is malformed, or the script uses the language wrongly or uses an unsupported part.
-        DataError: the script raises an exception of its own.
+        DataError: the script's own code raises an exception.
     """
     parse = Parse(args=parse_args(config_args))
     path = Path() if callable(config) else Path(config)
@@ -125,7 +125,7 @@ def _guard(run: Callable[[], object], title: str) -> None:
         run()
     except (KeyboardInterrupt, StoppedError):  # a signal arrived while the script ran
         raise
-    except BaseException as error:  # including SystemExit and exceptions that a script derives from BaseException
+    except BaseException as error:  # a script can raise SystemExit, or a class derived from BaseException
         explained = explain(error, title)
         if explained is None:
             raise
@@ -137,7 +137,7 @@ def _execute(text: bytes, path: Path, environment: dict[str, Any]) -> None:
 
 
 def _environment(path: Path) -> dict[str, Any]:
-    """Return the names that a script has without an import."""
+    """Return the names that a script can use without an import."""
     environment: dict[str, Any] = {"__name__": SCRIPT_NAME, "__file__": str(path), "__builtins__": SCRIPT_BUILTINS}
     environment.update(all_names.v1_names())
     environment["Import"] = _importer(path)
@@ -149,9 +149,9 @@ def _environment(path: Path) -> dict[str, Any]:
 
 def _importer(importing: Path) -> Callable[..., None]:
     def Import(config_file: str, local_args: dict[str, Any] | None = None) -> None:
-        """Execute another configuration file, and add its names to local_args.
+        """Execute another configuration file, and add the names that the file defines to local_args.
 
-        Its path is relative to the directory of the importing file.
+        The path config_file is relative to the directory of the importing file.
         """
         path = importing.parent / config_file
         if not Path(config_file).is_absolute():

@@ -1,7 +1,8 @@
 """Names, modules and the import path that configurations and data providers written for Python 2 need.
 
-Only the user's modules get these names. They are the script and every module that the script imports from the working
-directory, from the configuration's directory, or from a directory that `--python_path` or a script adds to `sys.path`.
+Only the user's modules get these names. The user's modules are the script and every module that the script imports from
+the working directory, from the configuration's directory, or from a directory that `--python_path` or a script adds to
+`sys.path`.
 The user's modules have the builtins of Python 3, and also `xrange, unicode, basestring, long, raw_input, reduce, cmp`.
 In these modules:
 
@@ -38,7 +39,8 @@ _OUR_ROOT = Path(__file__).resolve().parents[3]
 class LazyList(Sequence[Any]):
     """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, which is filled on demand.
 
-    It supports `len()`, indices, repeated loops and the methods of lists, and also `next()` and infinite sources.
+    A LazyList supports `len()`, indices, repeated loops and the methods of lists, and also `next()` and infinite
+    sources.
     """
 
     def __init__(self, items: Iterable[Any]):
@@ -120,7 +122,7 @@ def _cmp(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
 
-# method name -> function that returns the result of `thing.name(...)` in Python 2, for objects without this method
+# for each method that Python 3 removed, a function that returns the result of the method in Python 2
 _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "has_key": lambda mapping, key: key in mapping,
     "iteritems": lambda mapping: iter(mapping.items()),
@@ -129,7 +131,7 @@ _DROPPED_METHODS: Mapping[str, Callable[..., Any]] = {
     "next": next,
 }
 _CALL_METHOD = "__call_python_2_method__"
-# methods of bytes for which Python 3 raises TypeError if an argument is text
+# methods of bytes that raise TypeError in Python 3 if an argument is text
 _TEXT_METHOD_NAMES = """
     count endswith find index lstrip partition replace rfind rindex rpartition rsplit rstrip split startswith strip"""
 _TEXT_METHODS = frozenset(_TEXT_METHOD_NAMES.split())
@@ -155,7 +157,7 @@ def _call_text_method(thing: Any, name: str, /, *arguments: Any, **options: Any)
 
 
 class _MethodCalls(ast.NodeTransformer):
-    """Replaces calls like `thing.iteritems()` by calls of `_call_method`; line numbers do not change."""
+    """Replaces calls like `thing.iteritems()` by calls of `_call_method` and `_call_text_method`, in the same line."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -182,7 +184,7 @@ def compile_script(text: Any, path: str) -> CodeType:
 
 
 PYTHON_2_NAMES: Mapping[str, Any] = {
-    "basestring": (str, bytes),  # a script uses this name only in isinstance()
+    "basestring": (str, bytes),  # scripts use `basestring` only in isinstance()
     "cmp": _cmp,
     "filter": _listed(filter),
     "long": int,
@@ -228,7 +230,7 @@ def install_modules() -> None:
 
 
 class ScriptLoader(importlib.machinery.SourceFileLoader):
-    """Executes a user's module with `SCRIPT_BUILTINS`; it writes no byte code files to the volume of the job."""
+    """Executes a user's module with `SCRIPT_BUILTINS`, and writes no byte code files to the volume of the job."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module."""
@@ -242,7 +244,7 @@ class ScriptLoader(importlib.machinery.SourceFileLoader):
 
 
 class ScriptFinder:
-    """Finds modules as Python does, and loads modules from the user's directories with a `ScriptLoader`."""
+    """Finds modules as Python does, but loads modules from the user's directories with a `ScriptLoader`."""
 
     def __init__(self) -> None:
         self.directories: tuple[Path, ...] = ()
@@ -253,7 +255,7 @@ class ScriptFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's spec, or None if the module is not the user's."""
+        """Return the module's spec, or None if the module is not a module of the user."""
         if fullname.partition(".")[0] in OUR_PACKAGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -266,7 +268,7 @@ class ScriptFinder:
         return None
 
     def owns(self, filename: str) -> bool:
-        """Return whether a file is in a user's directory and belongs neither to this project nor to a package.
+        """Return whether a file is in a user's directory, outside of this project and outside of installed packages.
 
         The user's directories include those that --python_path or a script has added to `sys.path` since the first call
         of `enter`.
@@ -283,9 +285,9 @@ class ScriptFinder:
         return not any(part in _INSTALLED_PACKAGES for part in path.parts)
 
     def enter(self, directories: Iterable[Path], *, forget: bool) -> None:
-        """Search for the user's modules first in the given directories, and no longer in those of the previous call.
+        """Search for the user's modules first in `directories`, which replace the directories of the previous call.
 
-        Args: forget: whether modules that are loaded already are loaded again when they are imported.
+        Args: forget: whether modules that are already loaded are loaded again at their next import.
         """
         if self._path_before is None:
             self._path_before = frozenset(sys.path)
@@ -319,8 +321,8 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
     Args:
         directories: the directories of configurations and providers; they come first in sys.path and replace the
             directories of the previous call.
-        forget: whether the user's modules are executed again when they are imported, so that each parse of a script
-            gives the same result.
+        forget: whether the user's modules are executed again at their next import. Repeated parses of a script then
+            give equal results.
     """
     install_modules()
     _finder.enter((Path(directory) for directory in directories), forget=forget)

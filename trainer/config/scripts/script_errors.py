@@ -17,14 +17,14 @@ from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_sc
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 _MAIN_ONLY = "; the name exists in the main config only, not in the modules that the config imports"
-# modules whose frames lie between a script and the function that it calls
+# modules whose frames are between a script and the function that the script calls
 _GO_BETWEENS = (helper.__module__, compile_script.__module__)
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
 class ScriptPlace:
-    """The line of a script, and the function of the language that this line called (None: no such function)."""
+    """The line of a script, and the function of the language that this line called, or None for no such function."""
 
     where: str
     inside: str | None
@@ -50,7 +50,7 @@ def explain(error: BaseException, title: str) -> PaddleError | None:
     wrong_use = _wrong_use(error, place)
     if wrong_use:
         return ConfigError(f"{place.where}: {wrong_use}")
-    # if a script recurses endlessly, the RecursionError can arise in any function, so it is not a bug of this project
+    # endless recursion of a script can raise RecursionError in any function, so this error is no bug of this project
     if place.inside and not isinstance(error, RecursionError):
         return None
     text = " ".join("".join(traceback.format_exception_only(error)).split())
@@ -77,7 +77,7 @@ def _find_place(trace: TracebackType | None, title: str) -> ScriptPlace:
 def shown(filename: str) -> str:
     """Return the name of a file; the name is relative if the file is below the working directory."""
     path = Path(filename)
-    with contextlib.suppress(OSError, ValueError):  # the working directory was removed, or the file lies elsewhere
+    with contextlib.suppress(OSError, ValueError):  # the working directory was removed, or the file is outside of it
         return str(path.relative_to(Path.cwd()))
     return str(path)
 

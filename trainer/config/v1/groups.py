@@ -127,7 +127,7 @@ def SubModelEnd(name: str | None = None) -> None:
 
 @helper("v1")
 def EnableSubmodelSuffix(flag: bool = True) -> None:
-    """Give the layers of every sub-model NAME the suffix @NAME, not only the layers of recurrent groups."""
+    """Give the suffix @NAME to the layers of every sub-model NAME; by default only recurrent groups have a suffix."""
     current().suffix_all_sub_models = bool(flag)
 
 

@@ -51,7 +51,7 @@ def _pooling_type(name: str) -> BasePoolingType:
 
 
 def _sides(shape: Any, *keys: str) -> dict[str, Any]:
-    """Return the shape's values of the given keys as arguments, each with the suffixes of x (none), y and z."""
+    """Return the shape's values as arguments, for example `stride`, `stride_y` and `stride_z` for the key `stride`."""
     named = {key + suffix: getattr(shape, key + suffix, None) for key in keys for suffix in ("", "_y", "_z")}
     return {key: value for key, value in named.items() if value is not None}
 

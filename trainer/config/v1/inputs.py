@@ -1,7 +1,7 @@
 """The arguments of Layer(...) in the oldest configurations: inputs, biases, projections, and shapes of image layers.
 
 The oldest configurations refer to a layer by its name. For a parameter without attributes, the default_* functions set
-the distribution of the initial values; it does not depend on the number of rows.
+the distribution of the initial values; this distribution does not depend on the number of rows.
 
 Source: legacy config_parser.py; spec/config.md section 16.
 """
@@ -90,7 +90,7 @@ class V1Input:
 
 @helper("v1")
 def Input(input_layer_name: str, input_layer_argument: str | None = None, **given: Any) -> V1Input:
-    """Name an input layer, and give attributes of its parameter and, in conv=, pool= and so on, shapes of image layers.
+    """Name an input layer, with attributes of its parameter and shapes of image layers (conv=, pool= and so on).
 
     With format "csr" or "csc", and nnz as the number of values, the parameter of a fully connected layer has sparse
     storage.
@@ -117,7 +117,7 @@ def ParameterHook(type: str, sparsity_ratio: float | None = None) -> HookAttribu
 
 @helper("v1")
 def Parameter(name: str, size: int, device: int | None = None, dims: Any = (), **given: Any) -> None:
-    """Create a parameter; layers share it by its name."""
+    """Create a parameter; all layers that use its name share the parameter."""
     shape = [to_int("dims", item) for item in to_list(dims)]
     add_parameter(current(), to_text("name", name), to_int("size", size), shape, V1Attribute(**given).attr, device)
 
@@ -149,7 +149,7 @@ class V1Layer:
 
 
 def to_v1_bias(bias: Any) -> Any:
-    """Return the attributes of a bias. True means a bias without attributes; its initial values need not be zero."""
+    """Return the attributes of a bias; True means a bias without attributes, whose initial values can be non-zero."""
     if isinstance(bias, ParameterAttribute) or bias is False:
         return bias
     if bias is not True:
@@ -160,7 +160,7 @@ def to_v1_bias(bias: Any) -> Any:
 # --- shapes of image layers ------------------------------------------------------------------------------------------
 
 
-# name of the function that makes a shape -> name of the argument of Input() that takes the shape
+# for each function that makes a shape, the argument of Input() that takes the shape
 _SHAPES = {
     "BilinearInterp": "bilinear_interp",
     "BlockExpand": "block_expand",

@@ -136,7 +136,7 @@ def ExpressionLayer(name: str, inputs: Any, **options: Any) -> LayerOutput:
 
 @helper("v1")
 def Evaluator(name: str, type: str, inputs: Any, **fields: Any) -> None:
-    """Add an evaluator; `inputs` are the names of the layers that it evaluates."""
+    """Add an evaluator; `inputs` are the names of the layers that the evaluator reads."""
     unknown = sorted(set(fields) - set(EvaluatorConfig.DESCRIPTOR.fields_by_name))
     if unknown:
         raise ArgumentError(f"an evaluator has no argument {unknown[0]!r}")

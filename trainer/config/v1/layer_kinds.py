@@ -15,8 +15,8 @@ from trainer.config.v1.inputs import V1Layer
 REQUIRED = object()  # a field without a default
 
 
-# a function from (call of Layer(), size of the layer, index of an input, size of the input) to the dims of the input's
-# parameter; None means that the input has no parameter
+# A function from (call of Layer(), size of the layer, index of an input, size of the input) to the dims of the input's
+# parameter. For an input without a parameter, the result is None.
 Dims = Callable[[V1Layer, int, int, int], list[int] | None]
 
 
@@ -25,9 +25,9 @@ class LayerKind:
     """The properties of a layer type.
 
     Attributes:
-        size: computes the size of the layer; None: the layer has no size.
+        size: computes the size of the layer; None for a layer without a size.
         dims: computes the shape of the parameter of each input.
-        bias: computes the size of the bias from the size of the layer; None: the type has no bias.
+        bias: computes the size of the bias from the size of the layer; None for a type without a bias.
         has_bias: whether the layer has a bias by default.
         fields: fields of the message that the user can give, with their defaults; a field with None is omitted.
         weight: fields that the parameter of each input always has.
@@ -58,7 +58,7 @@ def _sum(declared: V1Layer) -> int:
 
 
 def _weighted(declared: V1Layer) -> int:
-    """Return the number of inputs with a weight; the last input may have none, because it selects columns."""
+    """Return the number of inputs with a weight; the last input has no weight if it selects columns."""
     return len(declared.inputs) - bool(declared.options["has_selected_colums"])
 
 
@@ -87,7 +87,8 @@ def _only_first(dims: Callable[[V1Layer, int, int], list[int]]) -> Dims:
 
 def _classes(less: int) -> Dims:
     def dims(declared: V1Layer, _size: int, index: int, columns: int) -> list[int] | None:
-        # the last input, or the last two, have no parameter: the label and, in nce, an optional weight of size 1
+        # The label has no parameter. In nce, an optional last input of size 1 (the weight of the rows) also has no
+        # parameter.
         counted = len(declared.inputs) - (
             2 if declared.kind == "nce" and declared.columns(len(declared.inputs) - 1) == 1 else 1
         )

@@ -1,4 +1,4 @@
-"""Layer(name=, type=, inputs=, ...): any layer of the message by its type, for the oldest configurations.
+"""Layer(name=, type=, inputs=, ...), which creates a layer of any type, for the oldest configurations.
 
 layer_kinds.py describes the layer types. For image layers, Layer calls the functions that newer configurations call.
 
@@ -22,10 +22,10 @@ from trainer.config.v1 import images
 from trainer.config.v1.inputs import Input, V1Input, V1Layer, layer_called, to_v1_bias
 from trainer.config.v1.layer_kinds import KINDS, REQUIRED, LayerKind
 
-# types of sequence layers without an activation for which v0.10 wrote "linear"
+# for sequence layers of these types without an activation, v0.10 wrote the activation "linear"
 _LINEAR = frozenset({"seqconcat", "subseq"})
 
-# the types that read the `format` of an input in v0.10; other types ignore it
+# in v0.10 only these types read the `format` of an input
 _STORED_SPARSELY = ("fc", "selective_fc")
 
 
@@ -33,7 +33,7 @@ def _to_inputs(inputs: Any) -> tuple[list[V1Input], list[Term]]:
     given = [] if inputs is None else to_list(inputs)
     terms = [item for item in given if isinstance(item, ProjectionTerm | OperatorTerm)]
     if terms and len(terms) != len(given):
-        raise wrong("inputs", inputs, "either all or none of them must be projections and operators")
+        raise wrong("inputs", inputs, "either all or none of the inputs must be projections and operators")
     return [] if terms else [item if isinstance(item, V1Input) else _input_called(item) for item in given], terms
 
 
@@ -62,8 +62,8 @@ def Layer(
         name: the layer's name.
         type: the type in the message.
         inputs: names of layers, Input()s, or projections and operators.
-        size: number of columns; needed if the type does not determine it.
-        active_type: name of the activation; by default there is none.
+        size: number of columns; required if the type does not determine this number.
+        active_type: name of the activation; the default is no activation.
         bias: True, False or a Bias(); the default depends on the type.
         device, drop_rate, coeff, error_clipping_threshold: fields of the message.
         options: arguments of the type.

@@ -1,4 +1,4 @@
-"""Functions that a config has without an import: they set settings, inputs and outputs, and defaults of parameters.
+"""Functions for settings, inputs, outputs and defaults of parameters, which a config can use without an import.
 
 Source: legacy config_parser.py; spec/config.md sections 2 and 16.
 """
@@ -47,7 +47,7 @@ def _convert(name: str, type: Callable[[Any], Any], value: Any) -> Any:
 
 @helper("v1")
 def Settings(**settings: Any) -> None:
-    """Set settings by name, as old configurations do instead of calling settings()."""
+    """Set settings by name; old configurations call this function instead of settings()."""
     parse = current()
     for key, value in settings.items():
         if key == "usage_ratio":
@@ -70,13 +70,13 @@ def _check_type(key: str, value: Any) -> None:
 
 @helper("v1")
 def Inputs(*names: str) -> None:
-    """Name the input layers; they need not exist yet."""
+    """Name the input layers, which the script may create later."""
     set_inputs(to_text("names", name) for name in names)
 
 
 @helper("v1")
 def Outputs(*names: str) -> None:
-    """Name the output layers; they need not exist yet."""
+    """Name the output layers, which the script may create later."""
     set_outputs(to_text("names", name) for name in names)
 
 
@@ -119,7 +119,7 @@ def default_initial_strategy(val: int) -> None:
 
 @helper("v1")
 def default_initial_smart(val: bool) -> None:
-    """Set the default of initial_smart for parameters created later: a standard deviation of 1/sqrt(rows)."""
+    """Set whether parameters created later have the standard deviation 1/sqrt(rows) by default (initial_smart)."""
     current().defaults.initial_smart = bool(val)
 
 
@@ -137,7 +137,7 @@ def default_decay_rate(val: float | None) -> None:
 
 @helper("v1")
 def default_num_batches_regularization(val: int | None) -> None:
-    """Set after how many batches parameters created later are regularised by default."""
+    """Set the default number of batches between two regularisations, for parameters created later."""
     current().defaults.num_batches_regularization = None if val is None else to_int("val", val)
 
 
@@ -163,7 +163,7 @@ def default_update_hooks(val: Any) -> None:
 def default_compact_func(val: Any) -> None:
     """Set the function that determines the storage of parameters created later.
 
-    It takes the name of a parameter and returns (is_sparse, format, need_compact).
+    The function takes the name of a parameter and returns (is_sparse, format, need_compact).
     """
     if val is not None and not callable(val):
         raise wrong("val", val, "it must be a function of a parameter's name")
@@ -178,7 +178,7 @@ def default_compact_func(val: Any) -> None:
 
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:
-    """Return for each setting a function that raises an error; the text names the present form, Settings(NAME=...)."""
+    """Return for each setting a function that raises an error; the error names the current form, Settings(NAME=...)."""
 
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:

@@ -1,8 +1,8 @@
-"""ProtoData: a file holds messages, first a header and then samples, and each message has its length in front.
+"""ProtoData: a file holds messages, first a header and then samples. The length of each message precedes the message.
 
 A file *.gz is compressed.
 
-Every length is checked before reading, so that a damaged file causes an error instead of exhausting the memory.
+Every length is checked before reading. A damaged file therefore causes an error and cannot exhaust the memory.
 
 Source: proto/DataFormat.proto and gserver/dataproviders/ProtoDataProvider.cpp of v0.10.
 """
@@ -26,7 +26,7 @@ from trainer.data.input_types import DataType, InputType, SequenceType
 
 Readable = BufferedReader | gzip.GzipFile
 MESSAGE_BYTES = 1 << 28  # maximum bytes of a message: 64 million numbers of four bytes
-VARINT_BYTES = 5  # maximum bytes of an encoded length: a length is below 2^32
+VARINT_BYTES = 5  # maximum bytes of an encoded length, because a length is below 2^32
 _KINDS = {
     SlotDef.VECTOR_DENSE: DataType.Dense,
     SlotDef.VECTOR_SPARSE_NON_VALUE: DataType.SparseNonValue,
@@ -71,7 +71,9 @@ def _read_length(file: Readable, path: str, number: int) -> int | None:
         if byte[0] < 0x80:
             break
     if byte[0] >= 0x80 or length > MESSAGE_BYTES:
-        raise DataError(f"{path}: message {number} claims to have over {MESSAGE_BYTES} bytes: no file of ProtoData")
+        raise DataError(
+            f"{path}: message {number} claims to have over {MESSAGE_BYTES} bytes: this is no file of ProtoData"
+        )
     return length
 
 
@@ -124,11 +126,11 @@ def read_samples(path: str) -> Iterator[DataSample]:
 
 
 def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[InputType]:
-    """Return the type of each slot of a file; the first sample of the file determines the dimensions of grids.
+    """Return the type of each slot of a file. The first sample of the file determines the dimensions of grids.
 
     Args: in_sequences: whether consecutive samples form sequences, because some samples do not begin a sequence.
-        is_each_sequence: whether each sample is a sequence (type proto_sequence). A sparse vector becomes a sequence of
-            ids, and any other slot a sequence of one item.
+        is_each_sequence: whether each sample is a sequence (type proto_sequence). A sparse vector then becomes a
+        sequence of ids, and every other slot becomes a sequence of one item.
     Raises: DataError: see `read_header`; or a slot on a grid is empty in the first sample.
     """
     first = next(read_samples(path), DataSample())
@@ -139,7 +141,7 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
         if slot.type in grids:
             dimensions = len(next(grids[slot.type], VectorSlot()).dims)
             if not dimensions:
-                raise DataError(f"{path}: the first sample does not tell the extents of a grid")
+                raise DataError(f"{path}: the first sample does not give the extents of a grid")
             found.append(InputType(slot.dim, SequenceType.SEQUENCE, _KINDS[slot.type], dimensions))
             continue
         if slot.type not in _OF_IDS:
@@ -152,7 +154,7 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
 
 
 def has_sequences(path: str) -> bool:
-    """Return whether consecutive samples of a file form sequences, because some samples do not begin a sequence."""
+    """Return whether some samples of a file do not begin a sequence; then consecutive samples form sequences."""
     return any(not sample.is_beginning for sample in read_samples(path))
 
 
@@ -170,9 +172,9 @@ def make_sample(sample: DataSample, header: DataHeader) -> list[Any]:
             for slot in header.slot_defs
         ]
     except StopIteration:
-        raise SampleError(f"it has less slots than the {len(header.slot_defs)} of the header") from None
+        raise SampleError(f"it has fewer slots than the header, which has {len(header.slot_defs)}") from None
     if any(next(rest, None) is not None for rest in (ids, vectors, grids)):
-        raise SampleError(f"it has more slots than the {len(header.slot_defs)} of the header")
+        raise SampleError(f"it has more slots than the header, which has {len(header.slot_defs)}")
     return slots
 
 
@@ -192,7 +194,7 @@ def _make_slot(vector: VectorSlot, slot: SlotDef) -> Any:
 
 
 def join_sequences(samples: Iterator[list[Any]], beginnings: Iterator[bool]) -> Iterator[list[list[Any]]]:
-    """Yield sequences of consecutive samples, slot by slot; a sequence begins where `beginnings` is true."""
+    """Join consecutive samples into sequences, slot by slot. A true element of `beginnings` begins a sequence."""
     gathered: list[list[Any]] = []
     for sample, begins in zip(samples, beginnings, strict=False):
         if begins and gathered:

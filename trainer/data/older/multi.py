@@ -1,4 +1,4 @@
-"""MultiData: several sources at once; each provides its share of every batch.
+"""MultiData: several sources are read at once, and each provides its share of every batch.
 
 Source: gserver/dataproviders/MultiDataProvider.cpp of v0.10.
 """
@@ -20,9 +20,9 @@ KIND = "multi"
 class SharedSource:
     """One of the sources of a MultiData.
 
-    Attributes: ratio: its share of a batch, relative to the ratios of all sources. is_main: whether its end is the end
-        of the pass; a source that is not main restarts. begun: number of batches of the pass before the latest start or
-        restart of the source.
+    Attributes: ratio: the share of the source in a batch, relative to the ratios of all sources. is_main: whether the
+        pass ends when the source ends; a source that is not main restarts. begun: number of batches of the pass before
+        the latest start or restart of the source.
     """
 
     source: DataSource
@@ -34,7 +34,7 @@ class SharedSource:
 class MultiSource:
     """Batches with the samples of several sources, whose slots have different names.
 
-    In a test a source that has ended gives no more samples; the test ends when all sources have ended.
+    In a test a source that has ended does not restart. The test ends when all sources have ended.
 
     Raises: ConfigError: there is no main source, or a share is not above 0.
     """
@@ -62,7 +62,7 @@ class MultiSource:
             part.source.close()
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of about `size` units from all sources, and its real size; None at the end of the pass.
+        """Return the next batch of about `size` units from all sources, and its exact size; None after the last one.
 
         Raises: see DataSource.
         """
@@ -86,12 +86,12 @@ class MultiSource:
         return (slots, units) if units else None
 
     def track(self) -> None:
-        """From now on store the data that `position` returns."""
+        """Begin to store the data that `position` returns."""
         for part in self._parts:
             part.source.track()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue after the last batch; see DataSource."""
+        """Return the state with which another process can continue after the last batch (see DataSource)."""
         parts = [
             part.source.position(None if batches is None else max(0, batches - part.begun)) for part in self._parts
         ]

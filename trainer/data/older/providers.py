@@ -1,7 +1,7 @@
-"""SimpleData and ProtoData as providers: files take the place of a generator in PyDataProvider2.
+"""SimpleData and ProtoData as providers: the samples come from files instead of the user's generator.
 
-v0.10 shuffled the samples of a pass with a separate generator; here they are picked like the samples of a
-PyDataProvider2.
+v0.10 shuffled the samples of these files with a separate random generator. This program picks such samples like those
+of a PyDataProvider2.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
             f"the list {config.files} of {config.type} data names no file; write the name of a file into each line"
         )
     if config.type == SIMPLE:
-        # feat_dim values for each frame of a window: the frame itself, and context_len frames on each side
+        # a window has the frame itself and context_len frames on each side; each frame has feat_dim values
         dim = config.feat_dim * (2 * config.context_len + 1)
 
         def read_text(_settings: Any, path: str) -> Iterator[Any]:
@@ -68,7 +68,7 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
         rows: Iterator[Any] = (messages.make_sample(one, header) for one in messages.read_samples(path))
         if joins:
             rows = messages.join_sequences(rows, (one.is_beginning for one in messages.read_samples(path)))
-        # with a single slot a sample is the bare value of the slot
+        # if there is a single slot, a sample is the value of the slot instead of a list
         yield from (row[0] for row in rows) if len(slots) == 1 else rows
 
     options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}

@@ -1,4 +1,4 @@
-"""SimpleData: text files with a label and the same number of values in every line.
+"""SimpleData: text files. Every line has a label and the same number of values.
 
 Source: gserver/dataproviders/DataProvider.cpp (SimpleDataProvider) of v0.10.
 """
@@ -13,7 +13,7 @@ from trainer.data.checks import SampleError
 from trainer.data.input_types import InputType, dense_slot, index_slot
 
 LINE_BYTES = 1 << 24  # maximum bytes of a line
-MOST_LABELS = (1 << 31) - 1  # labels are integers of any size, as in v0.10
+MOST_LABELS = (1 << 31) - 1  # as in v0.10, a label may be any integer below MOST_LABELS
 
 
 def slots_of(dim: int) -> list[InputType]:
@@ -35,7 +35,7 @@ def read_lines(path: str, dim: int) -> Iterator[tuple[list[float], int]]:
         for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES), ""), 1):
             label, *numbers = line.split() or [""]
             if len(numbers) != dim or (len(line) == LINE_BYTES and not line.endswith("\n")):
-                raise SampleError(f"line {number}: it has {len(numbers)} numbers behind its label, not {dim}")
+                raise SampleError(f"line {number}: it has {len(numbers)} numbers after its label, not {dim}")
             try:
                 yield [float(one) for one in numbers], int(label)
             except ValueError as error:

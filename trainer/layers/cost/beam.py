@@ -18,7 +18,7 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_ids, require_matrix, require_rows, require_starts, require_sub_starts
 from trainer.layers.sequence.pooling import count_sub_sequences
 
-NO_CANDIDATE = -1  # the number that fills the end of a row with fewer candidates
+NO_CANDIDATE = -1  # the number that fills the rest of a row with fewer candidates than columns
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Expansion:
     of a step, the next step has one list, and these lists are in the order of the candidates.
 
     Attributes: first: the row of the batch with the first score. bounds: the start of each list in the sample's
-        scores, and the end of the last list. candidates: the numbers of list and item of each candidate.
+        scores, and the end of the last list. candidates: for each candidate, the number of its list and of its item.
         gold: the correct item of the correct list.
     """
 
@@ -44,14 +44,14 @@ class Expansion:
 
 
 def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
-    """Return for each path the rows of its scores, one for each step, and the index of the correct path.
+    """Return the rows of each path's scores, one row for each step, and the index of the correct path.
 
     If the correct item is not a candidate of a step, all paths end at this step, and the correct path is added as the
     last path.
 
     Raises: DataError: a list does not contain the correct item.
     """
-    right: list[tuple[int, int]] = []  # list and item of the correct path at each step
+    right: list[tuple[int, int]] = []  # the list and the item of the correct path at each step
     number, place = 0, -1
     for depth, step in enumerate(steps):
         if not 0 <= step.gold < step.bounds[number + 1] - step.bounds[number]:
@@ -80,7 +80,7 @@ def list_paths(steps: Sequence[Expansion]) -> tuple[list[list[int]], int]:
 
 
 class BeamCostLayer(Layer):
-    """-ln of the probability of the correct path; the probabilities are the softmax of the summed scores of the paths.
+    """The cost is -ln of the correct path's probability; the probabilities are the softmax of the paths' summed scores.
 
     Each step has three inputs. The scores, (frames, 1), are sequences in the first step and have sub-sequences in later
     steps. The candidates have the form that kmax_seq_score returns: (lists, beam size). The correct items are ids, one
@@ -98,7 +98,7 @@ class BeamCostLayer(Layer):
         if len(config.inputs) % 3:
             raise ConfigError(f"{self} takes scores, candidates and the correct items of each step")
         self._shapes: list[int] = []  # number of rows of each step's scores
-        self._found: list[tuple[list[list[int]], Array]] = []  # for each sample: the paths, and the scores' gradients
+        self._found: list[tuple[list[list[int]], Array]] = []  # for each sample: paths, gradients of their scores
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the costs."""

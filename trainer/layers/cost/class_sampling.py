@@ -1,7 +1,7 @@
 """Costs that use only some of many classes: noise-contrastive estimation (nce) and hierarchical sigmoid (hsigmoid).
 
 Both costs compute scores of pairs. A pair consists of a row and a class (or an inner node of the tree over the
-classes); its score is the sum over the inputs k of x_k . W_k[class], plus b[class].
+classes). The score of a pair is b[class] plus the scalar products of x_k and W_k[class], summed over the inputs k.
 
 Source: gserver/layers/NCELayer.cpp, HierarchicalSigmoidLayer.cpp, math/MatrixBitCode.cpp of v0.10.
 """
@@ -94,7 +94,7 @@ class ClassCost(Layer):
     def require_labels(self, ids: Ids, upper: int) -> Ids:
         """Return the ids if they are in [0, upper).
 
-        Raises: DataError: the text contains an id that is out of range.
+        Raises: DataError: an id is out of range; the text contains this id.
         """
         wrong = find_bad_id(ids, upper)
         if wrong is not None:
@@ -105,11 +105,11 @@ class ClassCost(Layer):
 class NoiseContrastiveCost(ClassCost):
     """Distinguishes the class of the label from random classes.
 
-    Let o be the score of a class after the activation. Let b be num_neg_samples, the number of random classes, times
-    the probability of the class in the noise (neg_sampling_dist, or one over the number of classes). The cost of a row
-    is -ln(o / (o + b)) for its label, plus -ln(b / (o + b)) for each random class.
+    Let o be the score of a class after the activation. Let b be num_neg_samples times the probability of the class in a
+    random draw. The probabilities are neg_sampling_dist; by default all classes are equally probable. The cost of a row
+    is -ln(o / (o + b)) for its label, plus -ln(b / (o + b)) for each of its num_neg_samples random classes.
 
-    The label is an id or, for several classes, a sparse row; an optional last input contains weights of the rows.
+    The label is an id, or a sparse row of several classes; an optional last input contains weights of the rows.
     """
 
     applies_activation = True
@@ -121,7 +121,7 @@ class NoiseContrastiveCost(ClassCost):
         self._activation = find_activation(config.active_type, config.name)
         self._noise: npt.NDArray[np.float64] = np.array(config.neg_sampling_dist)
         if len(self._noise) not in (0, config.num_classes):
-            raise ConfigError(f"{self}: neg_sampling_dist has {len(self._noise)} values, num_classes {self._nodes}")
+            raise ConfigError(f"{self}: neg_sampling_dist has {len(self._noise)} values instead of {self._nodes}")
         self._samples = SampleStream()
         self._aliases = AliasTable(self._noise) if len(self._noise) else None
         self._scores: Array
@@ -185,14 +185,14 @@ class NoiseContrastiveCost(ClassCost):
 
     def _draw(self, count: int) -> Ids:
         if self.is_training and self.stream is None:
-            self._samples = SampleStream()  # in a gradient check the samples are the same in every pass
+            self._samples = SampleStream()  # a gradient check draws equal samples in every pass
         if self._aliases is None:
             return self._samples.integers(count, self._nodes)
         return self._aliases.draw(self._samples, count)
 
 
 class HierarchicalSigmoidCost(ClassCost):
-    """-ln of the product of the sigmoids along the path of the label in a binary tree over the classes.
+    """The cost is -ln of the product of sigmoids along the path of the label in a binary tree over the classes.
 
     The path of class c follows the bits of c + num_classes from the lowest up; the inner node at bit j is ((c +
     num_classes) >> (j + 1)) - 1. If a path is shorter than the longest path, each missing node costs ln 2, as in v0.10.

@@ -1,7 +1,7 @@
 """Cost layers with one value for each row, also in sequences; an optional third input contains weights of the rows.
 
-The network applies `coeff`, not the layer. As in v0.10, `coeff` does not change the cost. It multiplies the whole
-gradient that the prediction layer has so far, including the gradients that other costs have added.
+The layers ignore `coeff`, which the network applies. As in v0.10, `coeff` does not change the cost. `coeff` multiplies
+the whole gradient that the prediction layer has so far, including the gradients that other costs have added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainer.layers.checks import require_rows, require_same_rows
 
 
 class CostLayer(Layer):
-    """Inputs: prediction, label [, weight (rows, 1)]. A subclass defines the cost of a row."""
+    """Inputs: prediction, label, and optionally the weight (rows, 1). A subclass defines the cost of a row."""
 
     is_cost = True
 
@@ -40,7 +40,7 @@ class CostLayer(Layer):
         raise NotImplementedError
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the gradient of the summed cost, (rows, n); `row_costs` of the same rows must come before."""
+        """Return the gradient of the summed cost, (rows, n), after a call of `row_costs` for these rows."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -62,7 +62,7 @@ class CostLayer(Layer):
         return [result, *[None] * (len(wanted) - 1)]
 
     def weigh(self, gradient: Array) -> Array:
-        """Return the gradient of each row's cost before the cost is multiplied by the row's weight, (rows, 1)."""
+        """Return the gradient of each row's cost, multiplied by the row's weight, (rows, 1)."""
         return gradient if self._weight is None else gradient * self._weight
 
     def require_target(self, prediction: Array, label: Argument) -> Array:
@@ -74,7 +74,7 @@ class CostLayer(Layer):
         if target is None:
             raise ConfigError(f"{self} needs a label of numbers (dense_vector), not ids")
         if target.shape[1:] != prediction.shape[1:]:
-            raise ConfigError(f"{self}: the label has {target.shape[1]} columns, the prediction {prediction.shape[1]}")
+            raise ConfigError(f"{self}: the label has {target.shape[1]} columns instead of {prediction.shape[1]}")
         require_same_rows(self, [prediction, target])
         return target
 
@@ -87,7 +87,7 @@ class CostLayer(Layer):
         if label.ids is None:
             raise ConfigError(f"{self} needs a label of ids (integer_value)")
         if len(label.ids) != rows:
-            raise DataError(f"{self}: the prediction has {rows} rows, the label {len(label.ids)}; they must agree")
+            raise DataError(f"{self}: the label has {len(label.ids)} rows, but the prediction has {rows}")
         wrong = find_bad_id(label.ids, upper)
         if wrong is not None:
             raise DataError(f"{self}: label {wrong} is not in [0, {upper}), the prediction's size")
@@ -95,31 +95,31 @@ class CostLayer(Layer):
 
 
 class CrossEntropyCost(CostLayer):
-    """-ln p[label] of rows of probabilities p."""
+    """The cost is -ln p[label], where p is a row of probabilities."""
 
     _labels: Ids
     _picked: Array
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
-        """Return -ln p[label]; infinite where p is 0."""
+        """Return -ln p[label], which is infinite if p[label] is 0."""
         self._labels = self.require_labels(label, *prediction.shape)
         self._picked = pick_columns(prediction, self._labels)
         costs: Array = -np.log(self._picked)
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return -1 / p[label] at the label, zero elsewhere."""
+        """Return -1 / p[label] in the column of the label, and zero in all other columns."""
         return put_columns(-1 / self._picked, self._labels, prediction.shape[1])
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
-        """Return `row_gradients` without the zeros, times the gradient of the cost of each row."""
+        """Return `row_gradients` times the gradient of each row's cost, without the zero elements."""
         values = -1 / self._picked * self.weigh(gradient)[:, 0]
         picked = PickedGradient(self._labels, values, self._prediction.shape[1])
         return [picked, *[None] * (len(wanted) - 1)]
 
 
 class SquareErrorCost(CostLayer):
-    """Sum over the columns of (prediction - label)^2, without a factor 1/2."""
+    """The cost is the sum of (prediction - label)^2 over the columns, without a factor 1/2."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the squared distances."""
@@ -134,7 +134,7 @@ class SquareErrorCost(CostLayer):
 
 
 class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
-    """-ln(p[label] / Z) + alpha (ln Z)^2, where Z is the sum of the row; for unnormalised predictions p."""
+    """The cost is -ln(p[label] / Z) + alpha (ln Z)^2, where Z is the sum of a row p of unnormalised predictions."""
 
     _sums: Array  # Z: (rows, 1)
 
@@ -159,7 +159,7 @@ class SelfNormalizingCrossEntropyCost(CrossEntropyCost):
 
 
 class SoftBinaryCrossEntropyCost(CostLayer):
-    """-sum over the columns of t ln p + (1 - t) ln(1 - p), for dense labels t in [0, 1]."""
+    """The cost is -(t ln p + (1 - t) ln(1 - p)), summed over the columns, for dense labels t in [0, 1]."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -175,9 +175,10 @@ class SoftBinaryCrossEntropyCost(CostLayer):
 
 
 class BinaryLabelsCrossEntropyCost(CostLayer):
-    """The negative sum of ln p over the set columns, and of ln(1 - p) over all other columns.
+    """The cost is the negative sum of ln p over the set columns and of ln(1 - p) over all other columns.
 
-    A column is set if a sparse label contains it, if it is the id of the label, or if it is above 0.5 in a dense label.
+    A column is set if a sparse label contains the column, if the label is the id of the column, or if the column of a
+    dense label is above 0.5.
     """
 
     _is_set: npt.NDArray[np.bool_]
@@ -206,7 +207,7 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
 
 
 class HuberRegressionCost(CostLayer):
-    """The sum over the columns of d^2 / 2 if d <= delta, else delta (d - delta / 2), where d = |prediction - label|."""
+    """The cost of a column is d^2 / 2 if d <= delta, else delta (d - delta / 2), where d = |prediction - label|."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -223,7 +224,7 @@ class HuberRegressionCost(CostLayer):
 
 
 class SmoothL1Cost(CostLayer):
-    """The sum over the columns of d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
+    """The cost of a column is d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -262,7 +263,7 @@ class HuberClassificationCost(CostLayer):
 
 
 class SumCost(Layer):
-    """The sum of each row. `coeff` has no effect, as in v0.10."""
+    """The cost is the sum of each row. `coeff` has no effect, as in v0.10."""
 
     is_cost = True
     applies_coeff = True

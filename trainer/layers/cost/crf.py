@@ -30,7 +30,10 @@ from trainer.layers.ragged import PackedOrder
 
 @dataclass(frozen=True)
 class Scores:
-    """The three parts of the parameter. Shapes: start, end: (classes,); move: (classes, classes), from and to."""
+    """The three parts of the parameter.
+
+    Shapes: start, end: (classes,); move: (classes, classes), from the label of the row to the label of the column.
+    """
 
     start: Array
     end: Array
@@ -87,13 +90,13 @@ class Chain:
     def marginals(self, weights: Array) -> tuple[Array, Scores]:
         """Return the probability of each label at each frame, and how often a path is expected to use each parameter.
 
-        Args: weights: the weight with which each packed row counts in the expected numbers, (frames,).
+        Args: weights: the weight of each packed row in the expected numbers, (frames,).
         Shapes: the probabilities: (frames, classes), in the order of the input.
         """
         packing = self._packing
         beta = np.empty_like(self._alpha)
-        # Each row is emit * beta, scaled so that the probabilities of all moves from the previous frame to the frame of
-        # the row add up to 1.
+        # Each row is emit * beta with a scale. The scale makes the probabilities of all moves from the previous frame
+        # to the frame of the row add up to 1.
         ahead = np.empty_like(self._alpha)
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
@@ -134,7 +137,7 @@ def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
 
 
 def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Scores:
-    """Return how often the paths use each parameter; each frame counts with its weight."""
+    """Return how often the paths use each parameter; a frame with the weight w counts w times."""
     firsts, lasts, pairs = _find_places(starts)
 
     def count(keys: Ids, places: Ids, size: int) -> Array:
@@ -150,10 +153,10 @@ def count_parts(labels: Ids, starts: Ids, weights: Array, classes: int) -> Score
 
 
 def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
-    """Return the labels with the highest score, (frames,); if scores are equal, the smaller label is taken."""
+    """Return the labels with the highest score, (frames,); if scores are equal, select the smaller label."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
-    to_from = np.ascontiguousarray(scores.move.T)  # transposed, so that the maximum is over adjacent elements
+    to_from = np.ascontiguousarray(scores.move.T)  # a maximum over adjacent elements is faster
     for step in range(packing.steps):
         begin, end = packing.begins[step], packing.begins[step + 1]
         if step == 0:
@@ -200,8 +203,9 @@ def require_labels(layer: Layer, label: Argument, starts: Ids, classes: int) -> 
 class CrfLayer(Layer):
     """The cost of the labels of each sequence.
 
-    Inputs: x: (frames, classes), label ids [, weight (sequences, 1)]. Parameter: (classes + 2, classes). In this layer
-    `coeff` does not multiply the gradients that other costs have added; in most other costs it does.
+    Inputs: x: (frames, classes), label ids, and optionally the weight (sequences, 1). Parameter: (classes + 2,
+    classes). `coeff` multiplies only the gradients of this cost. In most other costs, `coeff` also multiplies gradients
+    that other costs have added.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -217,7 +221,7 @@ class CrfLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return -ln of the probability of the labels, (sequences, 1); 0 for empty sequences.
 
-        Raises: ConfigError, DataError: see `require_labels`. DataError: the sequences do not have one weight each.
+        Raises: ConfigError, DataError: see `require_labels`. DataError: there are more or fewer weights than sequences.
         """
         x = require_matrix(self, inputs[0], self.size)
         self._starts = starts = require_starts(self, inputs[0])
@@ -254,7 +258,7 @@ class CrfLayer(Layer):
         return self._chain.log_totals(self._starts) - path_scores(x, self._labels, self._starts, scores)
 
     def _find_gradients(self, factors: Array) -> tuple[Array, Array]:
-        """Return the gradients of x and of the parameter, where the costs are multiplied by factors, (sequences,)."""
+        """Return the gradients of x and of the parameter; the costs are multiplied by `factors`, (sequences,)."""
         if isinstance(self._chain, LabelChain):
             return self._chain.gradients(factors)
         of_frame = np.repeat(factors, np.diff(self._starts))
@@ -269,8 +273,8 @@ class CrfLayer(Layer):
 class CrfDecodingLayer(Layer):
     """The best labels of each sequence.
 
-    Inputs: x: (frames, classes) [, label ids]. The parameter is that of CrfLayer. With label ids the output is not the
-    best labels: it is 1 where the best label differs from the given label, else 0.
+    Inputs: x: (frames, classes), and optionally label ids. The parameter has the form of CrfLayer's parameter. With
+    label ids, the output also has a value for each frame: 1 if the best label differs from the given label, else 0.
     """
 
     takes_gradient = False
@@ -281,7 +285,7 @@ class CrfDecodingLayer(Layer):
         self._parameter = require_weight(self, 0, self.size * (self.size + 2))
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the best labels as ids and, where labels are given, the errors, (frames, 1)."""
+        """Return the best labels as ids and, if the layer has a label input, the errors, (frames, 1)."""
         x = require_matrix(self, inputs[0], self.size)
         starts = require_starts(self, inputs[0])
         found = find_best_path(x, PackedOrder(starts, is_reversed=False), Scores.of(self._parameter.value, self.size))

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the cost of a sequence of labels that is shorter than its frames.
+"""Connectionist temporal classification: the cost of a sequence of labels for a longer sequence of frames.
 
 Blanks are inserted before, between and after the labels; labels and blanks are the positions of a path. A path goes
 from one of the first two positions to one of the last two positions. From one frame to the next, a path stays, advances
@@ -61,7 +61,7 @@ def _shift(log_p: Array, by: int) -> Array:
 
 
 def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Array, Array]:
-    """Return ln of the sum over all paths, and the probability of each position at each frame.
+    """Return ln of the sum of all paths' probabilities, and the probability of each position at each frame.
 
     Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed. For a sequence with
         too few frames for its labels the results are -inf and zeros.
@@ -107,7 +107,7 @@ def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Arr
 
 
 class _Ctc(Layer):
-    """The cost of each sequence; it is 0 if the sequence has too few frames for its labels.
+    """The cost of each sequence; the cost is 0 for a sequence with too few frames for its labels.
 
     Inputs: x: (frames, classes), and label ids in sequences.
     """

@@ -1,4 +1,4 @@
-"""Ranking costs: one ranks pairs (rank-cost), the other ranks whole lists by their NDCG (lambda_cost).
+"""Ranking costs: rank-cost ranks pairs of rows, and lambda_cost ranks whole lists by their NDCG.
 
 DCG is the discounted cumulative gain of a ranking. NDCG is the DCG divided by the largest possible DCG.
 """
@@ -22,9 +22,10 @@ from trainer.layers.checks import require_matrix, require_same_rows, require_sta
 
 
 class RankCost(Layer):
-    """ln(1 + e^o) - t o, where o = left - right and t in [0, 1] says how much left is preferred to right.
+    """The cost is ln(1 + e^o) - t o, where o = left - right and t is the probability that left ranks above right.
 
-    Inputs: left, right, label t [, weight]; all (rows, 1), the label may be ids. `coeff` has no effect, as in v0.10.
+    Inputs: left, right, label t and optionally the weight, each (rows, 1); the label may be ids. `coeff` has no effect,
+    as in v0.10.
     """
 
     is_cost = True
@@ -61,16 +62,17 @@ class RankCost(Layer):
 
 
 class LambdaCost(Layer):
-    """The NDCG of each list (a sequence), in every row.
+    """The output in every row is the NDCG of the row's list; a list is a sequence.
 
-    The gradient is the gradient of LambdaRank, and not the derivative of the NDCG.
+    The gradient is the gradient of LambdaRank, which differs from the derivative of the NDCG.
 
     Inputs: the network's scores o, and the true scores; both (rows, 1). DCG is the sum over the first NDCG_num
     positions i of (2^true - 1) / ln(i + 2). The gradient is a sum over the pairs of documents at positions i < j of the
-    true order, where i is one of the first max_sort_size positions (-1: all positions). A pair contributes
-    -|change| / (1 + e^(o_i - o_j)) / best DCG, where change = (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)). If j is
-    not one of the first max_sort_size positions, ln(j + 2) is replaced by 0. This is the formula of v0.10
-    (gserver/layers/CostLayer.cpp), although it is not the real change of the DCG.
+    true order, where i is one of the first max_sort_size positions (-1: all positions). A pair adds
+    p = -|change| / (1 + e^(o_i - o_j)) / best DCG to the gradient of document i, and -p to the gradient of document j,
+    where change = (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)). If j is not one of the first max_sort_size
+    positions, ln(j + 2) is replaced by 0. This formula is that of v0.10 (gserver/layers/CostLayer.cpp); the real change
+    of the DCG is different.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -89,7 +91,7 @@ class LambdaCost(Layer):
         self._truth: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return for each row the NDCG of the list of the row."""
+        """Return for each row the NDCG of its list."""
         self._bounds = require_starts(self, inputs[0]).tolist()
         scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
         require_same_rows(self, [scores, truth])
@@ -123,7 +125,7 @@ class LambdaCost(Layer):
         first = many if self._sorted == -1 else min(self._sorted, many)
         logarithms = np.log(np.arange(many) + 2)
         distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
-        np.fill_diagonal(distances, 1)  # a document paired with itself contributes 0; this avoids a division by 0
+        np.fill_diagonal(distances, 1)  # a document paired with itself contributes 0; 1 avoids a division by 0
         gains, o = np.exp2(truth[order].astype(np.float64)), scores[order]
         changes = np.abs((gains[:first, None] - gains) / distances).astype(o.dtype)
         powers = np.exp((o[:first, None] - o).astype(np.float64)).astype(o.dtype)

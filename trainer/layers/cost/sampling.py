@@ -1,4 +1,4 @@
-"""The second random generator of v0.10, for samples of classes: C++'s std::minstd_rand0. Pure.
+"""The random generator std::minstd_rand0 of C++, from which v0.10 draws samples of classes.
 
 x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x as in the distributions of the GNU C++ library.
 Source: utils/ThreadLocal.cpp of v0.10; ISO C++ [rand.predef].
@@ -13,8 +13,8 @@ _MODULUS = 2147483647
 _MULTIPLIER = 16807
 _VALUES = _MODULUS - 1  # states are 1 .. _VALUES
 
-# The default of --seed. With --thread_local_rand_use_global_seed the seed of v0.10 was that of --seed; without this
-# flag it was the number of the thread.
+# The default of --seed. v0.10 used --seed as the seed only with --thread_local_rand_use_global_seed; without this flag,
+# the seed was the number of the thread.
 SEED = 1
 
 
@@ -59,20 +59,20 @@ class SampleStream:
 class AliasTable:
     """Draw classes with given probabilities; the time of a draw does not depend on the number of classes.
 
-    This is Walker's method. The range [0, classes) has an interval of length one for each class. The part of the
+    The class uses Walker's method. The range [0, classes) has an interval of length one for each class. The part of the
     interval below a threshold stands for the class itself, and the part above the threshold stands for one other class.
     A small class has less than the mean probability and does not fill its interval; the rest of the interval goes to a
-    big class, which has more than the mean. Two positions move forward over the classes, one over the small and one
-    over the big classes. A big class can become small: the first position finds it if it lies ahead, otherwise a second
-    sweep does.
+    big class, which has more than the mean probability. Two positions move forward over the classes: the first over the
+    small classes, and the second over the big classes. A big class can become small. A second sweep finds a class that
+    becomes small behind the first position.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10, float32 as there. In all recorded runs of v0.10 the classes
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10, also in float32. In all recorded runs of v0.10 the classes
         have equal probabilities, so no recorded run confirms the draws from different probabilities.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:
         given = shares.astype(np.float32).astype(np.float64)
-        # numbers of Python, rounded to float32 in each step, are faster here than numpy's scalars
+        # Python's numbers, rounded to float32 in each step, are faster here than numpy's scalars
         thresholds: list[float] = (given * (len(given) / given.sum())).astype(np.float32).tolist()
         others = list(range(len(given)))
         for _ in range(2):

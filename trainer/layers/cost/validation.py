@@ -14,7 +14,7 @@ from trainer.layers.base import Layer
 
 
 class ValidationLayer(Layer):
-    """A layer without output and cost; it gives its inputs no gradient."""
+    """A layer without an output and without a cost; its inputs get no gradient."""
 
     takes_gradient = False
 

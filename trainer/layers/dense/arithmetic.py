@@ -41,7 +41,7 @@ class AddLayer(Layer):
         return inputs[0].with_value(self._bias.add_to(total, is_fresh=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient for each input, each in an array of its own."""
+        """Return the gradient for each input, in a separate array for each input."""
         self._bias.backward(gradient)
         first = list(wanted).index(True) if any(wanted) else -1
         return [
@@ -93,7 +93,7 @@ class SlopeInterceptLayer(Layer):
 
 
 class ScalingLayer(Layer):
-    """w x, where each row has one number w. Inputs: w (rows, 1), x."""
+    """The result is w x, where each row has one number w. Inputs: w (rows, 1), x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -116,7 +116,7 @@ class ScalingLayer(Layer):
 
 
 class InterpolationLayer(Layer):
-    """w x + (1 - w) y, where each row has one number w. Inputs: w (rows, 1), x, y."""
+    """The result is w x + (1 - w) y, where each row has one number w. Inputs: w (rows, 1), x, y."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -142,7 +142,7 @@ class InterpolationLayer(Layer):
 
 
 class PowerLayer(Layer):
-    """x to the power of w, where each row has one number w. Inputs: w (rows, 1), x."""
+    """The result is x to the power of w, where each row has one number w. Inputs: w (rows, 1), x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -167,7 +167,7 @@ class PowerLayer(Layer):
 
 
 class RowScalingLayer(Layer):
-    """x divided by a number that is computed from its row."""
+    """Divides each row of x by a number that is computed from the row."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -188,7 +188,7 @@ class RowScalingLayer(Layer):
 
 
 class SumToOneLayer(RowScalingLayer):
-    """x divided by the sum of its row."""
+    """Divides each row of x by the sum of the row."""
 
     def measure(self, x: Array) -> Array:
         """Return sum x."""
@@ -203,7 +203,7 @@ class SumToOneLayer(RowScalingLayer):
 
 
 class RowNormLayer(RowScalingLayer):
-    """x divided by the Euclidean norm of its row."""
+    """Divides each row of x by the Euclidean norm of the row."""
 
     def measure(self, x: Array) -> Array:
         """Return |x|."""
@@ -218,7 +218,7 @@ class RowNormLayer(RowScalingLayer):
 
 
 class ClipLayer(Layer):
-    """x, limited to the range from clip_conf.min to clip_conf.max; outside of the range the gradient is zero."""
+    """Limits x to the range from clip_conf.min to clip_conf.max; outside of the range the gradient is zero."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -241,7 +241,7 @@ class ClipLayer(Layer):
 
 
 class ScaleShiftLayer(Layer):
-    """w x + b for two numbers w and b (b may be missing)."""
+    """The result is w x + b for two numbers w and b (b may be missing)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -258,7 +258,7 @@ class ScaleShiftLayer(Layer):
         return inputs[0].with_value(y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sum of g x to the gradient of w and the sum of g to that of b; return w g."""
+        """Add the sum of g x to the gradient of w and the sum of g to the gradient of b; return w g."""
         if not self._weight.is_static:
             self._weight.add_gradient(np.einsum("ij,ij->", gradient, self._x).reshape(1))
         if self._shift is not None and not self._shift.is_static:
@@ -267,7 +267,7 @@ class ScaleShiftLayer(Layer):
 
 
 class ParametricReluLayer(Layer):
-    """x where it is positive, else w x, with one w for every `partial_sum` columns."""
+    """The result is x where x is positive, else w x, with one w for every `partial_sum` columns."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

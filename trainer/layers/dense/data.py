@@ -1,4 +1,4 @@
-"""The data layer: a slot of the batch, unchanged."""
+"""The data layer, whose output is a slot of the batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.layers.base import Layer
 
 
 class DataLayer(Layer):
-    """Stands for a slot of the data provider; the network uses the rows of the slot as the output of this layer."""
+    """Represents a slot of the data provider; the network uses the rows of the slot as the output of this layer."""
 
     takes_gradient = False
 

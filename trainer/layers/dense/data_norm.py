@@ -16,10 +16,10 @@ STRATEGIES: dict[str, tuple[int | None, int]] = {"z-score": (2, 3), "min-max": (
 
 
 class DataNormLayer(Layer):
-    """(x - a) * b for each column, where the strategy says which rows of the parameter a and b are.
+    """The result is (x - a) * b for each column; the strategy selects the rows a and b of the parameter.
 
-    The input gets no gradient. The parameter, (5, size), is static. Its rows are: minimum, 1 / range, mean,
-    1 / standard deviation, 1 / power of ten.
+    The input gets no gradient. The parameter, (5, size), is static. The rows of the parameter are: minimum, 1 / range,
+    mean, 1 / standard deviation, 1 / power of ten.
     """
 
     takes_gradient = False

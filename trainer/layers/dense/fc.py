@@ -1,9 +1,9 @@
 """The fully connected layer: y = sum over the inputs of x_k W_k, plus a bias.
 
 Inputs are dense or sparse rows (0/1 or with values). The work for a sparse input is proportional to the number of its
-nonzeros: the layer gathers and sums rows of W, and in the backward pass it adds to these rows of the gradient of W. An
-id that occurs several times in a row is added several times. If rows of an input are repeated, the layer multiplies
-each distinct row only once.
+nonzeros: the forward pass sums rows of W, and the backward pass adds to these rows of W's gradient. If an id occurs
+several times in a sparse row, the id's row of W is added several times. If rows of an input are repeated, the layer
+multiplies each distinct row only once.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from trainer.layers.base import Layer
 class GetOutputLayer(Layer):
     """The output of the input layer that `input_layer_argument` names.
 
-    The network adds the gradient of this layer to the gradient of that output.
+    The network adds the gradient of this layer to the gradient of the named output.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:

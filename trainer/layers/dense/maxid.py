@@ -15,7 +15,7 @@ from trainer.arrays.arguments import Argument, Array, Ids, Sparse
 from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 
-NOTHING = -1  # the id that fills the result of a sparse row with fewer columns than beam_size
+NOTHING = -1  # the id that fills the result of a sparse row with fewer nonzeros than beam_size
 
 
 class MaxIdLayer(Layer):

@@ -35,7 +35,7 @@ class PairLayer(Layer):
         raise NotImplementedError
 
     def expected_size(self) -> int:
-        """Return the size that the layer must have for the widths of x and y; -1 if these do not fit together."""
+        """Return the size that the layer must have for the widths of x and y, or -1 if the widths do not match."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -53,10 +53,10 @@ class PairLayer(Layer):
 
 
 class DotProductLayer(PairLayer):
-    """x . y, one number a row."""
+    """The result is x . y, one number for each row."""
 
     def expected_size(self) -> int:
-        """Return 1 if the inputs have the same width."""
+        """Return 1 if the inputs have equal widths, else -1."""
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
@@ -70,13 +70,13 @@ class DotProductLayer(PairLayer):
 
 
 class DistanceLayer(PairLayer):
-    """|x - y|, one number for each row; if it is zero, the gradient is zero, too."""
+    """The result is |x - y|, one number for each row; if this number is zero, the gradient is zero, too."""
 
     _difference: Array
     _distance: Array
 
     def expected_size(self) -> int:
-        """Return 1 if the inputs have the same width."""
+        """Return 1 if the inputs have equal widths, else -1."""
         return 1 if self.x.shape == self.y.shape else -1
 
     def multiply(self) -> Array:
@@ -93,7 +93,7 @@ class DistanceLayer(PairLayer):
 
 
 class OuterProductLayer(PairLayer):
-    """x_i y_j for all i and j; j runs fastest."""
+    """The products x_i y_j for all i and j; j varies fastest."""
 
     def expected_size(self) -> int:
         """Return m n."""
@@ -110,7 +110,7 @@ class OuterProductLayer(PairLayer):
 
 
 class TensorLayer(PairLayer):
-    """x W_k y^T for every k, plus a bias. W: (size, m, n)."""
+    """The result is x W_k y^T for every k, plus a bias. W: (size, m, n)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -127,7 +127,7 @@ class TensorLayer(PairLayer):
         return size
 
     def multiply(self) -> Array:
-        """Return x W_k y^T for every k, computed by one product of the matrix of all x_i y_j with W."""
+        """Return x W_k y^T for every k; one product of the matrix of all x_i y_j and W computes these values."""
         self._outer = outer(self.x, self.y)
         product: Array = self._outer @ self._weight.matrix(self.size, self._outer.shape[1]).T
         return self._bias.add_to(product, is_fresh=True)
@@ -162,7 +162,7 @@ class CircularConvolutionLayer(PairLayer):
     """
 
     def expected_size(self) -> int:
-        """Return the width of x if the width of y is odd."""
+        """Return the width of x if the width of y is odd, else -1."""
         size: int = self.x.shape[1] if self.y.shape[1] % 2 else -1
         return size
 
@@ -188,7 +188,7 @@ class CircularConvolutionLayer(PairLayer):
 
 
 class LinearCombinationLayer(PairLayer):
-    """The sum over k of w_k v_k. Inputs: w (rows, n), and v (rows, n * size), the vectors v_k side by side."""
+    """The result is the sum over k of w_k v_k. Inputs: w (rows, n); v (rows, n * size), the v_k side by side."""
 
     def expected_size(self) -> int:
         """Return the width of v divided by the width of w."""
@@ -212,9 +212,9 @@ class LinearCombinationLayer(PairLayer):
 
 
 class FactorizationMachineLayer(Layer):
-    """The sum over all pairs i < j of (v_i . v_j) x_i x_j, one number for each row.
+    """The result is the sum over all pairs i < j of (v_i . v_j) x_i x_j, one number for each row.
 
-    The layer computes it as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
+    The layer computes this number as half the sum over the factors f of (sum_i v_if x_i)^2 - sum_i v_if^2 x_i^2.
 
     Shapes: x: (rows, n), dense or sparse; V: (n, factor_size). A sparse row contains each column at most once.
     """

@@ -1,4 +1,4 @@
-"""Layers that change the shape of a batch: they transpose it, give its rows a new width, or repeat its rows."""
+"""Layers that transpose a batch, give its rows a new width, or repeat its rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TransposeLayer(Layer):
 
 
 class ResizeLayer(Layer):
-    """The numbers of the batch in rows of `size`; the result has no sequences."""
+    """Arranges the numbers of the batch in rows of `size` numbers; the result has no sequences."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -55,7 +55,7 @@ class ResizeLayer(Layer):
 
 
 class RepeatLayer(Layer):
-    """Repeats each row num_filters times. With user_arg "as_col_vec" it repeats each element in its place."""
+    """Repeats each row num_filters times; with user_arg "as_col_vec", repeats each element num_filters times."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -31,7 +31,7 @@ class MultiplexLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the rows, with the sequences of the ids.
 
-        Raises: DataError: an id names no input.
+        Raises: DataError: an id is not the number of an input.
         """
         self._ids = require_ids(self, inputs[0])
         values = [require_matrix(self, one, self.size) for one in inputs[1:]]
@@ -46,7 +46,7 @@ class MultiplexLayer(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the rows of the gradient that came from each input, zero elsewhere."""
+        """Return for each input the gradient of the rows that this input provided, and zero for all other rows."""
         return [
             gradient * (self._ids == number)[:, None] if want and number >= 0 else None
             for number, want in enumerate(wanted, start=-1)
@@ -81,7 +81,7 @@ class SamplingIdLayer(Layer):
 
 
 class EndOfSentenceLayer(Layer):
-    """1 where the id of the input is eos_id, else 0; the output consists of ids."""
+    """Returns 1 where the id of the input is eos_id, else 0; the output consists of ids."""
 
     takes_gradient = False
 

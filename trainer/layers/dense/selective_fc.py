@@ -22,11 +22,11 @@ from trainer.layers.checks import require_bias, require_matrix, require_same_row
 class SelectiveFullyConnectedLayer(Layer):
     """y = sum over the inputs of x_k W_k^T, plus a bias, at the columns that the last input selects.
 
-    All rows select the same number of columns. The result has these columns side by side, in the order of the
-    selection. So if a cost reads this layer, its label is a position in the selection. Without a selecting input
-    (has_selected_colums=False) the layer computes all columns.
+    All rows select equally many columns. The result has the selected columns side by side, in the order of the
+    selection. If a cost reads this layer, the label of the cost is therefore a position in the selection. Without a
+    selecting input (has_selected_colums=False) the layer computes all columns.
 
-    With selective_fc_pass_generation the network is not trained. Then rows may select different numbers of columns, and
+    With selective_fc_pass_generation the network is not trained. Rows may then select different numbers of columns, and
     the result is sparse: the selected columns of each row, after the activation.
 
     Shapes: x_k: (rows, I_k), W_k: (size, I_k), the selection: sparse 0/1 rows of width `size` -> (rows, selected).

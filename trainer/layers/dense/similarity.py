@@ -1,4 +1,4 @@
-"""Layers that compare the rows of two inputs: cosine, squared distance and product."""
+"""The layer that compares the rows of two inputs by their cosine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.layers.checks import require_matrix, require_rows, require_same_row
 
 
 class CosineLayer(Layer):
-    """scale * cos(x, y_k) for each of the `size` vectors y_k that are side by side in a row of y.
+    """Returns scale * cos(x, y_k) for each of the `size` vectors y_k that are side by side in a row of y.
 
     No epsilon is added to the norms.
 
@@ -48,8 +48,8 @@ class CosineLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Return the gradients of x and y.
 
-        The gradient of x is scale * g * (y / |y| - x cos / |x|) / |x|, summed over k, where g is the gradient of the
-        result. The gradient of y is the same formula with x and y exchanged.
+        The gradient of x is scale * g * (y_k / |y_k| - x cos / |x|) / |x|, summed over k, where g is the gradient of
+        the result. The gradient of y_k is scale * g * (x / |x| - y_k cos / |y_k|) / |y_k|.
         """
         gradient = gradient * gradient.dtype.type(self._scale)
         inverse_x, inverse_y = self._inverse

@@ -20,12 +20,12 @@ from trainer.layers.base import Layer
 from trainer.layers.checks import require_bias, require_matrix, require_weight
 from trainer.layers.workspace import Buffer
 
-# bytes of the channels that are processed together, so that all steps but the first find these channels in the cache
+# bytes of the channels that are processed together; all steps after the first then find these channels in the cache
 CHUNK_BYTES = 1 << 20
 
 
 class BatchNormLayer(Layer):
-    """x: (n, channels * pixels) -> the same shape. The three inputs are the same layer; each input carries a parameter.
+    """x and the result: (n, channels * pixels). Each of the three inputs names the layer of x and carries a parameter.
 
     Parameters: scale, moving mean, moving variance, bias: (channels,).
     """
@@ -64,7 +64,7 @@ class BatchNormLayer(Layer):
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
         """Add to the gradients of scale and bias, and return the gradient of the rows.
 
-        The latter includes the dependence of mean and variance on the rows.
+        The gradient of the rows includes the dependence of mean and variance on the rows.
         """
         assert self._input.value is not None  # `forward` rejects an input without values
         x, g = self._split(self._input.value), self._split(gradient)

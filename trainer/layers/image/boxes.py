@@ -1,4 +1,4 @@
-"""Arithmetic of boxes for detection: overlaps, codes, matches. Pure.
+"""Arithmetic of boxes for detection: overlaps, codes, matches.
 
 A box is (left, top, right, bottom) as fractions of the size of the image. A code is the position of a box relative to a
 prior box; a prior has a variance for each of the four numbers of a code.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from trainer.arrays.arguments import Array, Ids
 
-TOUCHING = 1e-6  # an overlap that is not larger than this counts as zero
+TOUCHING = 1e-6  # overlaps up to this value count as zero
 
 
 def overlaps(boxes: Array, others: Array) -> Array:
@@ -45,10 +45,11 @@ def decode(priors: Array, variances: Array, codes: Array) -> Array:
 
 
 def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
-    """Return the box assigned to each prior, -1 for none, and the largest overlap of the prior with any box.
+    """Return the box assigned to each prior, -1 for none, and the overlap of the prior with its box.
 
     First the pair of a box and a prior with the largest overlap is matched, then the best pair of the rest, until every
-    box has a prior. Then each remaining prior gets the box that it overlaps most, if the overlap reaches the threshold.
+    box has a prior or no overlap remains. Then each remaining prior gets the box that it overlaps most, if the overlap
+    reaches the threshold. For a prior without a box, the second result is the largest overlap with any box.
     """
     common = overlaps(priors, boxes)
     common[common <= TOUCHING] = 0
@@ -67,9 +68,10 @@ def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
 
 
 def suppress(boxes: Array, scores: Array, *, least: float, most_overlap: float, count: int) -> Ids:
-    """Return the boxes that remain, the best first: if boxes overlap too much, only the best of them remains.
+    """Return the indices of the boxes, the best first; a box that overlaps a better box too much is left out.
 
-    Args: least: boxes with this score or less are dropped.  count: number of the best boxes to consider; 0: all.
+    Args: least: boxes with this score or a lower score are left out. most_overlap: the largest allowed overlap.
+        count: number of the best boxes to consider; 0 considers all boxes.
     """
     candidates = np.flatnonzero(scores > least)
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")]

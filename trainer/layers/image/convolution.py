@@ -1,11 +1,11 @@
-"""Convolution as matrix products: one operand holds the windows of some images, side by side. Pure except for buffers.
+"""Convolution as matrix products: one operand holds the windows of some images, side by side.
 
-If there are many filters of 3 x 3 elements, Winograd's convolution is used, whose matrix products have other operands,
-called points (kernels/winograd.py).
+For many filters of 3 x 3 elements, Winograd's convolution is used; the operands of its matrix products are called
+points (kernels/winograd.py).
 
 The input of a convolution is called images, and its output is called maps. The transposed convolution swaps these
-roles. So one class serves convolution and transposed convolution: it computes maps from images, images from maps, and
-the gradient of the filters from images and maps.
+roles. One class therefore serves convolution and transposed convolution: it computes maps from images, images from
+maps, and the gradient of the filters from images and maps.
 
 Filters are not flipped (cross-correlation). Flat filters have the shape (groups, filters / groups,
 channels / groups * elements of a window); group i of the filters reads group i of the channels.
@@ -24,7 +24,7 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 from trainer.layers.workspace import Buffer
 
-# bytes of unfolded windows and maps that are processed at a time, so that they fit into the second-level cache
+# bytes of unfolded windows and maps that are processed at a time; they fit into the second-level cache
 CHUNK_BYTES = 1 << 21
 POINT_BYTES = 1 << 21  # bytes of the points of images and maps that are processed at a time
 # With fewer channels or filters, Winograd's convolution saves little: its transforms of images, filters and maps take
@@ -33,11 +33,11 @@ LEAST_CHANNELS = 32
 
 
 class Convolution:
-    """From images (n, channels, *image) to maps (n, filters, *grid) and back.
+    """Computes maps (n, filters, *grid) from images (n, channels, *image), and images from maps.
 
     Images and maps may be given as flat rows.
 
-    Args: windows: the places where a filter is applied.
+    Args: windows: the windows of the image to which a filter is applied.
     """
 
     def __init__(self, windows: ImageWindows, channels: int, filters: int, groups: int = 1) -> None:
@@ -48,9 +48,9 @@ class Convolution:
         self._columns, self._maps, self._sum, self._part = Buffer(), Buffer(), Buffer(), Buffer()
 
     def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
-        """Write the result of each filter at each place to `out`, (n, map_size), and return `out`.
+        """Write the result of each filter for each window to `out`, (n, map_size), and return `out`.
 
-        Args: bias: a number for each filter, added to its results.
+        Args: bias: a number for each filter, which is added to the filter's results.
         """
         shift = None if bias is None else bias.reshape(self.groups, self.filters // self.groups, 1, 1)
         filters = self._split_filters(w)
@@ -77,7 +77,7 @@ class Convolution:
     def gradient(self, images: Array, maps: Array) -> Array:
         """Return the gradient of the filters, (groups, filters / groups, elements), from the gradient of the maps.
 
-        The next call reuses the array.
+        The next call overwrites the returned array.
         """
         shape = (self.groups, self.filters // self.groups, self.weights // self.filters)
         total = self._sum.take(shape, maps.dtype)
@@ -126,7 +126,7 @@ class Convolution:
 
 
 class PointBuffers(threading.local):
-    """The buffers of all convolutions of a thread; the contents last for one call of one convolution."""
+    """The buffers of all convolutions of a thread; the contents are valid during one call of one convolution."""
 
     def __init__(self) -> None:
         self.images, self.maps, self.filters, self.sum, self.part = Buffer(), Buffer(), Buffer(), Buffer(), Buffer()
@@ -142,14 +142,14 @@ class WinogradConvolution(Convolution):
         super().__init__(windows, channels, filters)
         y, x = windows.axes
         self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
-        # The points of a chunk's images and maps take up to POINT_BYTES. If the points of the filters take more bytes,
-        # the limit is as large as these, because each chunk reads the points of all filters again.
+        # The points of a chunk's images and maps take up to POINT_BYTES, or up to the bytes of the filters' points if
+        # these points take more bytes. Each chunk reads the points of all filters again, so few chunks are faster.
         weights = winograd.POINTS * filters * channels * 4
         bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
         self._step = max(1, max(POINT_BYTES, weights) // bytes_each)
 
     def to_maps(self, images: Array, w: Array, out: Array, bias: Array | None = None) -> Array:
-        """Write the result of each filter at each place to `out`, and return `out`."""
+        """Write the result of each filter for each window to `out`, and return `out`."""
         if not winograd.suits(images, w, out, bias):
             return super().to_maps(images, w, out, bias)
         filters = self._filter_points(w)
@@ -171,7 +171,7 @@ class WinogradConvolution(Convolution):
         return out
 
     def gradient(self, images: Array, maps: Array) -> Array:
-        """Return the gradient of the filters from the gradient of the maps; the next call reuses the array."""
+        """Return the gradient of the filters from the gradient of the maps; the next call overwrites the result."""
         if not len(images) or not winograd.suits(images, maps):
             return super().gradient(images, maps)
         shape = (winograd.POINTS, self.filters, self.channels)
@@ -216,9 +216,10 @@ def make_convolution(windows: ImageWindows, channels: int, filters: int, groups:
 
 
 def _suits_tiles(axes: tuple[WindowAxis, ...]) -> bool:
-    """Return whether Winograd's convolution fits.
+    """Return whether Winograd's convolution can be used.
 
-    It needs windows of 3 x 3 adjacent elements, which must fill at least half of the tiles that it computes.
+    Winograd's convolution needs windows of 3 x 3 adjacent elements. The windows must fill at least half of the computed
+    tiles.
     """
     if len(axes) != 2 or axes[0].padding != axes[1].padding:
         return False
@@ -232,7 +233,7 @@ def _suits_tiles(axes: tuple[WindowAxis, ...]) -> bool:
 def conv_windows(conf: ConvConfig, dimensions: int) -> ImageWindows:
     """Return the windows of a ConvConfig, over (y, x) or (z, y, x).
 
-    For a transposed convolution the windows are over the image that it produces.
+    For a transposed convolution, the windows are over the image that the convolution produces.
     """
     x = WindowAxis(conf.img_size, conf.output_x, conf.filter_size, conf.stride, conf.padding, conf.dilation)
     y = WindowAxis(

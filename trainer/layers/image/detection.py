@@ -20,16 +20,15 @@ from trainer.layers.checks import require_matrix, require_starts
 from trainer.layers.image.boxes import decode, encode, match, suppress
 from trainer.layers.image.shape import input_shape
 
-# how many numbers there are in a box, in a box with its variances, in a label (class, box, difficult), and in a found
-# object (image, class, score, box)
+# the lengths of a box, of a box with its variances, of a label (class, box, difficult), and of a found object (image,
+# class, score, box)
 BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7
 
 
 class PriorBoxLayer(Layer):
     """Boxes of several sizes and shapes around each place of a map, with their variances.
 
-    The boxes are clipped to the image, and all of them together form one row. Inputs: the layer with the map, and the
-    image.
+    The boxes are clipped to the image, and one row holds all boxes. Inputs: the layer with the map, and the image.
     """
 
     takes_gradient = False
@@ -67,7 +66,7 @@ class PriorBoxLayer(Layer):
 class _Predictions:
     """The predictions of several layers for the priors.
 
-    Each row of a layer has the order channels, height, width. `join` reorders it into one row for each prior.
+    Each row of a layer has the order channels, height, width. `join` reorders each row into one row for each prior.
     """
 
     def __init__(self, layer: Layer, first: int, count: int, numbers: int) -> None:
@@ -111,11 +110,11 @@ class _Predictions:
 
 
 class MultiBoxLossLayer(Layer):
-    """The error of locations and classes, divided by the number of matched priors; it is repeated in every row.
+    """The error of locations and classes, divided by the number of matched priors; every output row has this cost.
 
     Inputs: the priors; the labels, a sequence of (class, box, difficult) for each image; one or more layers with the
-    predicted locations; as many layers with the predicted classes. Most priors match no box. Only those of them that
-    get the highest probability of a class other than background enter the cost, with background as their label.
+    predicted locations; as many layers with the predicted classes. Most priors match no box. Of the priors without a
+    box, only the priors with the highest probabilities of an object enter the cost; their label is background.
     """
 
     is_cost = True
@@ -131,7 +130,7 @@ class MultiBoxLossLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the cost in each row.
 
-        Raises: DataError: a label is no class.
+        Raises: DataError: a label's class is out of range, or labels and predictions differ in the number of images.
         """
         priors = _read_priors(self, inputs[0])
         starts, labels = require_starts(self, inputs[1], 1), require_matrix(self, inputs[1], LABEL)
@@ -160,13 +159,13 @@ class MultiBoxLossLayer(Layer):
         return Argument(value=np.full((len(places), 1), cost / count, places.dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradients of the predictions; as in v0.10, the cost counts once, although every row repeats it."""
+        """Return the gradients of the predictions; as in v0.10, the cost of the whole batch counts only once."""
         factor = gradient.mean() if gradient.size else 0
         parts = [*self._places.part(self._flows[0] * factor), *self._classes.part(self._flows[1] * factor)]
         return [None, None, *parts]
 
     def _match(self, priors: Array, labels: Array, starts: Ids, shares: Array) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Return the box of each prior, as an index in its image (-1: none), and whether its label is background.
+        """Return the box of each prior (an index in the image, or -1), and whether the prior counts as background.
 
         Shapes: both (images, priors).
         """
@@ -226,7 +225,7 @@ class DetectionOutputLayer(Layer):
 
 
 def _read_priors(layer: Layer, one: Argument) -> Array:
-    """Return the priors, (priors, box and variances); every row of the input holds the same priors."""
+    """Return the priors, (priors, box and variances); every row of the input repeats the priors."""
     if one.value is None or not len(one.value) or one.value.shape[1] % PRIOR:
         raise ConfigError(f"{layer} needs priors of {PRIOR} numbers each as its first input")
     priors: Array = one.value[0].reshape(-1, PRIOR)

@@ -17,7 +17,7 @@ CROSS_CHANNEL_EPSILON = 1e-6
 
 
 class NormLayer(Layer):
-    """x: (n, channels * pixels) -> the same shape.
+    """x and the result: (n, channels * pixels).
 
     cmrnorm-projection computes x / d^pow, with d = 1 + scale * s. Here s is the sum of the squares of the `size`
     channels around the channel of x. cross-channel-norm scales the channels of each pixel to norm 1, and then
@@ -62,7 +62,7 @@ class NormLayer(Layer):
         power, scale = self._x.dtype.type(self._conf.pow), self._x.dtype.type(self._conf.scale)
         before = (self._conf.size - 1) // 2
         direct = g * self._denominator**-power
-        # x occurs in the denominators of all channels whose windows include it
+        # a value of x occurs in the denominators of all channels whose windows include this value
         shared = _sum_channels(direct * self._x / self._denominator, self._conf.size - 1 - before, before)
         result: Array = direct - 2 * power * scale * self._x * shared
         return result
@@ -84,7 +84,7 @@ class NormLayer(Layer):
 
 
 def _sum_channels(x: Array, before: int, after: int) -> Array:
-    """Return for each channel the sum of itself, the `before` channels before it, and the `after` channels after it."""
+    """Return for each channel the sum of the channel, the `before` previous channels and the `after` next channels."""
     total = x.copy()
     channels = x.shape[1]
     for distance in range(1, min(before, channels - 1) + 1):

@@ -17,9 +17,9 @@ from trainer.layers.image.shape import image_shape, input_shape
 
 
 class MaxOutLayer(Layer):
-    """For each pixel the largest value of every `groups` neighbouring channels.
+    """Returns, for each pixel, the largest value of every `groups` neighbouring channels.
 
-    If several channels have the largest value, the first of them gets the gradient.
+    If several channels have the largest value, the first of these channels gets the gradient.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -43,7 +43,7 @@ class MaxOutLayer(Layer):
         )
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient at the largest values, zero elsewhere."""
+        """Return the gradient at the largest values, and zero elsewhere."""
         rows, channels, _, pixels = self._winners.shape
         result: Array = np.zeros((rows, channels, self._groups, pixels), gradient.dtype)
         np.put_along_axis(result, self._winners, gradient.reshape(self._winners.shape), axis=2)
@@ -119,7 +119,7 @@ class RegionPoolLayer(Layer):
     Each region is cut into pooled_height x pooled_width bins that may overlap.
 
     Inputs: the images; and a row for each region, which contains the index of its image in the batch, its first column,
-    first row, last column and last row (further numbers are ignored). These positions are multiplied by spatial_scale.
+    first row, last column and last row (further numbers are ignored). All positions are multiplied by spatial_scale.
     Result: a row for each region, with the largest value of each bin; an empty bin gives 0.
     """
 
@@ -174,7 +174,10 @@ class RegionPoolLayer(Layer):
 
 
 def interpolation_matrix(length: int, new_length: int) -> Array:
-    """Return the matrix that interpolates `new_length` values linearly from `length` values; both ends are kept."""
+    """Return the matrix that interpolates `new_length` values linearly from `length` values and keeps both end values.
+
+    Shapes: (new_length, length).
+    """
     step = (length - 1) / (new_length - 1) if new_length > 1 else 0.0
     places = np.arange(new_length) * step
     low = np.minimum(places.astype(int), length - 1)
@@ -186,7 +189,7 @@ def interpolation_matrix(length: int, new_length: int) -> Array:
 
 
 def _bin_edges(first: int, last: int, bins: int, length: int) -> list[tuple[int, int]]:
-    """Return begin and end of every bin of the places first..last, clipped to the image."""
+    """Cut the positions first..last into bins; return the begin and end of each bin, clipped to the image."""
     size = max(last - first + 1, 1) / bins
     edges = [(int(np.floor(i * size)) + first, int(np.ceil((i + 1) * size)) + first) for i in range(bins)]
     return [(min(max(begin, 0), length), min(max(end, 0), length)) for begin, end in edges]

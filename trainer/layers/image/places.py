@@ -18,7 +18,7 @@ from trainer.layers.image.windows import ImageWindows, WindowAxis, fold, unfold
 
 
 class PadLayer(Layer):
-    """Adds zeros around the images: pad_c, pad_h and pad_w are the numbers of zeros before and after, on each axis."""
+    """Adds zeros around the images; pad_c, pad_h and pad_w are pairs (zeros before, zeros after) for one axis each."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -49,8 +49,8 @@ class PadLayer(Layer):
 class CropLayer(Layer):
     """Returns a part of the images.
 
-    The part is cut along `axis` (1 channels, 2 rows, 3 columns) and the later axes. It begins at `offset`, and its size
-    is `shape` or the shape of a second input.
+    The part is cut along `axis` (1 channels, 2 rows, 3 columns) and the later axes. The part begins at `offset`; its
+    size is `shape` or the shape of a second input.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -70,7 +70,7 @@ class CropLayer(Layer):
         return inputs[0].with_value(_flatten(x.reshape(-1, *self._shape)[self._find_piece()]))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient where the piece is, zero elsewhere."""
+        """Return the gradient inside the piece, and zero elsewhere."""
         result: Array = np.zeros((len(gradient), *self._shape), gradient.dtype)
         piece = result[self._find_piece()]
         piece[:] = gradient.reshape(piece.shape)
@@ -115,7 +115,7 @@ class RotateLayer(Layer):
 class SwitchOrderLayer(Layer):
     """Changes the order of the values of an image from channels, height, width to height, width, channels.
 
-    `reshape_conf` says which axes (0 samples, 1 height, 2 width, 3 channels) form the rows of the result.
+    `reshape_conf` selects the axes (0 samples, 1 height, 2 width, 3 channels) that form the rows of the result.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -165,7 +165,7 @@ class BlockExpandLayer(Layer):
         return Argument(value=blocks, starts=np.arange(len(x) + 1) * windows.places)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return for each pixel the sum over the blocks that contain it."""
+        """Return for each pixel the sum over the blocks that contain the pixel."""
         conf, windows = self._conf, self._windows
         blocks = gradient.reshape(-1, *windows.grid, conf.channels, *windows.sizes)
         images: Array = np.empty((len(blocks), conf.channels, *windows.image), gradient.dtype)
@@ -189,9 +189,9 @@ class BlockExpandLayer(Layer):
 
 
 class UpsampleLayer(Layer):
-    """Puts the values of a pooled image back at the places where pooling found them, and zeros elsewhere.
+    """Puts the values of a pooled image back at the positions where pooling found the values, and zeros elsewhere.
 
-    Inputs: the images, and the max-pool-with-mask layer whose mask holds the places.
+    Inputs: the images, and the max-pool-with-mask layer whose mask holds the positions.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -216,7 +216,7 @@ class UpsampleLayer(Layer):
             raise ConfigError(f"{self}: its second input must be a max-pool-with-mask layer of the first input's shape")
         self._places = mask.astype(np.intp).reshape(len(x) * self._channels, self._pooled)
         if self._places.size and self._places.max() >= self._pixels:
-            raise ConfigError(f"{self}: the mask has place {self._places.max()}, its maps only {self._pixels} places")
+            raise ConfigError(f"{self}: the mask has place {self._places.max()}, but a map has {self._pixels} places")
         result: Array = np.zeros((len(self._places), self._pixels), x.dtype)
         np.put_along_axis(result, self._places, x.reshape(self._places.shape), axis=1)
         return inputs[0].with_value(result.reshape(len(x), self._channels * self._pixels))

@@ -64,7 +64,7 @@ def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
 class PoolLayer(Layer):
     """x: (n, channels * pixels) -> (n, channels * windows).
 
-    With max-pool-with-mask the additional output `mask` holds, for each value, its place in its channel.
+    With max-pool-with-mask the additional output `mask` holds the position of each value in its channel.
     """
 
     dimensions: ClassVar[int] = 2
@@ -75,7 +75,7 @@ class PoolLayer(Layer):
         self._conf = config.inputs[0].pool_conf
         self._windows = pool_windows(self._conf, self.dimensions)
         # v0.10 pools only planes, and its average counts the padding. Later versions added volumes, whose average does
-        # not count the padding, and exclude_mode, which decides whether an average counts it.
+        # not count the padding. Later versions also added exclude_mode: whether an average leaves out the padding.
         counts_padding = not self._conf.exclude_mode if self._conf.HasField("exclude_mode") else self.dimensions == 2
         self._pooling = make_pooling(self, self._conf.pool_type, self._windows, counts_padding=counts_padding)
         self.size = self._conf.channels * self._windows.places

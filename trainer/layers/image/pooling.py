@@ -1,7 +1,8 @@
-"""Pooling of images, one axis after the other. Pure except for buffers.
+"""Pooling of images, one axis after the other.
 
-The maximum of a window is the maximum of the maxima of its rows, and its sum is the sum of their sums. So each axis can
-be pooled by itself. Windows are clipped at the edges of the image: padding is ignored, unless an average counts it.
+The maximum of a window is the maximum of the maxima of its rows, and the sum of a window is the sum of the sums of its
+rows. Each axis can therefore be pooled separately. Windows are clipped at the edges of the image. Padding is ignored,
+except by an average that counts the padding.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trainer.arrays.arguments import Array
 from trainer.layers.image.windows import ImageWindows, WindowAxis
 from trainer.layers.workspace import Buffer
 
-# bytes of the images that are pooled at a time, so that the result of the first axis stays in the cache
+# bytes of the images that are pooled at a time; the result of the first axis then stays in the cache
 CHUNK_BYTES = 1 << 19
 
 
@@ -53,7 +54,7 @@ class Pooling:
         return out
 
     def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:
-        """Write to y the value of each window along the axis. Shapes: x: (any, length, any), y: (any, windows, any)."""
+        """Write the value of each window along the axis to y. Shapes: x: (any, length, any), y: (any, windows, any)."""
         raise NotImplementedError
 
     def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
@@ -66,7 +67,7 @@ class Pooling:
             yield slice(start, start + step)
 
     def _climb(self, images: Array, levels: int) -> list[Array]:
-        """Return the input of each axis, viewed as (any, length, any); all inputs but the first stay in buffers."""
+        """Return the input of each axis, viewed as (any, length, any); all inputs after the first are in buffers."""
         grid, image = self.windows.grid, self.windows.image
         x = images.reshape(len(images), image[0], -1)
         inputs = [x]
@@ -79,7 +80,7 @@ class Pooling:
 
 
 class WindowMaximum(Pooling):
-    """The largest value of each window. All values that equal the largest value get its gradient, as in v0.10."""
+    """The largest value of each window. As in v0.10, all largest values get the gradient of the window."""
 
     def forward(self, images: Array, out: Array) -> Array:
         """Write the largest values to `out`, and return `out`."""
@@ -88,7 +89,7 @@ class WindowMaximum(Pooling):
         return super().forward(images, out)
 
     def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
-        """Write the gradient of the images to `out` and return it."""
+        """Write the gradient of the images to `out`, and return `out`."""
         axes = [axis.numbers for axis in self.windows.axes]
         if len(axes) == 2 and spread_largest(out, images, values, gradient, *axes):
             return out
@@ -119,7 +120,7 @@ class WindowMaximum(Pooling):
 class WindowAverage(Pooling):
     """The mean of each window.
 
-    Args: counts_padding: whether places in the padding count as zeros; otherwise the mean leaves them out.
+    Args: counts_padding: whether places in the padding count as zeros; if false, the mean leaves out these places.
     """
 
     def __init__(self, windows: ImageWindows, *, counts_padding: bool = False) -> None:
@@ -134,7 +135,7 @@ class WindowAverage(Pooling):
         return out
 
     def backward(self, images: Array, values: Array, gradient: Array, out: Array) -> Array:
-        """Write the gradient of the images to `out` and return it."""
+        """Write the gradient of the images to `out`, and return `out`."""
         return super().backward(images, values, gradient * self._shares.astype(gradient.dtype), out)
 
     def pool(self, axis: WindowAxis, x: Array, y: Array) -> None:

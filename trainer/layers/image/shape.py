@@ -1,6 +1,6 @@
 """Functions for layers over images.
 
-A row of such a layer has the order channels, height, width (or channels, depth, height, width); the last axis is
+A row of an image layer has the order channels, height, width (or channels, depth, height, width); the last axis is
 contiguous.
 """
 
@@ -21,8 +21,8 @@ def image_shape(conf: ImageConfig) -> tuple[int, int, int]:
 def input_shape(layer: Layer, position: int, channels: int = 0) -> tuple[int, int, int]:
     """Return (channels, height, width) of an input; the message holds only the sizes of the input layer.
 
-    Args: channels: number of channels; 0: it is computed from the size.
-    Raises: ConfigError: the sizes do not fit together.
+    Args: channels: number of channels; 0 computes the number from the size.
+    Raises: ConfigError: the sizes contradict each other.
     """
     source = layer.input_configs[position]
     height, width = source.height, source.width

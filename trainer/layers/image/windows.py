@@ -1,7 +1,4 @@
-"""Sliding windows over images with any number of axes: the places of elements, and copies from and to images.
-
-Pure.
-"""
+"""Sliding windows over images with any number of axes: the places of elements, and copies from and to images."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ Slices = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class WindowAxis:
-    """One axis of an image, and the windows along it; window o begins at o * stride - padding.
+    """One axis of an image, and the windows along the axis; window number o begins at o * stride - padding.
 
     Args: length: length of the image.  windows: number of windows; the last window may reach beyond the padded image.
     size: elements of a window.  dilation: distance between two elements.
@@ -92,7 +89,7 @@ class ImageWindows:
 
     @cached_property
     def spans(self) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-        """For each element of a window: its index, the windows that have it in the image, and its places there."""
+        """For each element of a window: the index, the windows with this element in the image, and its places."""
         return list(self._find_spans())
 
     def _find_spans(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
@@ -120,7 +117,7 @@ def unfold(pixels: Array, windows: ImageWindows, out: Array) -> None:
 
 
 def fold(columns: Array, windows: ImageWindows, out: Array) -> None:
-    """For every value of the images, add up the elements of the windows that cover it: the transpose of `unfold`.
+    """For every value of the images, add up the window elements that cover the value (the transpose of `unfold`).
 
     Shapes: columns: (channels, *sizes, n, *grid); out: (n, channels, *image).
     """

@@ -1,4 +1,4 @@
-"""Convolution inside mixed layers: as a projection, and as an operator whose filters are an input.
+"""Convolution inside mixed layers: as a projection, and as an operator whose filters come from an input.
 
 Source: spec/config.md 7; gserver/layers/Conv*Projection.cpp and Conv*Operator.cpp of v0.10.
 """
@@ -69,7 +69,7 @@ class TransposedConvolutionProjection(ConvolutionProjection):
 
 
 class ConvolutionOperator(Operator):
-    """Slides the filters of each row over the image of that row.
+    """Slides the filters of each row over the image of the row.
 
     Inputs: images, (rows, channels * pixels), and filters, (rows, weights).
     """

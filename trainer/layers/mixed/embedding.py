@@ -1,6 +1,6 @@
 """The embedding: a mixed layer with a single table projection.
 
-It stores repeated rows only once if the layers that read it allow this.
+The layer stores repeated rows only once if all layers that read its output accept repeated rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORTHWHILE = 0.8  # above this share of distinct rows, finding the distinct rows
 
 
 class EmbeddingLayer(MixedLayer):
-    """ids: (rows,), W: (ids, size) -> (rows, size); with `may_repeat` the result is distinct rows and their index."""
+    """ids: (rows,), W: (ids, size) -> (rows, size); with `may_repeat`, the distinct rows and the index of each row."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -48,7 +48,7 @@ class Operator:
 
 
 class DotMulOperator(Operator):
-    """scale * a * b, element by element."""
+    """Returns scale * a * b, element by element."""
 
     def __init__(self, config: OperatorConfig, where: str) -> None:
         super().__init__(config, where)

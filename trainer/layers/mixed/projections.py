@@ -45,7 +45,7 @@ class Projection:
 
     @property
     def weight(self) -> Parameter:
-        """The parameter; only for a projection that has one."""
+        """The parameter of a projection that has a parameter."""
         assert self._weight is not None  # __init__ refuses a projection that lacks its parameter
         return self._weight
 
@@ -55,7 +55,7 @@ class Projection:
         return None if self._weight is None or self._weight.is_static else self._weight
 
     def weight_size(self) -> int:
-        """Return the number of values that the parameter must have; 0: the projection has no parameter."""
+        """Return the number of values that the parameter must have, or 0 for a projection without a parameter."""
         return 0
 
     def forward(self, one: Argument) -> Array:
@@ -63,10 +63,10 @@ class Projection:
         raise NotImplementedError
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the gradient of the parameter, and return the gradient of the input; None: the input has no gradient.
+        """Add to the gradient of the parameter, and return the gradient of the input.
 
-        Args: gradient: the gradient of the last result of `forward`; the method must not change it.
-        Returns: a new array, or the array `gradient`.
+        Args: gradient: the gradient of the last result of `forward`; the method must not change this array.
+        Returns: a new array, or the array `gradient`, or None for an input without gradient.
         """
         raise NotImplementedError
 
@@ -91,7 +91,7 @@ class MatrixProjection(Projection):
 
 
 class FullMatrixProjection(MatrixProjection):
-    """x W for dense or sparse rows x. W: (input_size, output_size)."""
+    """Returns x W for dense or sparse rows x. W: (input_size, output_size)."""
 
     _input: Argument
 
@@ -118,7 +118,7 @@ class FullMatrixProjection(MatrixProjection):
 
 
 class TransposedMatrixProjection(MatrixProjection):
-    """x W^T. W: (output_size, input_size)."""
+    """Returns x W^T. W: (output_size, input_size)."""
 
     _x: Array
 
@@ -211,7 +211,7 @@ class SliceProjection(Projection):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Return g in its columns, zero elsewhere."""
+        """Return g in the selected columns, and zero in all other columns."""
         if not is_wanted:
             return None
         result: Array = np.zeros((len(gradient), self.input_size), gradient.dtype)
@@ -223,7 +223,7 @@ class SliceProjection(Projection):
 
 
 class DotMulProjection(Projection):
-    """x * w, element by element. w: (input_size,)."""
+    """Returns x * w, element by element. w: (input_size,)."""
 
     _x: Array
 
@@ -270,8 +270,8 @@ class ContextProjection(Projection):
     """A window of frames around each frame, side by side: block j of row t is frame t + context_start + j.
 
     If a window reaches outside the sequence, zeros replace the missing frames. With trainable_padding, rows of the
-    parameter replace them. The parameter holds first the rows for frames before the sequence, and then the rows for
-    frames after the sequence, both in the order of time.
+    parameter replace the missing frames. The parameter holds first the rows for frames before the sequence, and then
+    the rows for frames after the sequence, both in the order of time.
     """
 
     def __init__(self, config: ProjectionConfig, weight: Parameter | None, where: str) -> None:
@@ -308,7 +308,7 @@ class ContextProjection(Projection):
         return result
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the gradient of the padding rows; return for each frame the sum over the windows that contain it."""
+        """Add to the gradient of the padding rows; return each frame's sum over the windows that contain the frame."""
         if self.trained_weight is not None:
             self._add_padding_gradient(gradient, self.trained_weight)
         if not is_wanted:
@@ -317,8 +317,8 @@ class ContextProjection(Projection):
         for block, (rows, _) in enumerate(self._edges):
             part = self._block(gradient, block)
             kept = part[rows]
-            # Rows whose frame is outside their sequence must add nothing. They are set to zero and then restored, which
-            # is faster than a copy of all rows.
+            # Rows whose frame is outside their sequence must add nothing. The program sets these rows to zero and then
+            # restores their values, which is faster than a copy of all rows.
             part[rows] = 0
             add_shifted(part, -self._shift(block), result)
             part[rows] = kept
@@ -350,14 +350,14 @@ def _find_edge(starts: Ids, shift: int, before: int) -> tuple[Ids, Ids]:
 
 
 def copy_shifted(x: Array, shift: int, result: Array) -> None:
-    """Copy row t + shift of x to row t of `result` for every t for which x has this row; other rows stay unchanged."""
+    """Copy row t + shift of x to row t of `result` if x has a row t + shift; other rows of `result` do not change."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] = x[begin + shift : end + shift]
 
 
 def add_shifted(x: Array, shift: int, result: Array) -> None:
-    """Add row t + shift of x to row t of `result` for every t for which x has this row."""
+    """Add row t + shift of x to row t of `result` if x has a row t + shift."""
     begin, end = max(0, -shift), len(x) - max(0, shift)
     if begin < end:
         result[begin:end] += x[begin + shift : end + shift]

@@ -1,4 +1,4 @@
-"""Agents: layers without a computation of their own, which represent the inputs and results of a recurrent group.
+"""Agents: layers that compute nothing, and that represent the inputs and results of a recurrent group.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -17,7 +17,7 @@ from trainer.layers.base import Layer
 class GroupOutput(Argument):
     """The output of a group's layer: `links` has the results of the group by the names of their gather agents.
 
-    The output has no rows of its own.
+    The output itself has no rows.
     """
 
     def __init__(self, links: Mapping[str, Argument], value: Array) -> None:
@@ -29,7 +29,7 @@ class AgentLayer(Layer):
     """A layer whose rows the group supplies: an input of the step, or an output of the previous step."""
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Raise BugError: the group always supplies the rows, so no caller computes the rows."""
+        """Raise BugError: the group always supplies the rows, so a call of this method is a bug."""
         raise BugError(f"agent {self.name} has to compute its rows, but the group did not supply them")
 
 

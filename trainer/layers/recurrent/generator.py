@@ -2,8 +2,9 @@
 
 A path is an unfinished or finished sequence of ids; its score is the sum of the log probabilities of its ids. Each step
 extends every unfinished path by its best ids. A path ends with the eos id or at the maximum length. Each sample
-continues with its best `beam_size` unfinished paths and drops finished paths that score below all of them. A sample is
-done when it has `beam_size` finished paths and none of them scores below the best unfinished path.
+continues with its best `beam_size` unfinished paths, and drops finished paths that score below all unfinished paths. A
+sample is done when it has `beam_size` finished paths and every finished path scores at least as high as the best
+unfinished path.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -78,8 +79,8 @@ class GeneratorLayer(GroupLayer):
     """A group that generates sequences; its output consists of ids, one sequence for each sample.
 
     With one result per sample the sequence consists of the result's ids, including eos. With several results the
-    sequence consists of the number of ids, the ids, and -1 for each result, the best result first. The additional
-    output "scores" then has the scores of the results.
+    sequence has three parts for each result: the number of ids, the ids, and -1. The best result comes first. The
+    additional output "scores" then has the scores of the results.
     """
 
     takes_gradient = False

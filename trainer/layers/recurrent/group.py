@@ -4,7 +4,7 @@ Step t processes item t (a row, or a sub-sequence of nested data) of all sequenc
 Sequences are ordered from the longest to the shortest, so the sequences that continue are always the first rows of the
 previous step. A step gets the items through scatter agents and outputs of the previous step through memory agents. The
 enclosing network gets the results of the group through gather agents. A layer keeps values for its backward pass, so
-each step has its own layers; these share the parameters.
+each step has its own layers; the layers of all steps share the parameters.
 
 Source: spec/config.md 12; gserver/gradientmachines/RecurrentGradientMachine.cpp of v0.10.
 """
@@ -44,7 +44,7 @@ class StepNetwork(Protocol):
         """Run the backward pass from the given gradients of layers; return the gradients of the batch of `forward`."""
 
     def watch(self, *, clipping: bool) -> None:
-        """Log where error clipping takes effect, or stop logging it."""
+        """Switch on or off the log lines about layers where error clipping takes effect."""
 
     def carried(self) -> dict[str, Any]:
         """Return the state that the layers carry from batch to batch."""
@@ -123,7 +123,7 @@ class GroupLayer(Layer):
         return [*parts, steps] if any((*parts, *steps)) else None
 
     def carry_on(self, state: Any) -> None:
-        """Continue from the given state, with as many steps as it has."""
+        """Continue from the given state, with as many steps as the state has."""
         before, after, steps = state
         for network, part in ((self._before, before), (self._after, after)):
             if network is not None:
@@ -133,14 +133,14 @@ class GroupLayer(Layer):
             network.carry_on(step)
 
     def watch(self, *, clipping: bool) -> None:
-        """Log where error clipping takes effect inside the group, or stop logging it."""
+        """Switch on or off the log lines about layers of the group where error clipping takes effect."""
         self._logs_clipping = clipping
         for network in (self._before, *self._steps, self._after):
             if network is not None:
                 network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
-        """Store the group, and check the activations of the biases from which its memories start.
+        """Store the group, and check the activations of the biases that are the first values of its memories.
 
         Raises: ConfigError: an activation is not known.
         """
@@ -219,7 +219,7 @@ class GroupLayer(Layer):
             self._steps[-1].watch(clipping=self._logs_clipping)
 
     def _run_steps(self) -> None:
-        """Run step by step the part that depends on previous steps."""
+        """Run the part that depends on previous steps, step by step."""
         run, packing, model = self._run, self._run.packing, self._parts.steps
         run.fed = [one.name for one in model.layers if one.name in run.packed]
         self._make_steps(packing.steps)

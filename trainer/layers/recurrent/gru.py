@@ -75,7 +75,7 @@ def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_
 
 
 class _Gru(Layer):
-    """The common part of the layer and of the single step: parameters and activations."""
+    """The common part of GruRunLayer and GruStepLayer: parameters and activations."""
 
     applies_activation = True
 
@@ -94,7 +94,8 @@ class _Gru(Layer):
     def _add_gradients(self, sums_gradient: Array, h_before: Array, reset: Array) -> None:
         """Add to the parameters' gradients.
 
-        The first rows of the sums, those of the first step, may have no rows in h_before and reset: h' is zero there.
+        The first rows of the sums belong to the first step, where h' is zero. `h_before` and `reset` may lack these
+        rows.
         """
         if not self._weight.is_static:
             sums = sums_gradient[len(sums_gradient) - len(h_before) :]
@@ -207,7 +208,7 @@ class GruLayer(StatefulLayer, GruRunLayer):
 
 
 class GruStepLayer(_Gru):
-    """A single step. Inputs: x: (rows, 3 * size), which has the weight; h': (rows, size)."""
+    """A single step. Inputs: x: (rows, 3 * size), to which the weight belongs in the message; h': (rows, size)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -245,6 +246,6 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-# the type of the layer that replaces a group with only a gru_step (trainer/network/groups.py); not for configs
+# the type of the layer that replaces a group with only a gru_step (trainer/network/groups.py); configs cannot use it
 GROUP_RUN = "gru of a group"
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

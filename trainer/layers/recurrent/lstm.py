@@ -1,8 +1,8 @@
 """Long short-term memory: the layer that runs over whole sequences, and its single step for recurrent groups.
 
-One step computes the output h and the state c from h' and c', those of the previous step. z = (z_a, z_i, z_f, z_o) is
-the input plus h' W plus a bias. a is the candidate; i, f and o are the input, forget and output gates; p_i, p_f and p_o
-are peephole weights:
+One step computes the output h and the state c from the output h' and the state c' of the previous step. The sums
+z = (z_a, z_i, z_f, z_o) are the input plus h' W plus a bias. The names in the formulas are: the candidate a; the input,
+forget and output gates i, f and o; the peephole weights p_i, p_f and p_o:
 
     a = act(z_a)   i = gate(z_i + p_i c')   f = gate(z_f + p_f c')   c = a i + c' f
     o = gate(z_o + p_o c)   h = o state(c)
@@ -123,8 +123,8 @@ def step_backward(
 class LstmLayer(StatefulLayer):
     """x: (frames, 4 * size), already multiplied by the input weights, W: (size, 4 * size).
 
-    The bias parameter has 4 * size biases and then 3 * size peephole weights. If state is carried between batches, each
-    sequence starts with the final h and c of the sequence at the same position of the previous batch; no gradient flows
+    The bias parameter has 4 * size biases and then 3 * size peephole weights. If state is carried between batches,
+    sequence number k starts with the final h and c of sequence number k of the previous batch; no gradient flows
     through this state.
     """
 
@@ -234,7 +234,7 @@ class LstmLayer(StatefulLayer):
         return self.state[0][first], self.state[1][first]
 
     def _keep_last(self) -> None:
-        """Keep h and c of the last frame of each sequence; an empty sequence keeps the h and c that it had."""
+        """Keep h and c of the last frame of each sequence; for an empty sequence, keep the previous h and c."""
         packing, state = self._packing, tuple(one.copy() for one in self.state)
         for step, live in enumerate(packing.live):  # the rows of a step belong to the longest sequences
             for kept, packed in zip(state, (self._h, self._c), strict=True):

@@ -1,8 +1,8 @@
 """Multi-dimensional long short-term memory: a recurrent layer whose frames lie on a grid, like pixels.
 
-One step computes h and c of a frame. h_d and c_d are those of the frame's previous neighbour along dimension d, or zero
-outside the grid. z = (z_a, z_i, z_f of every dimension, z_o) is the input plus a bias plus the sum of h_d W over all d.
-The other names are those of lstm.py:
+One step computes h and c of a frame. Let h_d and c_d be h and c of the frame's previous neighbour along dimension d, or
+zero outside the grid. The sums z = (z_a, z_i, z_f of every dimension, z_o) are the input plus a bias plus the sum of
+h_d W over all d. The file lstm.py explains the other names:
 
     a = act(z_a)   i = gate(z_i + sum of p_i c_d)   f_d = gate(z_f_d + p_f_d c_d)   c = a i + sum of c_d f_d
     o = gate(z_o + p_o c)   h = o state(c)
@@ -142,8 +142,8 @@ class GridLstmLayer(Layer):
                 d_f[d][:] = d_state * before[d]
                 self._gate.descend(d_f[d], f[d])
                 peepholes[1 + d] += np.einsum("ij,ij->j", d_f[d], before[d])
-                # `+=` ignores all but one of equal indices. Indices are equal only for neighbours outside the grid, and
-                # their gradient is not used.
+                # If an index occurs several times, `+=` adds only one of the values. Only the index for neighbours
+                # outside the grid can occur several times, and the gradient of these neighbours is not used.
                 d_c[order.before[d, front]] += d_state * f[d] + d_i * p_i + d_f[d] * p_f[d]
             for d in dimensions:
                 d_h[order.before[d, front]] += d_z @ w.T

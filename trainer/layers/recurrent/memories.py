@@ -17,7 +17,7 @@ from trainer.arrays.parameters import Parameter
 
 @dataclass
 class GroupMemory:
-    """A memory during one batch. Its boot rows, the values before the first step, are in packed order."""
+    """A memory during one batch; the boot rows are the values before the first step, in packed order."""
 
     record: MemoryConfig
     size: int

@@ -1,7 +1,4 @@
-"""The activations inside a recurrent step; they change arrays in place, and their derivatives need only the results.
-
-Pure.
-"""
+"""The activations inside a recurrent step; they change arrays in place, and their derivatives need only the results."""
 
 from __future__ import annotations
 

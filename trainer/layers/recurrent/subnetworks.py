@@ -1,6 +1,4 @@
-"""Separation of recurrent layer groups: the layers of each group are moved from the model into a model of their own.
-
-Pure.
+"""Separation of recurrent layer groups: the layers of each group move from the model into a separate model.
 
 Source: spec/config.md 12.
 """
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig, SubModelConfig
 from runtime.errors import ConfigError
 
-# the second type occurs only in the separated model
+# the type GENERATOR occurs only in the separated model
 GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"
 
 
@@ -52,8 +50,8 @@ class StepParts:
     """A step of a group, split into up to three models, which run one after the other.
 
     Only the middle model must run step by step. A layer is an output of its model if another model or a memory reads
-    it, or if it is a result of the group. For each value that comes from another model or from the group's inputs, a
-    model has an agent.
+    the layer, or if the layer is a result of the group. For each value that comes from another model or from the
+    group's inputs, a model has an agent.
     """
 
     before: ModelConfig
@@ -64,9 +62,9 @@ class StepParts:
 def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]:
     """Return the model without the layers of its groups, and the groups by the name of the layer that represents them.
 
-    In this model, the layer of a group has as inputs the layers that the group reads, and a gather agent has as input
-    the layer of its group. So both are ordinary layers. If an evaluator reads a layer inside a group, this layer
-    becomes a result of the group under its own name.
+    In the returned model, the inputs of a group's layer are the layers that the group reads, and the input of a gather
+    agent is the layer of its group. The layers of groups and the gather agents are therefore ordinary layers. If an
+    evaluator reads a layer inside a group, this layer becomes a result of the group under its own name.
 
     Raises: ConfigError: an evaluator reads a layer of a group within a group, or a group lacks a layer.
     """
@@ -97,7 +95,7 @@ def separate_groups(config: ModelConfig) -> tuple[ModelConfig, dict[str, Group]]
                 added.inputs.add(input_layer_name=source)
         elif layer.name in givers:
             del added.inputs[:]
-            added.type = "gather_agent"  # in the message, the type of a result is "data" if the group generates
+            added.type = "gather_agent"  # in the message, the result of a group that generates has the type "data"
             added.inputs.add(input_layer_name=givers[layer.name], input_layer_argument=layer.name)
     return outer, groups
 
@@ -109,7 +107,7 @@ def _take_group(
     owners: Mapping[str, str],
     layers: Mapping[str, LayerConfig],
 ) -> Group:
-    """Return a group and all groups inside the group; its results include the layers that its evaluators read."""
+    """Return a group with all groups inside it; the group's results include the layers that evaluators read."""
     kept = SubModelConfig()
     kept.CopyFrom(record)
     inside = [record]
@@ -121,7 +119,7 @@ def _take_group(
             if owner in {one.name for one in inside[1:]}:
                 raise ConfigError(
                     f"evaluator {evaluator.name} reads layer {name} of a group inside a group, which is not possible; "
-                    "give it a result of the inner group"
+                    "give the evaluator a result of the inner group"
                 )
             if owner == record.name and not any(link.link_name == name for link in kept.out_links):
                 kept.out_links.add(layer_name=name, link_name=name)
@@ -143,7 +141,7 @@ def _find_sources(record: SubModelConfig) -> list[str]:
     return list(dict.fromkeys([*(link.layer_name for link in record.in_links), *boots]))
 
 
-# ----- Splitting a step: some layers do not depend on previous steps, and on others no later step depends -----
+# ----- Splitting a step: layers that depend on no previous step, and layers on which no later step depends -----
 
 
 def split_step(group: Group) -> StepParts:
@@ -161,7 +159,7 @@ def split_step(group: Group) -> StepParts:
     remembered = {one.layer_name for one in record.memories} - memories
     needed = _find_ancestors(results | remembered, inputs)
     before: set[str] = set()
-    held = set(remembered)  # layers that must run step by step, whichever layer reads their output
+    held = set(remembered)  # layers that must run step by step
     for name, layer in layers.items():
         if name not in needed or name in agents or name in memories:
             continue
@@ -185,7 +183,7 @@ def _is_row_by_row(layer: LayerConfig) -> bool:
 
 
 def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the layers and all layers that they depend on."""
+    """Return the layers `names` and all layers on which these layers depend."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -199,8 +197,8 @@ def _find_ancestors(names: Set[str], inputs: Mapping[str, Sequence[str]]) -> set
 def _make_part(step: ModelConfig, own: Set[str], read: Set[str], also: Set[str] = frozenset()) -> ModelConfig:
     """Return a model of some layers of a step, with agents for the values that come from outside this model.
 
-    Args: own: the layers of the part. read: the layers that other parts read or that are results; those of them that
-        belong to this part are its outputs. also: further outputs, which may be agents.
+    Args: own: the layers of the part. read: the layers that other parts read, and the results of the group; the layers
+        in both `own` and `read` are outputs of the part. also: further outputs, which may be agents.
     """
     part = ModelConfig(type=step.type)
     taken = {one.input_layer_name for layer in step.layers if layer.name in own for one in layer.inputs} | also

@@ -1,7 +1,7 @@
 """The two parts of attention that read whole sequences: the score of each frame, and the weighted sum of the frames.
 
 In a config each part consists of several layers, which copy the state, the scores and the gradients for every frame.
-The layers of this module replace them (trainer/network/fusion.py) and make no such copies.
+Each layer of this module replaces the layers of one part (trainer/network/fusion.py) and makes no such copies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTED_SUMS = "weighted sums of frames"
 
 
 class FrameScoreLayer(Layer):
-    """v . tanh(x + s) for each frame x, plus a bias, where s is the row that belongs to the sequence of x.
+    """Returns v . tanh(x + s) plus a bias for each frame x, where s is the row that belongs to the sequence of x.
 
     Inputs: the rows s, (sequences, n), whose parameter is v, (n,); the frames x, (frames, n); and a layer that defines
     the sequences.
@@ -43,8 +43,8 @@ class FrameScoreLayer(Layer):
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the scores, (frames, 1), before the activation.
 
-        Raises: DataError: the number of rows is not that of the sequences, or the number of frames is not that of the
-            third input.
+        Raises: DataError: the number of rows differs from the number of sequences, or the second and third input have
+            different numbers of frames.
         """
         rows, x = (require_matrix(self, one, self._v.size) for one in inputs[:2])
         self._starts = starts = require_starts(self, inputs[2], 2)
@@ -66,7 +66,7 @@ class FrameScoreLayer(Layer):
 
 
 class WeightedSumLayer(Layer):
-    """The sum of w x over the frames of each sequence, where each frame has one number w. Inputs: w (frames, 1), x."""
+    """Returns the sum of w x over the frames of each sequence. Inputs: w (frames, 1), one number for each frame; x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

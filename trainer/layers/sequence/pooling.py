@@ -25,11 +25,11 @@ from trainer.layers.ragged import scatter_rows, starts_of
 
 
 class SequencePoolingLayer(Layer):
-    """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass defines how.
+    """Pools stretches of frames: (frames, size) -> (stretches, size). A subclass defines the pooling.
 
-    trans_type "non-seq": one row for each sequence; the result has no sequences. "seq": one row for each sub-sequence;
-    the result has the outer sequences. seq_pool_stride n: one row for every n frames; the last row of a sequence may
-    have fewer frames.
+    With trans_type "non-seq", each sequence gives one row, and the result has no sequences. With "seq", each
+    sub-sequence gives one row, and the result has the outer sequences. With seq_pool_stride n, every n frames give one
+    row; the last stretch of a sequence may have fewer frames.
     """
 
     strides_from_the_end = False
@@ -87,28 +87,28 @@ class SequencePoolingLayer(Layer):
 class MaxLayer(SequencePoolingLayer):
     """The maximum of each column; the first maximum gets the gradient.
 
-    With output_max_index the result is the number of the frame of the maximum in the batch (-1 for an empty sequence).
+    With output_max_index the result is the position of the maximum's frame in the batch, or -1 for an empty sequence.
     """
 
     _places: Ids
 
     def pool(self, x: Array, starts: Ids) -> Array:
-        """Return the maxima, or the numbers of their frames."""
+        """Return the maxima, or the positions of their frames."""
         largest, self._places = max_stretches(x, starts)
         return self._places.astype(x.dtype) if self.config.output_max_index else largest
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
-        """Return the gradient at the maxima, zero elsewhere.
+        """Return the gradient at the maxima, and zero elsewhere.
 
         Raises: ConfigError: output_max_index is set.
         """
         if self.config.output_max_index:
-            raise ConfigError(f"{self}: output_max_index has no gradient, so no trained parameter may need one from it")
+            raise ConfigError(f"{self}: output_max_index has no gradient, so no layer before it may be trained")
         return spread_maxima(gradient, self._places, len(x))
 
 
 class AverageLayer(SequencePoolingLayer):
-    """The sum of the frames ("sum"), divided by their number ("average") or by its square root ("squarerootn").
+    """The sum of the frames, divided by 1 ("sum"), by their number n ("average") or by sqrt(n) ("squarerootn").
 
     Repeated frames, such as embeddings of words, are summed from their distinct rows.
     """
@@ -177,7 +177,7 @@ class SequenceEndLayer(SequencePoolingLayer):
         return rows if filled is None else scatter_rows(rows, filled, len(starts) - 1)
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
-        """Return the gradient at the frames, zero elsewhere."""
+        """Return the gradient at the frames, and zero elsewhere."""
         picked, filled = self._pick(starts)
         return scatter_rows(gradient if filled is None else gradient[filled], picked, len(x))
 
@@ -189,7 +189,7 @@ class SequenceEndLayer(SequencePoolingLayer):
 
 
 def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
-    """Return where each sequence begins, counted in sub-sequences instead of frames, and the end."""
+    """Return the number of the first sub-sequence of each sequence, and the number of all sub-sequences."""
     outer: Ids = np.searchsorted(sub_starts, starts).astype(np.int64)
     outer[-1] = len(sub_starts) - 1
     return outer
@@ -198,7 +198,8 @@ def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
 def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, Ids]:
     """Return where the pieces of `stride` frames begin, and where each sequence begins counted in pieces.
 
-    The last piece of a sequence may have fewer frames; if pieces are counted from the end, the first piece may.
+    The last piece of a sequence may have fewer frames. If pieces are counted from the end, the first piece of a
+    sequence may have fewer frames instead.
     """
     lengths = np.diff(starts)
     pieces = -(-lengths // stride)

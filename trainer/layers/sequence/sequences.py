@@ -1,4 +1,4 @@
-"""Layers that make new sequences of sequences: they repeat, join, cut, select, or mix frames along time.
+"""Layers that make new sequences from sequences: they repeat, join, cut, select or mix frames.
 
 Source: spec/config.md 6, Sequence; gserver/layers/Expand-, Sequence*-, SubSequence-, SubNestedSequence-, KmaxSeqScore-
 and RowConvLayer.cpp of v0.10.
@@ -127,7 +127,7 @@ class SequenceReshapeLayer(Layer):
 
 
 class PickingLayer(Layer):
-    """A layer whose rows are rows of its first input. A subclass selects the rows, possibly a row several times."""
+    """A layer that copies rows of its first input. A subclass selects the rows, and may select a row repeatedly."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -159,7 +159,7 @@ class PickingLayer(Layer):
 
 
 class SubSequenceLayer(PickingLayer):
-    """Selects from each sequence `size` frames, from `offset` on. Inputs: x, the offsets as ids, the sizes as ids."""
+    """Selects `size` frames of each sequence, from frame `offset` on. Inputs: x; the ids `offset`; the ids `size`."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -187,7 +187,8 @@ class SequenceSliceLayer(PickingLayer):
     """Selects slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
 
     Inputs: x; then the first frames of the slices, their last frames, or both. These inputs have a row for each
-    (sub-)sequence of x; -1 ends a row. If only one of them is given, select_first says whether it has the first frames.
+    (sub-)sequence of x; -1 ends a row. If the layer has only two inputs, select_first says whether the second input
+    contains the first frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:

@@ -30,8 +30,8 @@ from trainer.layers.workspace import Workspace
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
-# With the table, a product takes FEW times fewer processor cycles, but the table has products for all distinct frames.
-# So the gradients of maxima use no table if there are more than FEW times as many distinct frames as sequences.
+# With the table, a product takes 1 / FEW of the processor cycles, but the table has products for all distinct frames.
+# The gradients of maxima use no table if there are more than FEW times as many distinct frames as sequences.
 FEW = 6
 
 
@@ -59,7 +59,7 @@ class WindowLayer(Layer):
         return self._weight.value.reshape(self._shape)
 
     def find_windows(self, x: Argument) -> tuple[Array, SequenceWindows]:
-        """Return the distinct frames (all frames, if the input does not store distinct rows) and the windows over them.
+        """Return the distinct frames (all frames if the input stores no distinct rows), and the windows of frames.
 
         Raises: ConfigError: the input has no sequences, or no dense rows of the expected width.
         """
@@ -77,7 +77,7 @@ class WindowLayer(Layer):
         return np.matmul(rows, self._joined, out=tables).reshape(-1, length, size)
 
     def empty_tables(self, rows: Array, dtype: npt.DTypeLike) -> Array:
-        """Return an array of zeros for the gradient of the products; it reuses the memory of the products."""
+        """Return an array of zeros for the gradient of the products, which reuses the memory of the products."""
         length, _, size = self._shape
         return self._kept.zeros("products", len(rows), length * size, dtype).reshape(-1, length, size)
 
@@ -138,7 +138,7 @@ class WindowSumLayer(WindowLayer):
 
 
 class WindowMaximumLayer(WindowLayer):
-    """The maximum over each sequence of the activations of the sums: (sequences, size); zero for an empty sequence.
+    """The largest activation of a window sum in each sequence: (sequences, size); zero for an empty sequence.
 
     The activation is a non-decreasing function, so the activation of the largest sum is the largest activation.
     """

@@ -1,4 +1,4 @@
-"""Axes: the range of a chart, and the places and texts of its ticks."""
+"""The axes of a chart: their ranges, and the places and texts of their ticks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-LOG_FROM = 50.0  # an axis is logarithmic if the highest value is more than this many times the lowest
+LOG_FROM = 50.0  # an axis is logarithmic if the highest value is at least this many times the lowest value
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: it maps a range of values to places from 0 to 1; `ticks` are places on the axis with their texts."""
+    """An axis, which maps a range of values to places from 0 to 1. `ticks` are places on the axis with their texts."""
 
     low: float
     high: float
@@ -28,7 +28,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """Return an axis for costs or measures: logarithmic for a wide range; otherwise it begins at 0 if 0 is near."""
+    """Return an axis for costs or measures: logarithmic for a wide range, otherwise linear and possibly from 0."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM and high / low < math.inf:
         return _log_axis(low, high)
@@ -89,7 +89,7 @@ def _log_axis(low: float, high: float) -> Axis:
 
 
 def _nice_step(rough: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that is not below the given step."""
+    """Return the smallest number that is 1, 2 or 5 times a power of ten and not below the given step."""
     if not 0 < rough < math.inf:
         return rough
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""Curves made from the records of a job; points are dropped if there are more of them than a screen has pixels."""
+"""Curves of the records of a job. If a curve has more points than a screen shows, points are dropped."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from trainer.report.history import Batches
 from trainer.report.html.text import number, whole
 
 Point = tuple[float, float]
-DRAWABLE = 1e100  # larger values are dropped, so that the arithmetic of an axis does not overflow
+DRAWABLE = 1e100  # larger values are dropped, because the arithmetic of an axis could overflow
 WINDOW_S = 0.2  # minimum seconds between the two log lines from which a speed is computed
-DOTS = 60  # a curve of passes or tests with at most this number of points shows a dot for each point
+DOTS = 60  # a curve of passes or tests shows a dot for each point if it has at most this number of points
 BUCKETS = 250  # number of buckets of a curve from which points are dropped; each bucket keeps two points
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: its name, the class of its style, and the pieces of its line; a curve of few points has dots."""
+    """A curve: its name, the class of its style, and the pieces of its line."""
 
     name: str
     style: str
@@ -29,7 +29,10 @@ class Series:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the curve has windows of batches or many points; then it has no dots, and the page may smooth it."""
+        """Whether the curve has windows of batches or many points.
+
+        A curve with windows or many points has no dots, and the page may smooth the curve.
+        """
         return self.style.startswith("window") or len(self.points) > DOTS
 
     @property
@@ -49,7 +52,7 @@ class Curves:
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
-    """Return the points that can be drawn; of many points, return the lowest and the highest of each bucket."""
+    """Return the points that can be drawn. Of many points, return only the lowest and the highest of each bucket."""
     found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
     if len(found) <= 2 * buckets:
         return found
@@ -66,7 +69,7 @@ def _height(point: Point) -> float:
 
 
 def trace_costs(facts: Facts) -> list[Curves]:
-    """Return the charts of the cost and of each evaluator, over the completed passes."""
+    """Return a chart of the cost and a chart of each evaluator, over the completed passes."""
     history, lengths = facts.history, facts.history.pass_lengths()
     batches, best = history.batches, find_best(history)
     places = [
@@ -94,7 +97,7 @@ def trace_costs(facts: Facts) -> list[Curves]:
 
 
 def trace_speed(facts: Facts) -> Curves | None:
-    """Return the samples per second of trainer 0 over the time since the job began, with a piece for each attempt."""
+    """Return the speed of trainer 0 over the time since the job began. Each attempt has its own piece of the curve."""
     history = facts.history
     begin = min([*(one["time"] for one in history.starts), *history.batches.times[:1]], default=0.0)
     passes: dict[str, list[Point]] = {}
@@ -115,9 +118,10 @@ def trace_speed(facts: Facts) -> Curves | None:
 
 
 def measure_windows(batches: Batches) -> list[list[Point]]:
-    """Return a list for each attempt: times, and samples per second between two log lines of a pass.
+    """Return a list for each attempt, with pairs (time, samples per second between two log lines of a pass).
 
-    Lines that follow in less than WINDOW_S are skipped, because the times in the records are in whole milliseconds.
+    A line that follows another line in less than WINDOW_S seconds is skipped: the times in the records are whole
+    milliseconds.
     """
     found: dict[int, list[Point]] = {}
     rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)

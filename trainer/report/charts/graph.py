@@ -1,4 +1,4 @@
-"""The picture of the graph of layers of a configuration; for very many layers the page has only the table."""
+"""The picture of a configuration's layers as a graph. If there are too many layers, the page has only their table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.report.html.text import count, shorten, whole
 
 MOST = 150  # maximum number of layers in a picture
 HIGH = 36.0  # height of the box of a layer, in units of the SVG
-NAME, KIND = 7.0, 6.1  # widths of a letter of the first and second line
+NAME, KIND = 7.0, 6.1  # widths of a letter in the first line and in the second line
 LONGEST = 30  # maximum number of letters in a line
 MARGIN = 10.0
 BESIDE = 12.0  # distance of an upward edge from the downward edges, in units of the SVG
@@ -20,7 +20,10 @@ BESIDE = 12.0  # distance of an upward edge from the downward edges, in units of
 
 @dataclass(frozen=True)
 class GraphLayer:
-    """A layer in a start record; with `memory_of` it stands for the output of that layer in the previous step."""
+    """A layer in a start record.
+
+    `memory_of`: the layer whose output of the previous step this layer passes on; "": none.
+    """
 
     name: str
     type: str
@@ -32,7 +35,7 @@ class GraphLayer:
 
     @property
     def group(self) -> str:
-        """The recurrent group that the layer belongs to, or "": the part of its name after the @."""
+        """The recurrent group of the layer, which is the part of its name after the @; "": no group."""
         return self.name.partition("@")[2]
 
     @property
@@ -42,7 +45,7 @@ class GraphLayer:
 
     @property
     def kind(self) -> str:
-        """A few words about the layer: its type, size and activation."""
+        """A text of the layer's type, size and activation."""
         parts = [self.type, count(self.size) if self.size else "", self.active_type]
         return " · ".join(part for part in parts if part)
 
@@ -67,7 +70,7 @@ def read_layers(start: Record) -> list[GraphLayer]:
 
 
 def connect(layers: Sequence[GraphLayer]) -> tuple[list[Edge], set[Edge]]:
-    """Return the edges between layers, and which of them lead to the next step of a recurrent group."""
+    """Return the edges between layers, and the edges among these that lead to the next step of a recurrent group."""
     known = {layer.name for layer in layers}
     edges = [(source, layer.name) for layer in layers for source in layer.inputs]
     memories = [(layer.memory_of, layer.name) for layer in layers]
@@ -130,7 +133,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
     way = layout.ways[edge]
     is_back = edge in layout.turned
     sign = -1.0 if is_back else 1.0
-    if is_back:  # an upward edge runs beside the downward edges
+    if is_back:  # an upward edge is drawn beside the downward edges
         way = [(x + BESIDE, y) for x, y in way]
     x, y = way[0][0], way[0][1] + sign * HIGH / 2
     path = [f"M{x:.1f} {y:.1f}"]
@@ -148,7 +151,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
 
 
 def _frames(layout: Layout, widths: Mapping[str, float], groups: Mapping[str, str]) -> list[Markup]:
-    """Return a frame around each group, unless the frame would enclose layers that are not in the group."""
+    """Return a frame around each group. A group has no frame if the frame would enclose other layers."""
     frames = []
     for group in dict.fromkeys(groups.values()):
         inside = [name for name in groups if groups[name] == group]

@@ -1,7 +1,8 @@
-"""A layered layout of a directed graph: every edge leads downwards, with few crossings (Sugiyama, Tagawa, Toda 1981).
+"""A layered layout of a directed graph: edges lead downwards and seldom cross (Sugiyama, Tagawa, Toda 1981).
 
-The rank of a node is the length of the longest path to it. Nodes of a rank are ordered by the mean place of their
-neighbours, and a node is placed as close to this mean as other nodes allow. Edges that close a cycle are reversed.
+The rank of a node is the length of the longest path to it. The nodes of a rank are ordered by the mean place of their
+neighbours. A node is placed as close to the mean place of its neighbours as other nodes allow. Only the edges that
+close a cycle lead upwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GAP_X, GAP_Y = 22.0, 24.0
 
 @dataclass
 class Layout:
-    """The places of all elements: the centre of each node from the upper left corner, and the path of each edge."""
+    """The place of each node's centre, measured from the upper left corner, and the path of each edge."""
 
     places: dict[str, tuple[float, float]]
     ways: dict[Edge, list[tuple[float, float]]]
@@ -42,10 +43,10 @@ def lay_out(
 ) -> Layout:
     """Return the layout of nodes of the given widths and heights.
 
-    Nodes keep the given order where nothing else decides.
+    Nodes keep the given order if no other rule determines their order.
 
-    Args: edges: (from, to) pairs of distinct nodes. back: edges that lead upward. groups: sets of nodes that are placed
-        together.
+    Args: edges: (from, to) pairs of distinct nodes. back: edges that lead upward. groups: the group of each node that
+        has one; the nodes of a group are placed together.
     """
     turned = back | find_circles(list(widths), [edge for edge in edges if edge not in back])
     down = {edge: edge[::-1] if edge in turned else edge for edge in edges}
@@ -74,7 +75,7 @@ def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
     for start, end in edges:
         following[start].append(end)
     found: set[Edge] = set()
-    state: dict[str, int] = {}  # 1: the node is on the path from the root; 2: the node is done
+    state: dict[str, int] = {}  # 1: the node is on the path from the root; 2: the search has left the node
     for root in nodes:
         stack = [(root, iter(following[root]))] if root not in state else []
         state.setdefault(root, 1)
@@ -93,7 +94,7 @@ def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
 
 
 def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the rank of each node: the longest path from a source; a source is placed directly above its first use."""
+    """Return the rank of each node: the longest path from a source. A source is placed directly above its first use."""
     above: dict[str, list[str]] = defaultdict(list)
     below: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
@@ -132,7 +133,7 @@ def _fill_rows(nodes: Sequence[str], edges: Sequence[Edge], ranks: Mapping[str, 
 
 
 def _order(graph: _Rows, groups: Mapping[str, str]) -> None:
-    """Sort each row by the mean place of the neighbours, downward and upward in turn; groups stay together."""
+    """Sort each row by the mean place of the neighbours, downward and upward in turn. Keep groups together."""
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         neighbours = graph.above if is_down else graph.below

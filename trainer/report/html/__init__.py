@@ -1,1 +1,1 @@
-"""HTML of the report: markup that escapes texts, tables, and numbers as text."""
+"""The HTML of the report: markup with escaped texts, tables, and numbers as text."""

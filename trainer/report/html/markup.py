@@ -1,4 +1,4 @@
-"""HTML and SVG from Python: all text that is not markup is escaped, so names and messages stay text."""
+"""HTML and SVG from Python. All text that is not markup is escaped, so names and messages stay text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-# elements without content and end tag, and SVG elements that close themselves
+# elements without content and end tag, and self-closing elements of SVG
 VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}
 _SHAPES = {"circle", "line", "path", "rect"}
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # HTML forbids these
@@ -15,13 +15,13 @@ _TURNING = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 class Markup(str):
-    """Text that is already markup; a page contains it unchanged."""
+    """Text that is already markup, and that a page contains unchanged."""
 
     __slots__ = ()
 
 
 def escape(text: object) -> Markup:
-    """Return the text as markup, safe also inside quotes; text that is already markup is returned unchanged."""
+    """Return the text as markup that is also safe inside quotes. Text that is already markup is returned unchanged."""
     if isinstance(text, Markup):
         return text
     shown = _TURNING.sub("\ufffd", _FORBIDDEN.sub("\ufffd", str(text)))
@@ -34,15 +34,15 @@ def breakable(name: object) -> Markup:
 
 
 def join(parts: Iterable[object], between: object = "") -> Markup:
-    """Return the parts one after the other."""
+    """Return the joined parts."""
     return Markup(escape(between).join(map(escape, parts)))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element.
 
-    Args: attributes: `class_` stands for class, and an underscore for a hyphen. None and False omit the attribute, and
-        True omits its value.
+    Args: attributes: `class_` means class, and an underscore means a hyphen. An attribute with the value None or False
+        is omitted; the value True is omitted.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:

@@ -1,4 +1,4 @@
-"""Tables that scroll within their own area, so that a page with wide tables fits on a phone."""
+"""Tables that scroll within their own area. A page with wide tables then fits on a phone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainer.report.html.markup import Markup, breakable, tag
 
 
 class HiddenCaption(str):
-    """A caption for screen readers only; sighted readers see the same words in the heading."""
+    """A caption only for screen readers. Other readers see the same words in the heading."""
 
 
 def make_table(
@@ -51,7 +51,7 @@ def make_table(
         class_="scroll",
         tabindex="0",
         role="region",
-        aria_label=f"table: {caption}",  # without "table: " it could equal the heading of the section
+        aria_label=f"table: {caption}",  # without "table: " the label could equal the section's heading
     )
 
 

@@ -11,7 +11,7 @@ LARGEST = 2**53  # a larger count is not valid
 
 
 def number(value: Any) -> float | None:
-    """Return the value if it is a finite number, else None; files may hold any value."""
+    """Return the value if it is a finite number, else None. A file may contain any value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -54,7 +54,7 @@ def rate(value: Any) -> str:
 
 
 def percent(share: Any) -> str:
-    """Return a fraction in percent; 100 % only if the fraction is 1."""
+    """Return a fraction in percent. Only the fraction 1 gives 100 %."""
     found = number(share)
     return NONE if found is None else f"{math.floor(found * 100 + 1e-9):d} %"
 

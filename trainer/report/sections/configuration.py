@@ -1,4 +1,4 @@
-"""The configuration of a job: graph of layers, sizes of parameters, settings and flags."""
+"""The configuration of a job: the graph of layers, the sizes of parameters, the settings and the flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_BYTES = 4  # float32
 
 
 def show_configuration(start: Record) -> Markup | None:
-    """Return the configuration in a start record; None without a record."""
+    """Return the section of the configuration in a start record; None without a record."""
     beside = [tag("div", part) for part in (_show_settings(start), _show_flags(start)) if part]
     parts = [_show_graph(start), _show_parameters(start), tag("div", *beside, class_="beside") if beside else ""]
     shown = [part for part in parts if part]

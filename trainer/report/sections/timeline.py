@@ -1,4 +1,4 @@
-"""The attempts of a job on a time line: how long each took, and which program ended it and why."""
+"""The attempts of a job on a time line: the length of each attempt, the program that ended it, and the reason."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _bar(attempt: Attempt, outcome: str, first: float, last: float) -> Markup:
 def _failure(attempt: Attempt) -> Markup:
     if attempt.failure is None:
         return Markup("")
-    # a program whose pod is lost leaves no error report: only other programs report the loss
+    # a program in a lost pod leaves no error report; only other programs report the loss
     word = "First to notice" if is_passed_on(attempt.failure) else "First to fail"
     lines = str(attempt.failure.get("message", "")).strip().splitlines()
     whole = tag("details", tag("summary", f"all {len(lines)} lines"), tag("pre", "\n".join(lines)))

@@ -1,4 +1,4 @@
-"""The time of each trainer by phase, as bars, and the trainer that all other trainers wait for."""
+"""The time of each trainer by phase, drawn as bars, and the trainer that all other trainers wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.report.html.text import NONE, count, number, seconds, whole
 
 PHASES = ("compute", "data", "exchange", "test", "save", "other")
 MOST = 40  # maximum number of trainers that are shown, the slowest first
-NEAR = 1.05  # if the own work of the slowest trainer is at most this many times the median, no trainer is called slow
+NEAR = 1.05  # no trainer is called slow if the slowest one's own work is at most this many times the median
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class TrainerTime:
 def add_times(facts: Facts) -> list[TrainerTime]:
     """Return the time that each trainer spent in all attempts, the slowest trainer first.
 
-    The time in an attempt counts from the beginning of the attempt. From an earlier attempt, only the time of passes
-    that later attempts have not repeated counts.
+    The time in an attempt counts from the beginning of the attempt. Of an earlier attempt, only the passes that later
+    attempts have not repeated count.
     """
     attempts: dict[str, Record] = {}
     for one in facts.history.passes:
@@ -65,7 +65,10 @@ def add_times(facts: Facts) -> list[TrainerTime]:
 
 
 def newest_times(facts: Facts) -> dict[str, Record]:
-    """Return the newest progress of each trainer in the newest attempt; trainer 0 and the trainer itself write it."""
+    """Return the newest progress of each trainer in the newest attempt.
+
+    Trainer 0 and the trainer itself write this progress.
+    """
     found: dict[str, Record] = {}
     if str(facts.progress.get("attempt", "")) == facts.attempt:
         found = _records(facts.progress.get("trainers"))
@@ -77,9 +80,10 @@ def newest_times(facts: Facts) -> dict[str, Record]:
 
 
 def last_cost(facts: Facts) -> tuple[Any, str]:
-    """Return the newest cost, of the last pass or else of the last log line, and a text that says whose cost it is.
+    """Return the newest cost, and a text that names the pass and the trainers of the cost.
 
-    Each trainer reports the cost of its own samples; the cost of all samples is known if all trainers have reported.
+    The newest cost is that of the last pass; before the end of the first pass, it is that of the last log line. Each
+    trainer reports the cost of its own samples. The cost of all samples is known if all trainers have reported.
     """
     if not facts.history.passes:
         return facts.progress.get("cost"), ""
@@ -110,20 +114,21 @@ def name_slowest(trainers: Sequence[TrainerTime]) -> str:
     factor = f", {slowest.own / usual.own:.2f} times as long as" if usual.own > 0 else ", longer than"
     where = f" on {slowest.host}" if slowest.host else ""
     return (
-        f"Slowest is trainer {slowest.trainer}{where}: {seconds(slowest.own)} of computing and waiting for data"
-        f"{factor} trainer {usual.trainer}, the median of the others; most of the difference is {part}."
+        f"Trainer {slowest.trainer}{where} is the slowest: it has computed and waited for data for "
+        f"{seconds(slowest.own)}{factor} trainer {usual.trainer}, the median of the others. "
+        f"Most of the difference is {part}."
     )
 
 
 def draw_times(facts: Facts) -> Markup | None:
-    """Return the bars of the trainers as a table; None if nothing is known."""
+    """Return the bars of the trainers as a table; None if no times are known."""
     times = add_times(facts)
     if not times:
         return None
     longest = max(one.total for one in times)
     shown = times[:MOST]
     shown.sort(key=lambda one: (not one.trainer.isdigit(), whole(number_of(one.trainer)), one.trainer))
-    slowest = times[0].trainer if "Slowest" in name_slowest(times) else ""
+    slowest = times[0].trainer if "is the slowest" in name_slowest(times) else ""
     rows = [
         [
             f"{one.trainer}{' (slowest)' if one.trainer == slowest else ''}",

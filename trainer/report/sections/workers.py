@@ -1,4 +1,4 @@
-"""The workers of an all-reduce job: generations, workers that joined, left or failed first, and the time lost."""
+"""The workers of an all-reduce job: its generations, the workers that joined, left or failed, and the lost time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time los
 
 
 def show_workers(facts: Facts) -> Markup | None:
-    """Return the record of the driver, or None without a driver."""
+    """Return the section of the driver's record; None without a driver."""
     record = facts.membership
     if not record:
         return None

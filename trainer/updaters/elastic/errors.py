@@ -6,9 +6,10 @@ from runtime.errors import PaddleError
 
 
 class TaskTakenError(PaddleError):
-    """The master does not count this trainer among the trainers with a task: the current batch is dropped.
+    """The master no longer counts this trainer among the trainers with a task. The current batch is dropped.
 
-    The loop returns the task, in case the master still counts it as this trainer's task, and requests the next task.
+    The loop returns the task, because the master may still count it as this trainer's task. After returning the task,
+    the loop requests the next task.
     """
 
     exit_code = 75

@@ -1,12 +1,12 @@
-"""One trainer sends the initial values to the servers: the holder of a lock.
+"""One trainer, the holder of a lock, sends the initial values to the servers.
 
 If this trainer is lost, another trainer takes the lock.
 
-The lock is a claim in the registry. The holder of the lock sends its values to all servers; a server that already has
-values ignores the new values. Then the holder writes a second key through the claim; this write fails if the holder has
-lost the lock. All other trainers wait for the second key.
+The lock is a claim in the registry. The holder of the lock sends its values to all servers. A server that already has
+values ignores the new values. Then the holder of the lock writes a second key through the claim. The write of this key
+fails if the holder has lost the lock. All other trainers wait for the second key.
 
-Source: spec/distributed.md 5.6; the Go client of v0.11, which waited for ever for a holder that had died.
+Source: spec/distributed.md 5.6; the Go client of v0.11 (which waited for ever if the holder had ended).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def agree_on_first_values(
     patience: float,
     look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Wait until all servers have initial values; send the values if no other trainer sends them.
+    """Wait until all servers have initial values. Send the values if no other trainer sends them.
 
-    Args: name: the name of this trainer. digest: the digest of its model.  give: sends the values to all servers.
-        patience: maximum seconds to wait for another trainer. look: called every second of the wait; it may raise an
-            error.
+    Args: name: the name of this trainer. digest: the digest of its model. give: a function that sends the values to all
+        servers. patience: maximum seconds to wait for another trainer. look: a function that is called every second of
+        the wait; it may raise an error.
     Raises: ConfigError: the values belong to another model.  PeerUnreachableError: no trainer has sent values in time.
         Errors of `give`.
     """
@@ -72,7 +72,7 @@ def agree_on_first_values(
 
 
 def _give(registry: Registry, claim: Claim, name: str, digest: str, give: Callable[[], None]) -> None:
-    """Send the values as the holder of the lock, unless another holder has just done so."""
+    """Send the values as the holder of the lock. If another holder has just sent values, do nothing."""
     try:
         with _renewing(claim):
             if INIT_DONE in registry.read(INIT):
@@ -96,7 +96,7 @@ def _renewing(claim: Claim) -> Iterator[None]:
             try:
                 claim.renew()
             except LeaseLostError:
-                return  # then the write through the claim will fail, too
+                return  # the write through the claim will fail, too
             except (PeerUnreachableError, VolumeError) as exc:
                 glog.warning(f"the lock for sending the initial values cannot be renewed now: {exc}")
 

@@ -22,7 +22,7 @@ from trainer.updaters.elastic.views import MasterViews, ViewSource
 from trainer.updaters.tables import SPARSE_PORTS
 
 NOTE_S = 10.0  # seconds between two log lines about the wait
-LOOK_S = 1.0  # seconds between two searches for servers in the registry, or between two attempts to join the servers
+LOOK_S = 1.0  # seconds between two searches for servers, or between two attempts to join the servers
 RECORDS_S = 0.5  # seconds between two checks that the registry still lists the servers that this trainer is joining
 LOST = (LostPeerError, PeerUnreachableError, VolumeError)  # after these errors this trainer joins the servers again
 
@@ -37,12 +37,12 @@ def _do_nothing() -> None:
 class ElasticMembership:
     """The membership of this trainer in the job.
 
-    master: gives this trainer its number, and the views of synchronous rounds. uid, incarnation: the identity of this
-        trainer at the master.
+    master: the source of this trainer's number and of the views of synchronous rounds. uid, incarnation: the identity
+        of this trainer at the master.
     own_addresses, source, peer_timeout: see `ClientOptions`.
     patience: maximum seconds to wait for servers, for initial values, and for the master.
-    look: called every second during these waits; if it raises an error, the wait ends. begin: called if this trainer
-        sends the initial values, before it sends them.
+    look: a function that is called every second of these waits; an error that it raises ends the wait. begin: a
+        function that is called before this trainer sends the initial values, if this trainer sends them.
     """
 
     master: ViewSource
@@ -64,9 +64,10 @@ class ElasticMembership:
 
 
 class ElasticServers:
-    """All servers of a job. `run` executes an action with them, and repeats it until no server is lost meanwhile.
+    """All servers of a job.
 
-    Attributes: services: the joined services; None before, and after a loss until the next `run`.
+    `run` executes an action with the servers, and repeats the action after the loss of a server. Attributes: services:
+    the joined services; None before `connect`, and after a loss until the next `run`.
     """
 
     def __init__(self, registry: Registry, membership: ElasticMembership) -> None:
@@ -79,7 +80,7 @@ class ElasticServers:
     # ----- Joining -----
 
     def connect(self, model: ElasticModel, values: Array, tables: Array) -> None:
-        """Join all servers; send them initial values, or take the values that they have. Tables are not fetched.
+        """Join all servers. Send the initial values, or take the values that the servers have. Tables are not fetched.
 
         Shapes: values: all dense parameters; tables: all tables.
         Raises: ConfigError: the servers have values of another model, or no ports for tables.
@@ -99,7 +100,7 @@ class ElasticServers:
         self.run(begin)
 
     def run(self, action: Callable[[JoinedServices], _Result]) -> _Result:
-        """Return the result of an action with the joined servers; after a loss join again, and repeat it.
+        """Return the result of an action with the joined servers. After a loss, join again and repeat the action.
 
         Raises: PeerUnreachableError, LostPeerError: not all servers are present within the patience.
             TaskTakenError: the job is over. All other errors come from the action.
@@ -116,7 +117,7 @@ class ElasticServers:
                 self.lose(exc)
                 if time.monotonic() >= deadline:
                     raise
-                if time.monotonic() - began < LOOK_S:  # pause before the next attempt if the servers fail at once
+                if time.monotonic() - began < LOOK_S:  # the servers have failed at once
                     self._pause()
 
     def lose(self, error: PaddleError) -> None:
@@ -125,7 +126,7 @@ class ElasticServers:
         self.drop()
 
     def drop(self) -> None:
-        """Close all connections without a message; the next `run` makes them again."""
+        """Close all connections without a message. The next `run` makes new connections."""
         if self.services is not None:
             self.services.close()
             self.services = None
@@ -139,7 +140,7 @@ class ElasticServers:
             self.services = None
 
     def abort(self, reason: str) -> None:
-        """Tell all servers why this trainer leaves; never waits."""
+        """Send all servers the reason why this trainer leaves. Never wait."""
         if self.services is not None:
             self.services.abort(reason)
             self.services = None
@@ -175,7 +176,7 @@ class ElasticServers:
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:
-        """Return a text that names the missing servers ("" if none is missing), and the present servers.
+        """Return a text that names the missing servers ("" if there are none), and the records of the present servers.
 
         Raises: TaskTakenError: the job is over.
         """
@@ -223,7 +224,7 @@ class ElasticServers:
         )
 
     def _pause(self) -> None:
-        """Wait for a change in the registry, at most LOOK_S."""
+        """Wait for a change in the registry, at most LOOK_S seconds."""
         self._membership.look()
         began = time.monotonic()
         try:
@@ -233,7 +234,7 @@ class ElasticServers:
 
 
 def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
-    """Check that the servers have the same number of ports, and ports for tables if there are tables.
+    """Check that all servers have equally many ports and, if there are tables, ports for tables.
 
     Raises: ConfigError: the numbers of ports differ, or ports for tables are missing.
     """
@@ -242,10 +243,10 @@ def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
         if (len(one.ports), len(one.sparse_ports)) != (len(first.ports), len(first.sparse_ports)):
             raise ConfigError(
                 f"parameter server {first.index} has {len(first.ports)} ports and {len(first.sparse_ports)} sparse "
-                f"ones, server {one.index} has {len(one.ports)} and {len(one.sparse_ports)}: start all with the same "
-                "--ports_num and --ports_num_for_sparse"
+                f"ports, but server {one.index} has {len(one.ports)} and {len(one.sparse_ports)}: start all servers "
+                "with the same --ports_num and --ports_num_for_sparse"
             )
     if needs_tables and not first.sparse_ports:
         raise ConfigError(
-            f"the config has tables (sparse_update), the parameter servers have no ports for them; {SPARSE_PORTS}"
+            f"the config has tables (sparse_update), but the parameter servers have no ports for tables; {SPARSE_PORTS}"
         )

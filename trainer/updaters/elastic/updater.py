@@ -1,4 +1,4 @@
-"""Steps on the parameter servers of an elastic job, which continue after the loss of servers or trainers."""
+"""The steps on the parameter servers of an elastic job, which continue after the loss of servers or trainers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trainer.updaters.tables import TableRows
 class ElasticUpdater:
     """The parameter servers of an elastic job, as an `Updater`.
 
-    `prefetch` begins a batch; `begin_step` and `step` follow. Each of these methods waits while a server is lost, and
-    then continues. `set_pass` is called before the first batch of a pass. Only the trainer that tests or saves after a
-    pass calls `finish_pass`.
+    The methods of a batch are `prefetch`, `begin_step` and `step`, in this order. Each of these methods waits while a
+    server is lost, and then continues. `set_pass` is called before the first batch of a pass. Only the trainer that
+    tests or saves after a pass calls `finish_pass`.
 
     Raises: ConfigError: see `RemoteUpdater` and `TableRows`.
-        TaskTakenError (prefetch, step): this trainer is no longer among the trainers with a task; the batch is dropped.
+        TaskTakenError (prefetch, step): this trainer is no longer among the trainers with a task. The batch is dropped.
         PeerUnreachableError, LostPeerError: not all servers are present within the patience.
     """
 
@@ -44,9 +44,8 @@ class ElasticUpdater:
         self._table = DenseParameters(table) if has_tables else table
         self._tables = TableRows(model, table, optimization) if has_tables else None
         parameters = [parameter.spec() for parameter in self._table]
-        find_parameter_groups(
-            parameters, partition.whole(parameters), optimization, per_parameter=True
-        )  # this call raises, in the trainer, the errors that the servers would report
+        # the servers would report errors of the settings; this call raises these errors in the trainer
+        find_parameter_groups(parameters, partition.whole(parameters), optimization, per_parameter=True)
         self._model = ElasticModel(parameters, self._tables.specs if self._tables else [], optimization)
         self._servers = servers
         self._pruning = Pruning(self._table)
@@ -55,17 +54,17 @@ class ElasticUpdater:
         self._over = 0  # all passes before this pass are over
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Join every server, and take their values; send initial values if no other trainer sends them.
+        """Join every server, and take the servers' values. Send initial values if no other trainer sends them.
 
-        Raises: ConfigError: a setting is wrong, or a checkpoint is given: the servers of an elastic job have their own
-            checkpoints. TaskTakenError: the job is over.
+        Raises: ConfigError: a setting is wrong, or a checkpoint is given (the servers of an elastic job have their own
+            checkpoints). TaskTakenError: the job is over.
         """
         if restored is not None:
             raise ConfigError("a job with a master resumes by itself; leave --resume_from out")
         self._pruning.start()
         tables = self._table.values[:0] if self._tables is None else self._tables.values
         self._servers.connect(self._model, self._table.values, tables)
-        self._pruning.start()  # the values are pruned again, because all trainers now have the values of one trainer
+        self._pruning.start()  # the values must be pruned again: all trainers now have the values of one trainer
         return None
 
     def check(self) -> None:
@@ -81,9 +80,9 @@ class ElasticUpdater:
     # ----- A batch -----
 
     def prefetch(self, slots: Mapping[str, Argument]) -> None:
-        """Begin a batch: take the newest view, which names the trainers of a round, and fetch the rows of the batch."""
+        """Begin a batch: take the newest view, which names the trainers of a round. Fetch the rows of the batch."""
         if self._begun is not None:
-            # the previous batch failed in its backward pass: the rest of its gradient must not be sent
+            # the previous batch failed in its backward pass; the rest of its gradient must not be sent
             self._servers.drop()
         self._begun = None
         self._pushes.open()
@@ -97,7 +96,7 @@ class ElasticUpdater:
             services.pull(self._tables.rows, self._tables.list_values())
 
     def begin_step(self, samples: int) -> OnFinal | None:
-        """Push gradients as they become complete, layer by layer; with pruning masks `step` pushes all gradients."""
+        """Push gradients layer by layer, as they become complete. With pruning masks, only `step` pushes gradients."""
         services = self._servers.services
         if services is None or self._pruning.state():
             return None
@@ -115,7 +114,7 @@ class ElasticUpdater:
         return push
 
     def _attempt(self, services: JoinedServices, action: Any) -> bool:
-        """Return whether an action succeeded; otherwise `step` repeats it."""
+        """Return whether an action succeeded. `step` repeats an action that failed."""
         try:
             action()
         except EpochChangedError:
@@ -137,7 +136,7 @@ class ElasticUpdater:
         try:
             self._servers.run(finish)
         except TaskTakenError:
-            self._servers.drop()  # the rest of this gradient must not be sent when the next gradient is computed
+            self._servers.drop()  # the rest of this gradient must not be sent with the next gradient
             raise
         return False
 
@@ -149,7 +148,7 @@ class ElasticUpdater:
     # ----- After a pass -----
 
     def gather_checkpoint(self, own: dict[str, Any]) -> CheckpointState | None:
-        """Raise an error: in a job with a master the trainers make no checkpoints.
+        """Raise an error, because the trainers of a job with a master make no checkpoints.
 
         Raises: ConfigError.
         """
@@ -158,13 +157,13 @@ class ElasticUpdater:
         )
 
     def finish_pass(self, own: dict[str, Any] | None = None) -> None:
-        """Fetch the values of all trainers, after the master has reported the end of the pass."""
+        """Fetch the values from the servers, after the master has reported the end of the pass."""
         self._over = self._pushes.pass_number + 1
         self._servers.run(lambda services: services.fetch(self._table.values, self._over))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context with all rows of tables and, if the config says so, with the averages, from the servers."""
+        """A context with all rows of tables from the servers, and with averages, if the config asks for them."""
         is_averaged = self._model.optimization.average_window > 0
         raw = self._table.values.copy() if is_averaged else None
         self._servers.run(lambda services: self._fetch_to_test(services, is_averaged=is_averaged))
@@ -191,5 +190,5 @@ class ElasticUpdater:
         self._servers.leave()
 
     def abort(self, reason: str) -> None:
-        """Tell the servers why this trainer leaves."""
+        """Send the servers the reason why this trainer leaves."""
         self._servers.abort(reason)

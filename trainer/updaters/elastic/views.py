@@ -12,14 +12,14 @@ from runtime import glog
 from runtime.errors import PeerUnreachableError
 from trainer.updaters.elastic.errors import TaskTakenError
 
-# maximum seconds between a task and the view that contains this trainer; the two messages come in any order
+# maximum seconds between a task and the view that contains this trainer; either message may come first
 GRACE_S = 5.0
 LOOK_S = 0.5  # seconds between two checks of the clock
 NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 class KnownView(Protocol):
-    """A view: the trainers of a synchronous round, as the client of the master gives them."""
+    """A view: the trainers of a synchronous round, from the client of the master."""
 
     @property
     def epoch(self) -> int:
@@ -27,7 +27,7 @@ class KnownView(Protocol):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The ids of the trainers with a task, ascending."""
+        """The ids of the trainers with a task, in ascending order."""
 
 
 class ViewSource(Protocol):
@@ -42,15 +42,15 @@ class ViewSource(Protocol):
         """The newest view."""
 
     def on_view(self, callback: Callable[[Any], None]) -> None:
-        """From now on call the callback with each newer view."""
+        """Register a callback that is called with each newer view."""
 
 
 class MasterViews:
     """Gives the newest view, and waits for newer views.
 
-    Args: patience: maximum seconds without a master.  clock: in seconds.
-        look: called several times a second during the wait; it may raise an error. tell: called with a newer view, by
-            the thread that has received it.
+    Args: patience: maximum seconds without a master. clock: returns seconds. look: a function that is called several
+        times a second during the wait; it may raise an error. tell: a function that is called after a newer view has
+        arrived, by the thread that has received the view.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class MasterViews:
 
     @property
     def newest(self) -> MembershipView:
-        """The newest view; never waits."""
+        """The newest view. Never wait."""
         view = self._source.view
         return MembershipView(view.epoch, view.members)
 
@@ -87,13 +87,13 @@ class MasterViews:
                     return view
                 if is_new and now - began >= GRACE_S:
                     raise TaskTakenError(
-                        f"trainer {number} is not among those with a task (epoch {view.epoch}: "
+                        f"trainer {number} is not among the trainers with a task (epoch {view.epoch}: "
                         f"{_describe(view)}): its task was given to another trainer"
                     )
                 if now - began >= self._patience:
                     raise PeerUnreachableError(
-                        f"the master has said nothing of epoch {epoch} for {self._patience:.0f} s, and its newest "
-                        f"epoch is {view.epoch}; start the master with the store with which the job began"
+                        f"the master has not sent epoch {epoch} within {self._patience:.0f} s, and its newest epoch is "
+                        f"{view.epoch}; start the master with the store with which the job began"
                     )
                 if now >= due:
                     due = now + NOTE_S

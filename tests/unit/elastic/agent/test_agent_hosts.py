@@ -60,7 +60,7 @@ def test_this_machine_needs_no_agent_and_another_one_needs_a_secret(answers: Ans
     found = hosts.find_available_hosts_and_slots()
     assert (found, found.uids) == ({"localhost": 2}, {})
     assert hosts.find("localhost", 0.0) is None
-    with pytest.raises(RuntimeError, match=r"192.0.2.1 is another machine .* run `paddle elastic agent` on it"):
+    with pytest.raises(RuntimeError, match=r"192.0.2.1 is another machine .* start `paddle elastic agent` on it"):
         AgentHosts(FixedHosts({"192.0.2.1": 1}), "", AgentPolicy()).find_available_hosts_and_slots()
 
 

@@ -73,7 +73,7 @@ def test_a_worker_is_ended(agent: WorkerAgent, client: AgentClient) -> None:
     assert client.read_state().workers == 1
     client.end(agent.name, "w1")
     assert wait_for_exit(client, agent, "w1").exit_code == 143
-    with pytest.raises(LostPeerError, match="no worker of this name"):
+    with pytest.raises(LostPeerError, match="no worker with this name"):
         client.end(agent.name, "w2")
 
 

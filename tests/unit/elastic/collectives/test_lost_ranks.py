@@ -77,7 +77,7 @@ def test_a_frozen_rank_raises_on_every_survivor_and_raises_itself_when_it_goes_o
             assert one.stdout.readline() == "runs\n"
         ranks[1].send_signal(signal.SIGSTOP)
         texts = [ranks[rank].communicate(timeout=DEADLINE_S)[0] for rank in (0, 2)]
-        assert any("rank 1 is lost: it has said nothing for" in text for text in texts)  # the first one tells the other
+        assert any("rank 1 is lost: it has sent nothing for" in text for text in texts)  # the first one tells the other
         assert all("rank 1 is lost" in text for text in texts), texts
         ranks[1].send_signal(signal.SIGCONT)
         assert "rank" in ranks[1].communicate(timeout=DEADLINE_S)[0]
@@ -117,7 +117,7 @@ def test_a_rank_that_is_cut_off_behind_open_connections_is_lost() -> None:
         threading.Timer(0.2, way.cut).start()
         texts = on_all(made, work)
     assert [text.partition(" for ")[0] for text in texts] == [
-        f"rank {other} is lost: it has said nothing" for other in (1, 0)
+        f"rank {other} is lost: it has sent nothing" for other in (1, 0)
     ]
 
 

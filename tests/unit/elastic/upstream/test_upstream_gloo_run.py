@@ -131,7 +131,7 @@ def test_a_failure_ends_the_other_commands(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(JobFailedError, match=r"localhost\[1\] ended with status 5"):
         gloo_run.gloo_run(Settings(num_proc=2, hosts="localhost:2"), ["lo"], {}, "127.0.0.1", command)
     assert time.monotonic() - began < LIMIT_S
-    assert "Process 1 ended with status 5; all others are ended" in capsys.readouterr().out
+    assert "Process 1 ended with status 5; all other workers are ended" in capsys.readouterr().out
 
 
 def test_another_machine_is_refused_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,7 +184,7 @@ def test_a_request_of_another_attempt_is_not_counted(wire):
     old = wire.trainer(0, token=b"o" * 16)
     old.session = one.session
     old.push(1)
-    assert old.last.op == Op.ERROR and "does not know you" in old.last.note["message"] and values(wire) == before
+    assert old.last.op == Op.ERROR and "has no joined trainer 0" in old.last.note["message"] and values(wire) == before
     one.session, one.sequence = right, one.sequence - 1
     one.push(1)
     assert one.last.op == Op.PUSH
@@ -217,7 +217,7 @@ def test_a_misplaced_request_is_refused_and_can_be_corrected(wire, misuse, part)
     "request_, part",
     [
         (lambda t: t.push(1), "outside of a pass"),
-        (lambda t: t.ask(Op.FINISH_PASS), "not in"),
+        (lambda t: t.ask(Op.FINISH_PASS), "takes no part"),
         (lambda t: t.ask(Op.START_PASS), "without initial values"),
     ],
     ids=["push", "finish", "start"],
@@ -470,7 +470,7 @@ def test_who_could_not_join_and_why_is_told_to_those_who_wait_for_it(wire):
     assert wrong.last.op == Op.ERROR
     one.ping()
     waits = one.last.note["waits_for"]
-    assert waits.startswith("trainer 1 of 2 to join; refused was: ") and "trainer 1 at 10.0.0.9 has" in waits
+    assert waits.startswith("trainer 1 of 2 to join; the last refusal: ") and "trainer 1 at 10.0.0.9 has" in waits
     wire.now += 601
     one.ping()
     wire.check()

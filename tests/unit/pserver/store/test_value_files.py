@@ -127,4 +127,4 @@ def test_what_goes_wrong_with_a_file_is_told_with_its_status(wire, tmp_path):
     two.ask(Op.SAVE, note={"directory": str(tmp_path)})
     assert two.last.op == Op.ERROR and "trainer 1" in two.last.note["message"]
     one.ask(Op.SAVE, note={"directory": "here"})
-    assert one.last.op == Op.ERROR and "cannot have files of values in 'here'" in one.last.note["message"]
+    assert one.last.op == Op.ERROR and "cannot save or load values in 'here'" in one.last.note["message"]

@@ -89,7 +89,7 @@ def test_a_sync_keeps_what_trainer_0_has(session):
 
 @pytest.mark.parametrize("flag", ["--resume_from=x", "--test_period=5", "--checkpoint_period_seconds=5"])
 def test_flags_of_trainers_that_stay_are_refused(flag):
-    with pytest.raises(UsageError, match="does not go with trainers that come and go"):
+    with pytest.raises(UsageError, match="cannot be used with trainers that come and go"):
         check_flags(parse_flags(["--config=c.py", "--collective", flag]))
 
 

@@ -251,7 +251,7 @@ def test_ids_may_be_numpy_integers_and_minus_one():
         (integer_value(3), "a", "is no id"),
         (integer_value(3), 1.5, "is no id"),
         (integer_value(3), None, "is no id"),
-        (dense_vector(2), [1, 2, 3], r"slot x \(dense_vector\(2\)\): 3 numbers, not 2"),
+        (dense_vector(2), [1, 2, 3], r"slot x \(dense_vector\(2\)\): it has 3 numbers instead of 2"),
         (dense_vector(2), ["a", "b"], "no list of numbers"),
         (dense_vector(2), [1, 1e39], "overflow"),
         (sparse_float_vector(3), [(1, -1e39)], "overflow"),

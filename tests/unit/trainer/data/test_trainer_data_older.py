@@ -78,7 +78,7 @@ def test_a_line_has_the_frames_of_a_window(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fields", "error", "said"),
     [
-        (b"1 2 3 4\n1 2\n", {"feat_dim": 3}, DataError, "SimpleData.*line 2: it has 1 numbers behind its label, not 3"),
+        (b"1 2 3 4\n1 2\n", {"feat_dim": 3}, DataError, "SimpleData.*line 2: it has 1 numbers after its label, not 3"),
         (b"1 2 3 x\n", {"feat_dim": 3}, DataError, "line 1: could not convert string to float: 'x'"),
         (b"1.5 2 3 4\n", {"feat_dim": 3}, DataError, "line 1: invalid literal for int"),
         (TEXT, {}, ConfigError, "SimpleData has no feat_dim"),
@@ -162,14 +162,17 @@ WRONG = [
     (b"", "has the slots none; it must have slots"),
     (message(header(("STRING", 2))), "has the slots STRING"),
     (message(header(("INDEX", 2), ("VECTOR_DENSE", 2))), "a slot of ids before a slot of vectors"),
-    (b"\xff\xff\xff\xff\xff\xff", "message 0 claims to have over .* bytes: no file of ProtoData"),
+    (b"\xff\xff\xff\xff\xff\xff", "message 0 claims to have over .* bytes: this is no file of ProtoData"),
     (b"\x80", "the length of message 0 is cut off"),
     (b"\x05abc", "message 0 ends after 3 of 5 bytes"),
     (b"\x03\x0a\xff\xff", "does not begin with a header of ProtoData"),
     (message(ALL) + b"\x03\x12\xff\xff", "message 1 is no sample"),
-    (of_samples(DataSample(id_slots=[1])), "it has less slots than the 4 of the header"),
-    (of_samples(DataSample(id_slots=[1, 2], vector_slots=sample(1).vector_slots)), "it has more slots than the 4"),
-    (of_samples(with_grid([], 0), head=GRID), "does not tell the extents of a grid"),
+    (of_samples(DataSample(id_slots=[1])), "it has fewer slots than the header, which has 4"),
+    (
+        of_samples(DataSample(id_slots=[1, 2], vector_slots=sample(1).vector_slots)),
+        "it has more slots than the header, which has 4",
+    ),
+    (of_samples(with_grid([], 0), head=GRID), "does not give the extents of a grid"),
     (
         of_samples(with_grid([2], 3), head=GRID),
         r"sample 1 of .*a .*3 items do not fit a grid of \[2\] in 1 dimensions",

@@ -228,8 +228,13 @@ def test_a_sample_left_out_is_named_in_a_warning(job, caplog):
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "fault"),
     [
-        ("dense_vector(4)", "numpy.ones((2, 2), 'f')", "numpy.ones(3, 'f')", "3 numbers, not 4"),
-        ("dense_vector_sequence(1)", "numpy.ones((3, 1))", "numpy.ones((3, 2))", "item 0: 2 numbers, not 1"),
+        ("dense_vector(4)", "numpy.ones((2, 2), 'f')", "numpy.ones(3, 'f')", "it has 3 numbers instead of 4"),
+        (
+            "dense_vector_sequence(1)",
+            "numpy.ones((3, 1))",
+            "numpy.ones((3, 2))",
+            "item 0: it has 2 numbers instead of 1",
+        ),
         ("integer_value(3)", "numpy.int32(2)", "numpy.int32(3)", "no id below 3"),
         ("integer_value(3)", "0xFFFFFFFF", "-2", "-2 is no id below 3"),
         ("integer_value_sequence(3)", "numpy.arange(3)", "4", "4 is no list"),
@@ -544,7 +549,7 @@ def test_a_damaged_chunk_ends_the_pass_and_is_named(job, numbers):
     content = bytearray(numbers.read_bytes())
     content[second.start] ^= 1
     numbers.write_bytes(content)
-    with pytest.raises(DataError, match=rf"^{numbers}: chunk 1 at byte {second.offset}: the CRC-32 of its .*; take an"):
+    with pytest.raises(DataError, match=rf"^{numbers}: chunk 1 at byte {second.offset}: the CRC-32 of .*; take an"):
         read_ids(job(READING, entries=f"{numbers}\n"))
     with pytest.raises(MissingInputError, match="the RecordIO file absent cannot be read: No such file"):
         read_ids(job(READING, entries="absent\n"))

@@ -70,9 +70,9 @@ def test_the_gradient_has_what_lies_at_the_places(tmp_path, form):
 @pytest.mark.parametrize("strategy", ["rand", "zero"])
 def test_without_a_file_there_are_no_places(tmp_path, strategy):
     table = ParameterTable([make_config()])
-    with pytest.raises(ConfigError, match="the places of its 4 values come from a file only; give with --init_"):
+    with pytest.raises(ConfigError, match="only a file has the places of its 4 values; give a model that contains"):
         table.randomize(Stream(1))
-    with pytest.raises(ConfigError, match="come from a file only"):
+    with pytest.raises(ConfigError, match="only a file has the places"):
         load_model(tmp_path, table, strategy, Stream(1))
         table["w"].matrix(3, 4)
 

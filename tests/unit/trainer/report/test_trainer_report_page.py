@@ -234,7 +234,7 @@ def test_a_run_that_has_been_silent_does_not_just_say_that_it_trains(tmp_path):
     fresh, late = (Reader(tmp_path, lambda after=after: job.now + after).read() for after in (30, 300))
     assert describe_state(fresh).message == ""
     assert describe_state(late).name == "training"
-    assert re.match("It has written nothing since .*, 5 min 00 s before", describe_state(late).message)
+    assert re.match("The run has written nothing since .*, 5 min 00 s before", describe_state(late).message)
 
 
 # ----- The time of the trainers
@@ -259,8 +259,9 @@ def test_what_a_trainer_says_itself_is_newer_than_what_trainer_0_heard(tmp_path)
 def test_the_slowest_is_named_with_what_makes_it_slow(tmp_path):
     finished_job(tmp_path)
     times = add_times(facts_of(tmp_path))
-    assert name_slowest(times).startswith("Slowest is trainer 1 on paddle-1: 16.0 s of computing and waiting for data")
-    assert name_slowest(times).endswith("most of the difference is data.")
+    said = "Trainer 1 on paddle-1 is the slowest: it has computed and waited for data for 16.0 s"
+    assert name_slowest(times).startswith(said)
+    assert name_slowest(times).endswith("Most of the difference is data.")
     assert name_slowest(times[1:]).startswith("No trainer is much slower")
     assert name_slowest(times[:1]) == ""
 

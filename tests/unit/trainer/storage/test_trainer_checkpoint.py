@@ -250,7 +250,7 @@ def flip_bit(folder, name):
         (
             lambda folder: (folder / "done").unlink(),
             MissingInputError,
-            "no complete checkpoint; complete are",
+            "no complete checkpoint; complete checkpoints are",
         ),
         (shutil.rmtree, MissingInputError, "there is no such directory"),
     ],

@@ -158,6 +158,6 @@ def test_a_place_or_a_sum_of_another_type_is_refused_and_not_counted_on_with():
 
 
 def test_what_cannot_be_decoded_is_one_line_of_bad_data():
-    said = r"data of trainer 1 are not .* \(KeyError: 'sums'\); go on from another one"
+    said = r"data of trainer 1 are not .* \(KeyError: 'sums'\); go on from another checkpoint"
     with pytest.raises(DataError, match=said), decoding("trainer 1"):
         raise KeyError("sums")

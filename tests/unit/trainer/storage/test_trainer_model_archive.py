@@ -39,11 +39,11 @@ def test_members_are_read_in_any_order(tmp_path, opener):
 
 
 CRAFTED = {
-    "an extended header of 8 GB": (header("h", 8 << 30, tarfile.XHDTYPE) + b"x" * 512, "a header of 8589934592 bytes"),
+    "an extended header of 8 GB": (header("h", 8 << 30, tarfile.XHDTYPE) + b"x" * 512, "a header has 8589934592 bytes"),
     "a long name of 8 GB": (header("h", 8 << 30, tarfile.GNUTYPE_LONGNAME) + b"x" * 512, "a header of 8589934592"),
     "a chain of extended headers": ((header("h", 512, tarfile.XHDTYPE) + b"\0" * 512) * 5000, "recursion"),
-    "a size below zero": (header("w", -1024) + header("w"), "has -1024 bytes|a member at byte -"),
-    "a size beyond the file": (header("w", 1 << 40) + b"x" * 512, "unexpected end|a member at byte"),
+    "a size below zero": (header("w", -1024) + header("w"), "has -1024 bytes|a member begins at byte -"),
+    "a size beyond the file": (header("w", 1 << 40) + b"x" * 512, "unexpected end|a member begins at byte"),
     "no member at all": (b"x" * 257 + b"ustar" + b"x" * 512, "bad checksum|invalid header"),
 }
 
@@ -60,7 +60,7 @@ def test_a_crafted_archive_is_a_data_error(tmp_path, name):
 def test_a_compressed_archive_that_expands_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(model_archive, "EXPANDED_LIMIT", 1 << 20)
     path = archive_of(tmp_path / "bomb", {"w": bytes(4 << 20), "v": b"1"}, gzip.open)
-    with pytest.raises(DataError, match=r"bomb is no tar archive of parameters: a member at byte \d+, but the archive"):
+    with pytest.raises(DataError, match=r"bomb is no tar archive of parameters: a member begins at byte \d+, but"):
         ParameterArchive(path)
 
 

@@ -232,7 +232,7 @@ def test_a_trainer_that_comes_late_skips_passes_without_a_line_of_theirs(tmp_pat
     job.training.run()
     assert master.said("asks") == [("asks", 0), ("asks", 3), ("asks", 3)]
     log = capsys.readouterr().err
-    assert "no task of pass 0 came to this trainer" in log and " Pass=0 " not in log and " Pass=3 Batch=1 " in log
+    assert "this trainer got no task of pass 0" in log and " Pass=0 " not in log and " Pass=3 Batch=1 " in log
 
 
 @pytest.mark.parametrize("error", [DataError, MissingInputError, VolumeError])

@@ -157,5 +157,5 @@ def test_rows_that_a_computed_layer_chooses_are_refused():
     def net(a):
         return embedding_layer(maxid_layer(fc_layer(a, WORDS)), SIZE, param_attr=TABLE)
 
-    with pytest.raises(ConfigError, match=r"not known before layer __maxid_layer_0__ \(maxid\) is computed"):
+    with pytest.raises(ConfigError, match=r"depend on layer __maxid_layer_0__ \(maxid\)"):
         build(net)

@@ -1,4 +1,4 @@
-"""The layer functions, one module per family; importing a module registers its names."""
+"""The layer functions, with one module per family; the import of a module registers the names of its functions."""
 
 from trainer.config.language.layers import (
     arithmetic,

@@ -63,7 +63,7 @@ def interpolation_layer(input: Any, weight: Any, name: str | None = None, layer_
 
 @helper("layers")
 def power_layer(input: Any, weight: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Raise the values of a row to the power of the weight of the row. outputs() visits the input before the weight."""
+    """Raise each value of a row to the power of the row's weight; outputs() visits the input before the weight."""
     inputs = _weight_and_input(weight, input)
     return _build(name, "power", inputs, columns_of(inputs[1]), layer_attr).output(inputs[::-1])
 
@@ -151,7 +151,7 @@ def tensor_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return a W_i b for each output i, where W_i is a trained matrix."""
+    """Return the product a W_i b for each output i, where a and b are the input rows and W_i is a trained matrix."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     columns = to_size("size", size)
     activation = to_activation("act", act)
@@ -164,7 +164,7 @@ def tensor_layer(
 
 @helper("layers")
 def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Return the circular convolution of a row with a kernel of odd size."""
+    """Return the circular convolution of each row of `a` with the row of `b`, a kernel of odd size."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     if columns_of(inputs[1]) % 2 == 0:
         raise wrong("b", b, "its size must be odd")
@@ -179,7 +179,7 @@ def linear_comb_layer(
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
     columns, rest = divmod(columns_of(inputs[1]), columns_of(inputs[0]))
     if rest or (size is not None and to_size("size", size) != columns):
-        need = f"its size must be {size or 'a multiple'} times {inputs[0].size}, the size of weights"
+        need = f"its size must be {size or 'a whole number'} times {inputs[0].size}, the size of weights"
         raise wrong("vectors", vectors, need)
     return _build(name, "convex_comb", inputs, columns, layer_attr).output(inputs)
 

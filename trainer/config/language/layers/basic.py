@@ -32,9 +32,9 @@ def data_layer(
     width: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Declare an input of the network: a slot with `size` columns, which the data provider delivers under this name."""
+    """Declare an input of the network with `size` columns; the data provider delivers its values under `name`."""
     to_text("name", name)
-    if depth and height and not width:  # v0.10's order of arguments, without depth: data_layer('image', 784, 28, 28)
+    if depth and height and not width:  # v0.10 had no depth, as in data_layer('image', 784, 28, 28)
         depth, height, width = None, depth, height
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
     num_filters = None
@@ -74,7 +74,7 @@ def fc_layer(
     bias_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Connect every column of the inputs x_k with every output: act(sum of x_k W_k + b); the default of act is tanh."""
+    """Return act(sum of x_k W_k + b) for the inputs x_k; the default of act is tanh."""
     inputs = to_layers("input", input)
     columns = to_size("size", size)
     activation = to_activation("act", act, TanhActivation())
@@ -155,7 +155,7 @@ def set_shape(layer: LayerBuilder, shape: tuple[int, int, int]) -> None:
 
 @helper("layers", prefix="dropout")
 def dropout_layer(input: Any, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Set a share of the values to zero in training. In tests all values are scaled down instead."""
+    """In training, set a random share of the values to zero; in tests, scale all values down instead."""
     dropout = ExtraLayerAttribute(drop_rate=dropout_rate)
     return addto_layer(to_layer("input", input), name=name, bias_attr=False, layer_attr=dropout)
 
@@ -201,7 +201,7 @@ def repeat_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Make each row n times as long: repeat the whole row n times, or with as_row_vector=False each value n times."""
+    """Repeat each whole row num_repeats times; with as_row_vector=False, repeat each value num_repeats times."""
     source = to_layer("input", input)
     times = to_size("num_repeats", num_repeats)
     activation = to_activation("act", act)

@@ -53,7 +53,7 @@ def classification_cost(
 ) -> LayerOutput:
     """Return the cross entropy of a softmax layer against the ids of a data layer, and add evaluators for the log.
 
-    top_k, an argument of v0.10, is passed to the evaluators.
+    The function passes top_k, an argument of v0.10, to the evaluators.
     """
     inputs = _inputs(input, label, weight)
     if not isinstance(inputs[0].activation, SoftmaxActivation):
@@ -91,7 +91,7 @@ def square_error_cost(
 def mse_cost(
     input: Any, label: Any, weight: Any = None, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Do what square_error_cost does. mse_cost is the name in v0.10, and automatic layer names contain this name."""
+    """Do what square_error_cost does; v0.10 had the name mse_cost, and automatic layer names contain this name."""
     inputs = _inputs(input, label, weight)
     return _cost(name, "square_error", inputs, coeff, layer_attr).output(inputs)
 
@@ -127,7 +127,7 @@ def cross_entropy_with_selfnorm(
 def multi_binary_label_cross_entropy(
     input: Any, label: Any, name: str | None = None, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the sum, over the columns, of the cross entropy of a probability against a label of 0 or 1."""
+    """Return the cross entropy of probabilities against labels of 0 or 1, summed over the columns."""
     inputs = _inputs(input, label)
     if not isinstance(inputs[0].activation, SigmoidActivation):
         logger.warning(
@@ -141,7 +141,7 @@ def multi_binary_label_cross_entropy(
 def huber_regression_cost(
     input: Any, label: Any, name: str | None = None, delta: float = 1.0, coeff: float = 1.0, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return a cost that is half the squared difference up to delta, and linear for larger differences."""
+    """Return half the squared difference for differences up to delta, and a linear cost for larger differences."""
     inputs = _inputs(input, label)
     layer = _cost(name, "huber_regression", inputs, coeff, layer_attr)
     layer.message.delta = to_float("delta", delta)
@@ -185,7 +185,7 @@ def rank_cost(
     coeff: float = 1.0,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the cost of the order of a pair of scores; the label says which score should be greater."""
+    """Return a cost of the order of two scores; the label determines which score should be greater."""
     first = to_layer("left", left)
     inputs = [first, *_inputs(right, label, weight)]
     for argument, layer in zip(("left", "right", "label"), inputs, strict=False):
@@ -197,7 +197,7 @@ def rank_cost(
 def lambda_cost(
     input: Any, score: Any, name: str | None = None, NDCG_num: int = 5, max_sort_size: int = -1, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return a cost of the order of a sequence's scores: the NDCG of the NDCG_num items with the highest scores."""
+    """Return the NDCG of a sequence's scores, computed from the NDCG_num items with the highest scores."""
     inputs = [to_layer("input", input), to_layer("score", score)]
     _check_width("score", inputs[1])
     layer = _cost(name, "lambda_cost", inputs, None, layer_attr)

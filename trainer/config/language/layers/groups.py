@@ -1,4 +1,4 @@
-"""Recurrent groups: a network that is evaluated once per step of its input sequences, with memories of earlier steps.
+"""Recurrent groups: networks that are evaluated once per step of their input sequences and remember earlier steps.
 
 The layers of a group NAME are called `x@NAME` in the message. Agents connect a group with the enclosing model. The
 group has a scatter_agent for each input sequence and an agent for each memory, and the enclosing model has a
@@ -34,7 +34,7 @@ from trainer.config.language.layers.mixed import embedding_layer
 
 @public("layers")
 class StaticInput:
-    """An input that is the same at each step of a group: one row for a sample, or with is_seq one sequence."""
+    """An input of a group that does not change between steps: one row for a sample, or with is_seq one sequence."""
 
     def __init__(self, input: Any, is_seq: bool = False, size: int | None = None):
         self.input = to_layer("input", input)
@@ -47,8 +47,8 @@ class StaticInput:
 class SubsequenceInput:
     """An input of a recurrent group whose steps are sub-sequences.
 
-    Only the data determine whether steps are sub-sequences. As in v0.10, the class changes only the text form of the
-    message.
+    As in v0.10, only the data determine whether steps are sub-sequences. The class changes nothing except the text
+    form of the message.
     """
 
     def __init__(self, input: Any):
@@ -57,7 +57,7 @@ class SubsequenceInput:
 
 @public("layers")
 class BaseGeneratedInput:
-    """An input of each step of a beam search that comes from the previous step."""
+    """An input of a beam search: each step reads a value that the previous step produced."""
 
     def __init__(self) -> None:
         self.bos_id: int | None = None
@@ -110,7 +110,7 @@ _GroupInput = LayerOutput | StaticInput | SubsequenceInput
 
 
 class MemoryOutput(LayerOutput):
-    """The result of `memory`; if the memory has no name, set_input() sets the layer that it remembers."""
+    """The result of `memory`; for a memory without a name, set_input() sets the layer that the memory remembers."""
 
     def set_input(self, input: Any) -> None:
         """Remember the value of a layer of the step."""
@@ -131,11 +131,11 @@ def memory(
     """Return the output of the layer `name` in the previous step; the step function may create this layer later.
 
     Args:
-        name: the layer's name; None: `set_input()` names the layer.
+        name: the layer's name; with None, `set_input()` names the layer.
         size: the layer's size.
         memory_name: the agent's name, if name is None.
         is_seq: whether the memory is the whole sequence of boot_layer. The argument has no effect, because the data
-            determine this.
+            determine whether the memory is a sequence.
         boot_layer: the layer that gives the value at the first step of a sequence. Without the boot_* arguments the
             value is 0. boot_bias: a trained vector that is the value at the first step, after the activation
             boot_bias_active_type. boot_with_const_id: an id that is the value at the first step.
@@ -180,15 +180,15 @@ def recurrent_group(
     targetInlink: Any = None,
     is_generating: bool = False,
 ) -> Any:
-    """Evaluate the network that `step` builds once for each item of the input sequences.
+    """For each item of the input sequences, evaluate the network that `step` builds.
 
     Args:
         step: takes one argument per input and returns one or more layers, the results of the group.
         input: layers, whose sequences are read step by step and have equal lengths; SubsequenceInput if a step is a
-            sub-sequence; StaticInput for an input that is the same at each step.
+            sub-sequence; StaticInput for an input that does not change between the steps.
         reverse: whether steps run from the last to the first.
         name: the group's name.
-        targetInlink: one of the inputs, an argument of earlier versions; it only changes the text form of the message.
+        targetInlink: one of the inputs; this argument of earlier versions only changes the text form of the message.
         is_generating: an argument of earlier versions, which is ignored.
     Returns: one layer, or a list of layers.
     """
@@ -212,7 +212,7 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> Any:
-    """Generate sequences with the step function of training; each step reads the best ids of the previous step.
+    """Generate sequences with a step function; each step reads the best ids of the previous step.
 
     Args:
         step: takes one argument per input and returns the layer of the probabilities of the next id, optionally with
@@ -276,11 +276,11 @@ def run_group(
     results = [returned] if isinstance(returned, LayerOutput) else to_list(returned)
     for result in results:
         if not isinstance(result, LayerOutput):
-            raise wrong("step", result, "the step function must return a layer or several")
+            raise wrong("step", result, "the step function must return one or more layers")
         result.reverse = reverse
         add_result(GroupLink(result.name, any(link.has_subseq for link in links)))
     end_group(name)
     for result in results:
-        # from here on the name stands for the result in the enclosing model
+        # the name now belongs to the layer of the result in the enclosing model
         result.full_name = parse.full_name(result.name)
     return results[0] if len(results) == 1 else results

@@ -38,7 +38,7 @@ def to_level(argument: str, value: Any) -> str:
 
 @public("layers")
 class LayerType:
-    """The layer types, by the names in old scripts."""
+    """The layer types; the attributes have the names that old scripts use."""
 
     DATA = "data"
     MIXED_LAYER = "mixed"

@@ -1,4 +1,4 @@
-"""Layers made of projections and operators: mixed_layer, concat_layer, and shorthands for them.
+"""Layers that consist of projections and operators: mixed_layer, concat_layer, and functions that call these two.
 
 Source: legacy trainer_config_helpers/layers.py and config_parser.py, MixedLayer and ConcatenateLayer2;
 spec/config.md sections 6 and 7.
@@ -34,7 +34,7 @@ def _to_terms(argument: str, value: Any) -> list[Term]:
 
 
 def _common_size(terms: Sequence[Term], size: int) -> int:
-    """Return the size of the layer, which all terms must have; the operators are checked first."""
+    """Return the size of the layer; each term must have this size, and the operators are checked first."""
     decided = f"the layer's size is {size}"
     for term in sorted(terms, key=lambda term: isinstance(term, ProjectionTerm)):
         if term.size and not size:
@@ -47,7 +47,7 @@ def _common_size(terms: Sequence[Term], size: int) -> int:
 
 
 def _add_terms(layer: LayerBuilder, terms: Sequence[Term], sizes: Sequence[int]) -> None:
-    """Write the inputs: first one input of each term, in order, then the further inputs of the operators."""
+    """Write the inputs: first the first input of each term, in order, then the further inputs of the operators."""
     for term in terms:
         layer.add_input(term.parents[0])
     operators = [(index, term) for index, term in enumerate(terms) if isinstance(term, OperatorTerm)]
@@ -69,7 +69,7 @@ def _add_projection(layer: LayerBuilder, index: int, projection: ProjectionTerm,
     rows = columns_of(projection.origin)
     message = layer.message.inputs[index].proj_conf
     message.CopyFrom(projection.message)
-    # the projection has this name even if its parameter has a different name, or it has no parameter
+    # this is the projection's name even if its parameter is missing or has a different name
     message.name = f"_{layer.name}.w{index}"
     message.input_size = rows
     message.output_size = size
@@ -94,7 +94,7 @@ def _add_bias(layer: LayerBuilder, terms: Sequence[Term], bias_attr: Any) -> Non
 class MixedLayerOutput(LayerOutput):
     """A sum of projections and operators.
 
-    Its message is written at the end of the `with` block or, if input= is given, at once.
+    The message of the layer is written at the end of the `with` block; if input= is given, it is written at once.
 
     Example: `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
     """
@@ -111,8 +111,8 @@ class MixedLayerOutput(LayerOutput):
     def __iadd__(self, other: Any) -> Any:
         if self._is_finished:
             if isinstance(other, ProjectionTerm | OperatorTerm):
-                raise self._named(ArgumentError("it is finished; projections are added inside of its `with` block"))
-            return NotImplemented  # then Python tries the operator `+`, which adds a layer or a number
+                raise self._named(ArgumentError("it is finished; add projections inside of its `with` block"))
+            return NotImplemented  # Python then tries the operator `+`, which adds a layer or a number
         try:
             (term,) = _to_terms("input", [other])
         except ArgumentError as wrong_use:
@@ -123,7 +123,7 @@ class MixedLayerOutput(LayerOutput):
 
     def __enter__(self) -> MixedLayerOutput:
         if self.inputs or self._is_finished:
-            raise self._named(ArgumentError("it has projections already; its `with` block must come first"))
+            raise self._named(ArgumentError("it has projections already; add all of them inside of its `with` block"))
         return self
 
     def __exit__(
@@ -161,9 +161,9 @@ def mixed_layer(
     bias_attr: Any = False,
     layer_attr: Any = None,
 ) -> MixedLayerOutput:
-    """Add up projections and operators; without input=, add them in the `with` block of the result.
+    """Return the sum of projections and operators; without input=, add them in the `with` block of the result.
 
-    Args: size: number of columns; 0 if the projections determine it.
+    Args: size: number of columns; 0 if the projections determine the number.
     """
     layer = MixedLayerOutput(
         to_text("name", name), to_count("size", size), to_activation("act", act), bias_attr, layer_attr
@@ -198,7 +198,7 @@ def gated_unit_layer(
     inproj_bias_attr: Any = True,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return act(x W + b) times sigmoid(x V + c), column by column."""
+    """Return the product of act(x W + b) and sigmoid(x V + c), column by column."""
     projected = fc_layer(
         input=input,
         size=size,

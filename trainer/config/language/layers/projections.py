@@ -18,8 +18,8 @@ from trainer.config.building.layer import LayerOutput, columns_of, message_of, t
 from trainer.config.language.maps.convolution import Filters, write_conv
 from trainer.config.language.maps.geometry import channels_of, initialise_filters, to_count, to_sizes
 
-# a function from (columns of the input, columns of the result) to the parameter's (number of values, dims); 0 values
-# mean that there is no parameter
+# A function from (columns of the input, columns of the result) to (number of values, dims) of the parameter. For a
+# projection without a parameter, the number of values is 0.
 Shape = Callable[[int, int], tuple[int, list[int]]]
 
 
@@ -110,7 +110,7 @@ def full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) ->
 
 @helper("layers")
 def trans_full_matrix_projection(input: Any, size: int = 0, param_attr: Any = None) -> ProjectionTerm:
-    """Return x W^T; W can be the weight of a layer that computes x W."""
+    """Return x W^T; another layer that computes x W can share the weight W."""
     source = to_layer("input", input)
     return _projection("trans_fc", source, _wanted_size(size), param_attr, _transposed_matrix)
 
@@ -123,7 +123,7 @@ def table_projection(input: Any, size: int = 0, param_attr: Any = None) -> Proje
 
 @helper("layers")
 def identity_projection(input: Any, offset: int | None = None, size: int | None = None) -> ProjectionTerm:
-    """Return x. With an offset, skip this many columns of x, and return as many columns as the mixed layer has."""
+    """Return x; with an offset, skip `offset` columns of x and return as many columns as the mixed layer has."""
     source = to_layer("input", input)
     columns = columns_of(source)
     if offset is None:
@@ -156,7 +156,7 @@ def slice_projection(input: Any, slices: Any) -> ProjectionTerm:
             raise wrong("slices", slices, "each of its items must be a pair of channels")
         start, stop = to_count("slices", item[0]), to_count("slices", item[1])
         if not end <= start <= stop <= channels:
-            raise wrong("slices", slices, f"they must be in ascending order, and must not exceed {channels} channels")
+            raise wrong("slices", slices, f"the pairs must be in ascending order and not exceed {channels} channels")
         projection.message.slices.add(start=start * pixels, end=stop * pixels)
         projection.size += (stop - start) * pixels
         end = stop
@@ -181,14 +181,14 @@ def scaling_projection(input: Any, param_attr: Any = None) -> ProjectionTerm:
 def context_projection(
     input: Any, context_len: int, context_start: int | None = None, padding_attr: Any = None
 ) -> ProjectionTerm:
-    """Return for each frame the frames around it, side by side.
+    """Return for each frame the frames of the window around the frame, side by side.
 
     Args:
         input: a sequence.
         context_len: number of frames.
         context_start: the position of the first frame relative to the current frame; default: the window is centred.
-        padding_attr: the attributes of trained rows, which replace frames beyond the ends of a sequence; initially the
-            rows are zero by default. If padding_attr is False, these frames are always zero.
+        padding_attr: the attributes of trained rows, which replace frames beyond the ends of a sequence; by default,
+            the initial values of these rows are zero. If padding_attr is False, frames beyond the ends are always zero.
     """
     source = to_layer("input", input)
     length = to_size("context_len", context_len)
@@ -295,7 +295,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> OperatorTerm:
-    """Convolve the map of each sample with its own filters; a row of a second layer has the filters of the sample."""
+    """Convolve the map of each sample with the sample's own filters; a row of the layer `filter` holds the filters."""
     sources = [to_layer("img", img), to_layer("filter", filter)]
     filters = _filters(
         sources[0],

@@ -36,7 +36,7 @@ def _inner_activation(argument: str, value: Any, default: BaseActivation) -> Bas
 
 
 def _part_of(argument: str, source: LayerOutput, parts: int, size: Any, name: str | None) -> int:
-    """Return the width of a recurrent layer; its input has `parts` times as many columns."""
+    """Return the width of a recurrent layer whose input has `parts` times as many columns."""
     columns, rest = divmod(columns_of(source), parts)
     if rest:
         raise wrong(argument, source, f"its size must be a multiple of {parts}")
@@ -84,10 +84,9 @@ def lstmemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run an LSTM over sequences; the input holds four projections: candidate, input gate, forget gate, output gate.
+    """Run an LSTM over sequences; the columns of the input are the candidate, input gate, forget gate and output gate.
 
-    The bias parameter holds the biases of the four projections, and the peephole weights of the three gates (input,
-    forget, output).
+    The bias parameter holds the biases of these four parts, and then the peephole weights of the three gates.
     """
     source = to_layer("input", input)
     columns = _part_of("input", source, 4, size, name)
@@ -120,7 +119,7 @@ def grumemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run a GRU over sequences; the input holds three projections: update gate, reset gate, candidate."""
+    """Run a GRU over sequences; the columns of the input are the update gate, the reset gate and the candidate."""
     source = to_layer("input", input)
     columns = _part_of("input", source, 3, size, name)
     activation = _inner_activation("act", act, _TANH)
@@ -225,12 +224,12 @@ def gru_step_naive_layer(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Compute one step of a GRU with mixed layers, so that the step supports dropout and error clipping."""
+    """Compute one step of a GRU with mixed layers, which support dropout and error clipping."""
     source, memory = to_layer("input", input), to_layer("output_mem", output_mem)
     columns = _third_of(source, memory, size)
     bias = to_bias(bias_attr, default=True)
     if bias is not None and bias.name is not None:
-        raise wrong("bias_attr", bias.name, "three layers would share this parameter; leave out its name")
+        raise wrong("bias_attr", bias.name, "three layers would share this parameter; remove its name")
 
     def part(what: str, offset: int, remembered: LayerOutput, activation: BaseActivation) -> LayerOutput:
         return mixed_layer(

@@ -34,7 +34,7 @@ def _build(
 
 
 def _only_attr(bias_attr: Any) -> ParameterAttribute | bool:
-    """Return the bias for the few functions whose bias_attr must be a ParamAttr; for these, even True means no bias."""
+    """Return bias_attr if it is a ParamAttr; in a few functions any other value means no bias, even True."""
     return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -58,7 +58,7 @@ def pooling_layer(
     stride: int = -1,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Pool the rows of each sequence (or sub-sequence, or window of `stride` rows); by default the maximum."""
+    """Pool the rows of each sequence, sub-sequence or window of `stride` rows; the default is the maximum."""
     source = to_layer("input", input)
     pooling = MaxPooling() if pooling_type is None else pooling_type
     if isinstance(pooling, type) and issubclass(pooling, BasePoolingType):
@@ -136,7 +136,10 @@ def expand_layer(
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row as often as its sequence in `expand_as` has rows; with FROM_SEQUENCE, as its sub-sequence has."""
+    """Repeat each row once for each row of its sequence in `expand_as`.
+
+    With FROM_SEQUENCE, repeat each row once for each row of its sub-sequence.
+    """
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
     layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
     layer.message.trans_type = to_level("expand_level", expand_level)
@@ -191,8 +194,9 @@ def sub_seq_layer(
 def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None) -> LayerOutput:
     """Cut pieces out of each sequence.
 
-    If `starts` is None, pieces begin with the first row of the sequence; if `ends` is None, they end with its last row.
-    outputs() visits only the input; if starts and ends are data layers, inputs() must name them.
+    If `starts` is None, each piece begins with the first row of the sequence. If `ends` is None, each piece ends with
+    the last row of the sequence. Only the input is visited by outputs(), so inputs() must name data layers that are
+    `starts` or `ends`.
     """
     source = to_layer("input", input)
     bounds = [
@@ -262,9 +266,9 @@ class BeamInput:
 
 @helper("layers")
 def cross_entropy_over_beam(input: Any, name: str | None = None) -> LayerOutput:
-    """Return the cross entropy of the correct path among all paths of a beam search, with a BeamInput for each step."""
+    """Return the cross entropy of the correct path among all paths of a beam search; each step is a BeamInput."""
     beams = to_list(input)
     if not beams or not all(isinstance(beam, BeamInput) for beam in beams):
-        raise wrong("input", input, "it must be a BeamInput or a list of them")
+        raise wrong("input", input, "it must be a BeamInput or a list of BeamInputs")
     inputs = [layer for beam in beams for layer in (beam.candidate_scores, beam.selected_candidates, beam.gold)]
     return _build(name, "cross_entropy_over_beam", inputs, None).output(inputs, size=1)

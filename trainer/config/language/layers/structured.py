@@ -1,4 +1,4 @@
-"""Structured costs: for chains of labels, for alignments, and for large numbers of classes.
+"""Costs for sequences of labels, for alignments of labels with frames, and for large numbers of classes.
 
 Source: legacy trainer_config_helpers/layers.py; spec/config.md section 6, "Costs and structured outputs".
 """
@@ -24,8 +24,8 @@ from trainer.config.language.layers.basic import weight_attrs
 
 
 def _add_transitions(layer: LayerBuilder, classes: int, param_attr: Any) -> None:
-    # row 0 has the scores of each class as first class, and row 1 those as last class; the further rows have the scores
-    # of the transitions from each class to each class
+    # Row 0 has the score of each class as the first class of a sequence, and row 1 its score as the last class. The
+    # further rows have the scores of the transitions from each class to each class.
     layer.add_weight(0, classes * (classes + 2), [classes + 2, classes], to_parameter_attr("param_attr", param_attr))
 
 
@@ -66,7 +66,7 @@ def crf_layer(
 def crf_decoding_layer(
     input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the best sequence of labels in a linear chain; with a label input, return which best labels are wrong."""
+    """Return the best labels of a linear chain; with a label input, return 1 where the best label is wrong, else 0."""
     inputs = [to_layer("input", input)]
     if label is not None:
         inputs.append(to_layer("label", label))
@@ -153,7 +153,7 @@ def nce_layer(
         layer.add_input(source)
     attrs = weight_attrs(param_attr, len(sources))
     for index, (source, attr) in enumerate(zip(sources, attrs, strict=True)):
-        if param_attr is None:  # in v0.10 nce_layer has no default ParamAttr, so the default_initial_* functions apply
+        if param_attr is None:  # nce_layer of v0.10 had no default ParamAttr, so the default_initial_* values applied
             attr.attr["plain_in_jobs"] = True
         layer.add_weight(index, classes * columns_of(source), [classes, columns_of(source)], attr)
     layer.add_bias(bias_attr, default=True, size=classes)
@@ -170,7 +170,7 @@ def hsigmoid(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the cost of a hierarchical sigmoid: one decision for each level of a binary tree of the classes."""
+    """Return the cost of a hierarchical sigmoid, with one decision for each level of a binary tree of classes."""
     sources = to_layers("input", input)
     target = to_layer("label", label)
     classes = size_of(target) if num_classes is None else to_size("num_classes", num_classes)

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @public("layers")
 def layer_support(*attrs: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Raise an error for an ExtraAttr with attributes other than the given attributes and the device."""
+    """Raise an error if an ExtraAttr has an attribute that is neither in `attrs` nor `device`."""
     supported = {*attrs, "device"}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -28,7 +28,7 @@ def layer_support(*attrs: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for value in [*args, *kwargs.values()]:
                 unsupported = sorted(value.attr.keys() - supported) if isinstance(value, ExtraLayerAttribute) else []
                 if unsupported:
-                    error = ArgumentError(f"layer_attr has {unsupported[0]}, which it does not support")
+                    error = ArgumentError(f"layer_attr has {unsupported[0]}, which this layer does not support")
                     error.enter(f"{function.__name__}()")
                     raise error
             return function(*args, **kwargs)

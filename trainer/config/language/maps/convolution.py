@@ -17,7 +17,7 @@ from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_o
 class Filters:
     """The filters of a convolution; each tuple has the form (x, y) or (x, y, z).
 
-    Attributes: dilation: None if the message does not contain it.
+    Attributes: dilation: the distances of a filter's pixels; None if the message does not contain them.
     """
 
     number: int
@@ -60,7 +60,7 @@ def write_conv(message: ModelConfig_pb2.ConvConfig, source: LayerOutput, filters
     message.channels = filters.channels
     message.groups = filters.groups
     message.filter_channels = filters.filter_channels
-    message.caffe_mode = True  # windows that extend past the end are left out
+    message.caffe_mode = True  # a window that extends past the end of the map is left out
     dilation = filters.dilation or (1,) * len(filters.size)
     output_keys = ("output_x", "output_y", "output_z")
     for axis, suffix in enumerate(_SUFFIXES[: len(filters.size)]):

@@ -30,7 +30,7 @@ def priorbox_layer(
     Args:
         input: the map.
         image: the data layer of the images, which must have height and width.
-        aspect_ratio: aspect ratios of the boxes besides 1; each ratio is also used inverted.
+        aspect_ratio: further aspect ratios of the boxes besides 1; for each ratio r, 1 / r is used, too.
         variance: the variances of the four numbers of a box.
         min_size: sizes of boxes in pixels of the image. max_size: further sizes of boxes.
     """
@@ -56,7 +56,7 @@ def _predictions(input_loc: Any, input_conf: Any) -> list[LayerOutput]:
     locations, confidences = to_layers("input_loc", input_loc), to_layers("input_conf", input_conf)
     if len(locations) != len(confidences):
         raise ArgumentError(
-            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; give equally many of both"
+            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; give equally many of each"
         )
     return [*locations, *confidences]
 

@@ -27,7 +27,7 @@ def to_count(argument: str, value: Any) -> int:
 
 
 def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tuple[int, ...]:
-    """Return a number for each dimension, x first. The user gives a list, or a number and the `_y` and `_z` arguments.
+    """Return a number for each dimension, x first, from a list or from a number and the `_y` and `_z` arguments.
 
     Args: argument: the name of the argument. value: a number, or a list with a number for each dimension. others: the
         numbers of the further dimensions; None means the number of x. zero: whether 0 is allowed.
@@ -50,7 +50,7 @@ def to_sizes(argument: str, value: Any, *others: Any, zero: bool = False) -> tup
 
 
 def channels_of(layer: LayerOutput, num_channels: Any) -> int:
-    """Return the user's num_channels, or the number of channels that the layer has."""
+    """Return the user's num_channels; if the user gave no num_channels, return the layer's number of channels."""
     if num_channels is not None:
         return to_size("num_channels", num_channels)
     if layer.num_filters is None:
@@ -61,8 +61,8 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     """Return (width, height) of a layer's maps.
 
-    If the layer has no height and width, the maps are square. As in v0.10 there is an exception in jobs: the maps have
-    the height and width of previous layers if these fit.
+    If the layer has no height and width, the maps are square. In a job, as in v0.10, the maps take over the height and
+    width of the previous layer if their product is the number of pixels.
 
     Raises: ArgumentError: width times height is not the number of pixels of the layer.
     """
@@ -71,7 +71,7 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     known = int(message.height), int(message.width)
     if current().has_data and not any(known) and message.type != "data":
         handed_on = handed_on_maps(current().model).get(message.name, known)
-        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 ended with an error if they did not fit
+        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 required equal numbers
     width = known[1] or math.isqrt(pixels)
     height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
@@ -86,7 +86,8 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
 def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
     """Return (width, height, depth) of a layer's volumes.
 
-    Raises: ArgumentError: the layer has no width, height and depth, or they do not fit its size.
+    Raises: ArgumentError: the layer has no width, height and depth, or the size of the layer is not the product of
+        width, height, depth and channels.
     """
     message = message_of(layer)
     width, height, depth = int(message.width), int(message.height), int(message.depth)
@@ -101,7 +102,7 @@ def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
 def whole_map(source: LayerOutput) -> tuple[int, int, int]:
     """Return (channels, width, height) of a layer with a height and a width.
 
-    Raises: ArgumentError: the layer has no height and width.
+    Raises: ArgumentError: the layer has no height and width, or its size is not a multiple of their product.
     """
     width, height = source.width, source.height
     if not width or not height:
@@ -126,8 +127,8 @@ def shrink(
 ) -> int:
     """Return the number of windows in a line of `size` pixels.
 
-    Args: argument: the name of the user's argument for the window; an error names it. ceil: whether the last window may
-        extend past the end of the line, as it may by default in pooling.
+    Args: argument: the name of the user's argument for the window; an error message contains this name. ceil: whether
+        the last window may extend past the end of the line, which is the default of pooling.
     """
     room = 2 * padding + size - ((window - 1) * dilation + 1)
     result = 1 + (-(-room // stride) if ceil else room // stride)
@@ -147,7 +148,8 @@ def grow(argument: str, window: int, size: int, padding: int, stride: int, *, di
 def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int) -> ParameterAttribute:
     """Replace the "smart" initialisation by normal(0, sqrt(2 / (filter_size^2 channels))).
 
-    The user's object is changed, as in v0.10: if several convolutions share it, the first convolution decides.
+    As in v0.10, the function changes the user's object. If several convolutions share the object, the first convolution
+    determines the initialisation.
     """
     if attr.attr.get("initial_smart"):
         attr.attr.update(
@@ -160,7 +162,7 @@ def initialise_filters(attr: ParameterAttribute, filter_size: int, channels: int
 
 
 def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_told: bool = True) -> None:
-    """Write the size and the map of a layer into the message, and log them."""
+    """Write the size and the map of a layer into the message; with `is_told`, log the size and the map, too."""
     layer.set_size(channels * height * width)
     layer.message.height, layer.message.width = height, width
     if is_told:
@@ -168,7 +170,7 @@ def set_map(layer: LayerBuilder, channels: int, width: int, height: int, *, is_t
 
 
 def set_volume(layer: LayerBuilder, channels: int, width: int, height: int, depth: int) -> None:
-    """Write the size and the volume of a layer into the message, and log them."""
+    """Write the size and the volume of a layer into the message, and log the size and the volume."""
     layer.set_size(channels * depth * height * width)
     layer.message.height, layer.message.width, layer.message.depth = height, width, depth
     _tell(layer, f"c = {channels}, d = {depth}, h = {height}, w = {width}")

@@ -42,7 +42,7 @@ from trainer.config.language.poolings import (
 
 
 def is_asked(argument: str) -> bool:
-    """Return whether config_args set the given switch to true, as `use_gpu=1` does."""
+    """Return whether --config_args sets a switch, such as `use_gpu=1`."""
     return current().args.get(argument, "0") not in ("", "0", "False")
 
 
@@ -52,7 +52,7 @@ def runs_on_gpu(layer: LayerBuilder) -> bool:
 
 
 def _conv_kind(trans: bool, layer_type: str | None) -> str:
-    """Return the layer_type of a convolution's LayerOutput; the type in the message is a different one."""
+    """Return the layer_type of a convolution's LayerOutput; the message has a different type."""
     suffix = "convt" if trans else "conv"
     if layer_type is None:
         return suffix
@@ -160,8 +160,8 @@ def img_conv3d_layer(
         raise wrong("layer_type", layer_type, f"with trans={trans} it must be {kind}")
     layer = LayerBuilder(to_text("name", name), kind, act=activation, extra=layer_attr, supports="D")
     width, height, depth = _add_filters(layer, source, filters, param_attr)
-    # The last version of PaddlePaddle wrote a number of weights that is correct only if there are as many channels as
-    # filters. In a job the correct number is written.
+    # The last version of PaddlePaddle wrote a number of weights that is correct only for equal numbers of channels and
+    # filters. The message of a job gets the correct number.
     if filters.transposed:
         parameter = layer.parse.parameters[layer.message.inputs[0].input_parameter_name]
         values = math.prod(filters.size) * filters.filter_channels * filters.channels
@@ -175,7 +175,7 @@ _POOLINGS = (MaxPooling, AvgPooling, MaxWithMaskPooling, CudnnMaxPooling, CudnnA
 
 
 def pool_name(pool_type: Any, kinds: tuple[type[BasePoolingType], ...] = _POOLINGS) -> str:
-    """Return the name that a pooling of maps has in the message; the default is MaxPooling. Subclasses are errors."""
+    """Return the name of a pooling of maps in the message; the default is MaxPooling, and a subclass is an error."""
     pooling = MaxPooling() if pool_type is None else pool_type
     if type(pooling) not in kinds:
         raise wrong("pool_type", pool_type, f"it must be one of {', '.join(f'{kind.__name__}()' for kind in kinds)}")
@@ -223,7 +223,7 @@ def img_pool_layer(
 
     Args:
         ceil_mode: whether the last window may extend past the end.
-        exclude_mode: whether an average excludes the padding; written to the message only if given.
+        exclude_mode: whether an average excludes the padding; None is not written to the message.
     """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
@@ -263,7 +263,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Reduce each window of a volume to one number, by default the largest. Lists have the form (x, y, z)."""
+    """Reduce each window of a volume to one number, by default its maximum; lists have the form (x, y, z)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
@@ -273,7 +273,7 @@ def img_pool3d_layer(
     if is_list(padding):
         if len(padding) != 3:
             raise wrong("padding", padding, "it must be a number or a list of 3 numbers")
-        padding, _unread, padding_y = padding  # as in v0.10 only this list has the form (x and z, unused, y)
+        padding, _unread, padding_y = padding  # as in v0.10, a padding list has the form (x and z, unused, y)
     width, height, depth = _write_pool(
         message,
         volume_of(source, channels),
@@ -297,7 +297,7 @@ def spp_layer(
     pyramid_height: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Pool a map as a whole, in 4 parts, in 16 parts and so on, so that maps of any size give equally many columns."""
+    """Pool a map as a whole, in 4 parts, in 16 parts and so on; maps of any size then give equally many columns."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     levels = to_size("pyramid_height", pyramid_height)
@@ -372,7 +372,7 @@ def upsample_layer(
     pad_out_y: bool = False,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Enlarge pooled maps: put each pixel at the place of its maximum, which the mask of the second input holds."""
+    """Enlarge pooled maps: put each pixel at the position of its maximum, which the mask of the second input holds."""
     if not is_list(input) or len(input) != 2:
         raise wrong("input", input, "it must be the layer to be enlarged and the img_pool_layer with its mask")
     source, mask = (to_layer("input", item) for item in input)

@@ -55,11 +55,13 @@ def batch_norm_layer(
     use_global_stats: bool | None = None,
     mean_var_names: Any = None,
 ) -> LayerOutput:
-    """Normalise each channel (without maps: each column) by its mean and variance in the batch, then scale and shift.
+    """Normalise each channel by its mean and variance in the batch, and then scale and shift the channel.
+
+    If the input has no channels, each column is a channel.
 
     Args:
         moving_average_fraction: the weight of the old value in the moving mean and variance, which tests use.
-        use_global_stats: whether the moving statistics are used; by default in tests only.
+        use_global_stats: whether to use the moving mean and variance; the default is to use them only in tests.
         mean_var_names: names of the parameters of the moving statistics.
     """
     source = to_layer("input", input)
@@ -93,7 +95,7 @@ def batch_norm_layer(
 
 
 def _to_scale(param_attr: Any) -> ParameterAttribute:
-    if param_attr is None:  # by default the scale is initially 1
+    if param_attr is None:  # the default initial scale is 1
         return ParameterAttribute(initial_mean=1.0, initial_std=0.0)
     return to_parameter_attr("param_attr", param_attr)
 
@@ -111,7 +113,7 @@ def _add_statistics(
 ) -> None:
     """Add the scale, and the moving mean and variance.
 
-    In the message these are the weights of three inputs, and all three inputs are the same layer.
+    In the message, scale, mean and variance are the weights of three inputs, and each input names the same layer.
     """
     moving = [None, None] if names is None else to_list(names)
     if len(moving) != 2:
@@ -120,9 +122,9 @@ def _add_statistics(
     for index, name in enumerate(moving, start=1):
         layer.add_input(source)
         attr = ParameterAttribute(name=name, initial_std=0.0, initial_mean=0.0)
-        # set here and not by ParameterAttribute(is_static=True), with which the initial values would have no effect
+        # with ParameterAttribute(is_static=True), the initial values would have no effect
         attr.attr["is_static"] = True
-        # the threads of a trainer share the moving statistics; in v0.10 each GPU had its own
+        # the threads of a trainer share the moving statistics; in v0.10 each GPU had its own statistics
         layer.add_weight(index, channels, [1, channels], attr, is_shared=not is_asked("use_gpu"))
 
 
@@ -200,7 +202,7 @@ def _to_margins(argument: str, value: Any) -> tuple[int, int]:
     if value is None:
         return 0, 0
     if not is_list(value) or len(value) != 2:
-        raise wrong(argument, value, "it must be a list of two numbers, before and after")
+        raise wrong(argument, value, "it must be a list of two numbers: zeros before and zeros after")
     return to_count(argument, value[0]), to_count(argument, value[1])
 
 
@@ -277,7 +279,8 @@ def prelu_layer(
 
     Args:
         partial_sum: number of neighbouring columns that share a slope.
-        channel_shared: True for a single slope, False for one slope per channel; then partial_sum has no effect.
+        channel_shared: True for a single slope, False for one slope per channel. With True or False, partial_sum has no
+            effect.
     """
     source = to_layer("input", input)
     channels = channels_of(source, num_channels or None)
@@ -328,7 +331,7 @@ def rotate_layer(input: Any, height: int, width: int, name: str | None = None, l
 def switch_order_layer(
     input: Any, name: str | None = None, reshape_axis: int | None = None, act: Any = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Reorder the dimensions to batch, height, width, channels; the first reshape_axis of them form the rows.
+    """Reorder the dimensions to batch, height, width, channels; the first reshape_axis dimensions form the rows.
 
     The function of v0.10 always failed; this function does what the documentation of v0.10 says.
     """

@@ -1,4 +1,4 @@
-"""Functions that create networks of several layers, one module per family; importing a module registers its names."""
+"""Functions that create networks of several layers; the import of a module registers the names of its functions."""
 
 from trainer.config.language.networks import attention, bidirectional, gru, image, inputs_outputs, lstm, text
 

@@ -23,7 +23,7 @@ from trainer.config.language.poolings import SumPooling
 def _weighted_sum(
     name: str | None, number: str, scores: LayerOutput, sequence: LayerOutput, softmax_param_attr: Any
 ) -> LayerOutput:
-    """Sum the rows of a sequence, each multiplied by the softmax of its score."""
+    """Return the weighted sum of a sequence's rows; the weights are the softmax of a trained fc_layer of the scores."""
     weights = fc_layer(
         input=scores,
         act=SequenceSoftmaxActivation(),
@@ -79,7 +79,8 @@ def dot_product_attention(
 ) -> LayerOutput:
     """Return the weighted sum of the rows of attended_sequence.
 
-    The weights are the softmax of the scalar products of the rows of encoded_sequence and transformed_state.
+    The weights are the softmax of w s, where w is a trained number and s is the scalar product of a row of
+    encoded_sequence and transformed_state.
     """
     encoded, state = to_layer("encoded_sequence", encoded_sequence), to_layer("transformed_state", transformed_state)
     attended = to_layer("attended_sequence", attended_sequence)

@@ -26,7 +26,7 @@ def _join_directions(
     concat_attr: Any,
     concat_act: Any,
 ) -> LayerOutput:
-    """Put the results of both directions side by side: with return_seq all rows, else the final row of each."""
+    """Put the results of both directions side by side: all rows with return_seq, else each direction's final row."""
     ends = [forward, backward]
     if not return_seq:
         ends = [
@@ -63,7 +63,7 @@ def bidirectional_lstm(
     concat_attr: Any = None,
     concat_act: Any = None,
 ) -> LayerOutput:
-    """Run a simple_lstm in each direction; the result is a sequence with return_seq, else a row for each sequence."""
+    """Run a simple_lstm in each direction; return one row per sequence, or with return_seq the whole sequences."""
     given = locals()
     forward = simple_lstm(name=f"{name}_fw", input=input, size=size, **with_prefix(given, "fwd_"))
     backward = simple_lstm(name=f"{name}_bw", input=input, size=size, reverse=True, **with_prefix(given, "bwd_"))
@@ -97,7 +97,7 @@ def bidirectional_gru(
     concat_attr: Any = None,
     concat_act: Any = None,
 ) -> LayerOutput:
-    """Run a simple_gru2 in each direction; the result is a sequence with return_seq, else a row for each sequence."""
+    """Run a simple_gru2 in each direction; return one row per sequence, or with return_seq the whole sequences."""
     given = locals()
     forward = simple_gru2(name=f"{name}_fw", input=input, size=size, **with_prefix(given, "fwd_"))
     backward = simple_gru2(name=f"{name}_bw", input=input, size=size, reverse=True, **with_prefix(given, "bwd_"))

@@ -1,4 +1,4 @@
-"""Gated recurrent units: as layers over whole sequences, and as recurrent groups.
+"""Gated recurrent units (GRU), as layers over whole sequences and as recurrent groups.
 
 Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
@@ -106,7 +106,7 @@ def simple_gru(
     gru_layer_attr: Any = None,
     naive: bool = False,
 ) -> LayerOutput:
-    """Project the input and run a gated recurrent unit over it, as a recurrent group."""
+    """Project the input, and run a gated recurrent unit over the projection as a recurrent group."""
     unit = without(locals(), "input", "mixed_param_attr", "mixed_bias_param_attr", "mixed_layer_attr")
     projected = _project(input, size, name, mixed_param_attr, mixed_bias_param_attr, mixed_layer_attr)
     return gru_group(input=projected, **unit)
@@ -127,7 +127,7 @@ def simple_gru2(
     mixed_layer_attr: Any = None,
     gru_cell_attr: Any = None,
 ) -> LayerOutput:
-    """Project the input and run a gated recurrent unit over it, as one layer, which is faster than simple_gru."""
+    """Project the input, and run a gated recurrent unit over the projection as one layer, faster than simple_gru."""
     projected = _project(input, size, name, mixed_param_attr, mixed_bias_attr, mixed_layer_attr)
     return grumemory(
         name=name,

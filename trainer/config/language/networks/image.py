@@ -224,7 +224,7 @@ def img_separable_conv(
 
 @helper("networks")
 def small_vgg(input_image: Any, num_channels: int, num_classes: int) -> LayerOutput:
-    """Build four groups of normalised convolutions and two fully connected layers, for images of about 32 x 32."""
+    """Build four groups of convolutions and two fully connected layers, for images of about 32 x 32 pixels."""
     layer = to_layer("input_image", input_image)
     for number, drop_rates in ((64, [0.3, 0]), (128, [0.4, 0]), (256, [0.4, 0.4, 0]), (512, [0.4, 0.4, 0])):
         layer = img_conv_group(

@@ -1,4 +1,4 @@
-"""inputs() and outputs(), which declare the order of the data provider's slots and the results of the network.
+"""inputs(), which declares the order of the data provider's slots, and outputs(), which declares the results.
 
 Source: legacy trainer_config_helpers/networks.py of v0.10, whose line numbers the log messages contain;
 spec/config.md section 5.
@@ -24,14 +24,14 @@ _GUESSING = (
 
 
 def set_inputs(names: Iterable[str]) -> None:
-    """Append names to the input layers of the open sub-network or, if none is open, of the model and its root."""
+    """Append names to the input layers of the open sub-model; if no sub-model is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.input_layer_names.append(name)
 
 
 def set_outputs(names: Iterable[str]) -> None:
-    """Append names to the output layers of the open sub-network or, if none is open, of the model and its root."""
+    """Append names to the output layers of the open sub-model; if no sub-model is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.output_layer_names.append(name)
@@ -58,7 +58,8 @@ def inputs(layers: Any, *args: Any) -> None:
 def outputs(layers: Any, *args: Any) -> None:
     """Name the output layers; without inputs(), the output layers determine the order of the inputs.
 
-    The order is that in which a depth-first walk through the parents of the outputs leaves the data layers.
+    A depth-first walk goes through the parents of the outputs. The inputs have the order in which the walk leaves the
+    data layers.
     """
     wanted = _gather("layers", layers, args)
     if not wanted:
@@ -78,7 +79,7 @@ def outputs(layers: Any, *args: Any) -> None:
 
 
 def find_data_layers(wanted: Iterable[LayerOutput]) -> list[str]:
-    """Return the names of the data layers that the given layers depend on, each once, in post-order of the walk."""
+    """Return the names of all data layers that `wanted` depends on, in post-order of a depth-first walk."""
     found: dict[str, None] = {}
     visited: set[int] = set()
     for layer in wanted:

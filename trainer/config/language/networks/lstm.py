@@ -1,4 +1,4 @@
-"""Long short-term memories (LSTM): as layers over whole sequences, and as recurrent groups.
+"""Long short-term memories (LSTM), as layers over whole sequences and as recurrent groups.
 
 Source: legacy trainer_config_helpers/networks.py; spec/config.md section 9.
 """
@@ -37,7 +37,7 @@ def simple_lstm(
     mixed_layer_attr: Any = None,
     lstm_cell_attr: Any = None,
 ) -> LayerOutput:
-    """Project the input and run a long short-term memory over it."""
+    """Project the input, and run a long short-term memory over the projection."""
     projected = mixed_layer(
         name=f"lstm_transform_{name}",
         size=to_size("size", size) * 4,
@@ -59,7 +59,7 @@ def simple_lstm(
     )
 
 
-# two arguments: from the name in v0.10 to the present name
+# the present names of two arguments, by their names in v0.10
 _RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "input_proj_layer_attr"}
 
 

@@ -10,7 +10,7 @@ from trainer.config.building.layer import LayerOutput, columns_of
 
 
 def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
-    """Return the given size; without a size, divide the number of columns of the source by `parts`.
+    """Return `size`; without a size, return the number of columns of the source divided by `parts`.
 
     Raises: ArgumentError: the number of columns is not a multiple of `parts`.
     """
@@ -25,7 +25,7 @@ def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return the arguments of a call without the arguments that have the given names.
 
-    Args: given: `locals()` of the function, taken before it defines other names.
+    Args: given: `locals()` of the function, taken before the function defines other names.
     """
     return {name: value for name, value in given.items() if name not in names}
 
@@ -33,6 +33,6 @@ def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 def with_prefix(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the arguments of a call whose names begin with the prefix; the prefix is removed from the names.
 
-    Args: given: `locals()` of the function, taken before it defines other names.
+    Args: given: `locals()` of the function, taken before the function defines other names.
     """
     return {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}

@@ -16,7 +16,7 @@ def test_any_number_of_trainers_joins_at_any_time(elastic, capsys):
     assert [trainer.last.op for trainer in trainers] == [Op.INITIALISE, Op.FETCH, Op.FETCH]
     late = one.trainer(200).join()
     assert late.last.op == Op.HELLO and late.last.note["num_trainers"] == 0
-    assert "trainer 200 at 10.0.0.9 joined pserver 10.0.0.1:7164 (job 'job', attempt 'ps0.7'): 4 are here" in (
+    assert "trainer 200 at 10.0.0.9 joined pserver 10.0.0.1:7164 (job 'job', attempt 'ps0.7'): 4 have joined" in (
         capsys.readouterr().err
     )
     assert late.fetch().values.tolist() == [0] * 7
@@ -38,7 +38,7 @@ def test_the_service_goes_on_when_trainers_are_lost_leave_or_give_up(elastic, ca
     assert not one.service.sessions.is_done and one.service.sessions.is_used
     assert set(one.closed) == {trainer.token + kind for trainer in trainers for kind in (DATA, HEARTBEAT)}
     said = capsys.readouterr().err
-    for part in ("has left", "gave up: no data", "it closed its connection", "not heard of for 1"):
+    for part in ("has left", "gave up: no data", "it closed its connection", "it sent nothing for 1"):
         assert part in said
     # a lost one that was only slow hears that it is not known, and joins anew
     trainers[3].push_alone(1, 1.0)
@@ -90,7 +90,7 @@ def test_the_same_hello_again_is_the_same_session(elastic):
         ({"uid": "x" * 300}, "at most 256 characters"),
         ({"incarnation": -1}, "its incarnation is -1"),
         ({"incarnation": True}, "its incarnation is True"),
-        ({"dtype": "float64"}, "keeps float32"),
+        ({"dtype": "float64"}, "stores float32"),
         ({"parameters": 3}, "its parameters is 3"),
         ({"parameters": "another"}, "another parameter digest than the first values"),
         ({"services": 2}, "another number of services"),
@@ -182,7 +182,7 @@ def test_requests_of_static_jobs_are_not_known(elastic):
     [trainer] = one.ready()
     for op in (Op.START_PASS, Op.FINISH_PASS, Op.RESTORE, Op.CHECKPOINT, Op.CHECKPOINT_BLOB, Op.SAVE, Op.LOAD):
         trainer.ask(op)
-        assert trainer.last.op == Op.ERROR and f"knows no request {op.name}" in trainer.last.note["message"]
+        assert trainer.last.op == Op.ERROR and f"does not support the request {op.name}" in trainer.last.note["message"]
     for op in (Op.ENTER, Op.COMMIT):
         trainer.ask(op)
         assert trainer.last.op == Op.ERROR

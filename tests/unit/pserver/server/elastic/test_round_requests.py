@@ -295,12 +295,12 @@ def test_a_long_round_is_reported_with_those_that_are_not_here(elastic, capsys):
     first.push_round((1, 1), 1.0)
     second.ask(Op.GOODBYE)
     first.ping()
-    assert first.last.note["waits_for"] == "trainer 1, which is not here"
+    assert first.last.note["waits_for"] == "trainer 1, which is not connected"
     capsys.readouterr()
     for _ in range(9):
         first.ping()
         one.check(7)
-    assert "round 1 waits for trainer 1, which is not here" in capsys.readouterr().err
+    assert "round 1 waits for trainer 1, which is not connected" in capsys.readouterr().err
 
 
 def test_lines_of_the_log_and_metrics_of_rounds(elastic, capsys):

@@ -61,7 +61,7 @@ def test_a_static_parameter_has_the_plain_deviation_in_a_job(parse_text, capsys)
     given = text.format(", initial_max=3.0, initial_min=2.0")
     ignored = parameter(parse_text(JOB + given), "_f.w0")
     assert (ignored.initial_std, ignored.initial_mean, ignored.initial_strategy) == (0.01, 0, 0)
-    assert "parameter _f.w0 is static: its initial_* have no effect" in capsys.readouterr().err
+    assert "parameter _f.w0 is static: its initial_* values have no effect" in capsys.readouterr().err
     set_before = parameter(parse_text(JOB + "default_initial_std(0.5)\n" + given), "_f.w0")
     assert set_before.initial_std == 0.5
     network = parameter(parse_text(given), "_f.w0")

@@ -231,7 +231,7 @@ fc_layer(x, 1)""")
         ("seq_concat_layer(x, data_layer('y', 5))", "b is .*; its size must be 4, the size of 'a'"),
         ("kmax_seq_score_layer(x)", "its size must be 1"),
         ("row_conv_layer(x, 0)", "context_len is 0"),
-        ("cross_entropy_over_beam([x])", "it must be a BeamInput or a list of them"),
+        ("cross_entropy_over_beam([x])", "it must be a BeamInput or a list of BeamInputs"),
         ("BeamInput(x, x, x)", "candidate_scores is .*; its size must be 1"),
         ("lstmemory(data_layer('y', 5))", "input is .*; its size must be a multiple of 4"),
         ("lstmemory(x, size=2)", "size is 2; it must be 1, the size of input divided by 4"),

@@ -182,13 +182,13 @@ def test_when_the_job_is_over_nobody_waits_for_servers(servers, registry):
 
 def test_servers_with_other_ports_are_refused_by_name(servers, registered):
     registered.start(0, ports=(1, 2)), registered.start(1, ports=(1,))
-    with pytest.raises(ConfigError, match="server 0 has 2 ports and 0 sparse ones, server 1 has 1 and 0"):
+    with pytest.raises(ConfigError, match="server 0 has 2 ports and 0 sparse ports, but server 1 has 1 and 0"):
         connect(servers)
 
 
 def test_tables_need_sparse_ports(servers, registered):
     registered.start(0), registered.start(1)
-    with pytest.raises(ConfigError, match=r"have no ports for them; give `paddle pserver`"):
+    with pytest.raises(ConfigError, match=r"have no ports for tables; give `paddle pserver`"):
         connect(servers, TABLE)
 
 
