@@ -26,9 +26,7 @@ from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
 PROBE_PERIOD_S = 10.0  # seconds for all pservers to answer, after which the launcher checks the set of pods again
 NOTICE_S = 5.0  # seconds for a trainer to detect that its pserver has failed
 FAILED_STOP_S = 20.0  # maximum seconds for the end of a program of a failed attempt, which has nothing left to save
-ENDED_STOP_S = (
-    0.5  # seconds for the trainer to end if another pod ended the attempt; an interrupted save is not used
-)
+ENDED_STOP_S = 0.5  # seconds for the trainer to end if another pod ended the attempt; an interrupted save is not used
 WATCH_PERIOD_S = 3.0  # seconds between two checks by trainer 0's launcher that job.json still exists
 END_PERIOD_S = 0.5  # seconds between two reads of job.json to detect the end of the job
 
