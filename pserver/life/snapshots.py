@@ -98,7 +98,6 @@ class Snapshots:
         self._steps = 0  # number of steps in the last snapshot; -1: the last snapshot failed
         self._retry_at = 0.0
         self._task: BackgroundTask | None = None
-        self._files: list[Path] = []  # snapshot files of this server; one of them is registered
 
     def ask(self, service: ElasticService) -> FirstSnapshot:
         """Request a snapshot of the current state of the services."""

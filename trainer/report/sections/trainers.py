@@ -101,13 +101,19 @@ def _records(value: object) -> dict[str, Record]:
     return {str(key): one for key, one in value.items() if isinstance(one, dict)} if isinstance(value, dict) else {}
 
 
+def is_first_slow(trainers: Sequence[TrainerTime]) -> bool:
+    """Return whether the first trainer, which is the slowest, is much slower than the median of the others."""
+    others = trainers[1:]
+    return bool(others) and trainers[0].own > NEAR * others[len(others) // 2].own
+
+
 def name_slowest(trainers: Sequence[TrainerTime]) -> str:
     """Return a sentence that names the trainer that all other trainers wait for."""
     if len(trainers) < 2:
         return ""
     slowest, others = trainers[0], trainers[1:]
     usual = others[len(others) // 2]
-    if slowest.own <= NEAR * usual.own:
+    if not is_first_slow(trainers):
         spent = seconds(slowest.own)
         return f"No trainer is much slower than the others: the slowest has computed and waited for data for {spent}."
     part = "data" if slowest.phases[1] - usual.phases[1] > slowest.phases[0] - usual.phases[0] else "compute"
@@ -128,7 +134,7 @@ def draw_times(facts: Facts) -> Markup | None:
     longest = max(one.total for one in times)
     shown = times[:MOST]
     shown.sort(key=lambda one: (not one.trainer.isdigit(), whole(number_of(one.trainer)), one.trainer))
-    slowest = times[0].trainer if "is the slowest" in name_slowest(times) else ""
+    slowest = times[0].trainer if is_first_slow(times) else ""
     rows = [
         [
             f"{one.trainer}{' (slowest)' if one.trainer == slowest else ''}",
