@@ -89,7 +89,7 @@ def tanh_sums(x: Array, rows: Array, starts: Ids) -> Array:
 
 
 def differentiate_tanh_sums(d: Array, y: Array, v: Array, starts: Ids) -> tuple[Array, Array, Array]:
-    """Return the gradients of x, the rows and v; y is the result of `tanh_sums`, and d is the gradient of y times v.
+    """Return the gradients of x, the rows and v; y is the result of `tanh_sums`, d the gradient of the product y v.
 
     Shapes: d: (frames, 1), y: (frames, size), v: (size,), starts: (sequences + 1,) from 0.
     """

@@ -55,7 +55,7 @@ WIDEST, MOST_LISTS = 1024, 7  # limits of the compiled `descend_rows`
 
 
 def descend_rows(table: Array, rate: float | np.floating[Any], lists: Sequence[tuple[RowIds, Array]]) -> bool:
-    """For every row of every list, subtract the rate times this row from the table's row of the same number.
+    """Subtract from each row of the table the rate times the sum of the rows with its number in all lists.
 
     Rows of several lists with the same number are first added as in `merge_rows`. If the function is not compiled or
     the arrays do not fit, the function returns False and changes nothing. Shapes: see `merge_rows`.

@@ -202,7 +202,7 @@ def parse_variable(variable: EnvironmentVariable, text: str | None) -> Any:
         raise ValueError(f"{variable.name} is {text!r}, expected {expected}: {variable.meaning}") from None
 
 
-# the variables that only start.sh reads, for the launcher's command line; start.sh --help says what they mean
+# variables from which start.sh builds the launcher's command line; start.sh --help describes these variables
 START_SH = (
     "TRAIN_CONFIG_DIR",
     "TRAIN_CONFIG",
@@ -216,10 +216,11 @@ START_SH = (
     "WORK_DIR",
     "SERVICE_ACCOUNT_DIR",
 )
-# without the variables that Kubernetes sets itself: KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST
+# The variables that Kubernetes sets are omitted, because other variables that it sets resemble them. For example,
+# KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
 KNOWN = frozenset((*START_SH, *(one.name for one in VARIABLES if not one.name.startswith("KUBERNETES_"))))
 LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by accident
-SIMILARITY = 0.9  # of difflib; NUM_PASES and NUM_PASSES have 0.95, CONF_PADDLE_PORT and PADDLE_PORT have 0.81
+SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES
 
 
 def find_misspelt(names: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from localcluster.api.objects import PodState
 from localcluster.faults import concerns, parse_follow
 from localcluster.pods.paths import Replacement
 
-# texts in a launcher's log lines: WAITING in a line about a wait, both others in a line about a misspelt variable
+# A launcher's log line about a wait contains WAITING. A line about a misspelt variable contains WARNING and MISSPELT.
 WAITING, WARNING, MISSPELT = "start_paddle: waiting:", "start_paddle: WARNING:", ": did you mean "
 
 

@@ -22,7 +22,7 @@ from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded, 
 
 VERSION = 1  # version of the envelope
 MAX_BYTES = 1 << 20  # maximum bytes of a message
-MAX_DEPTH = 16  # maximum number of objects and lists inside each other
+MAX_DEPTH = 16  # maximum depth of objects and lists inside each other
 MAX_VALUES = 1 << 17  # maximum number of values of a message; each value takes up to 100 bytes of memory
 
 JOIN, JOINED, BEAT, LEAVE, REPLY, ERROR = "join", "joined", "beat", "leave", "reply", "error"

@@ -26,7 +26,7 @@ from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
 PIECE_BYTES = 2 << 20  # bytes of a piece: the slots of a few ranks then fit into the cache; see bench/allreduce.py
-DIRECT_BYTES = 1 << 20  # maximum bytes of all arrays if every rank computes the whole reduction; see bench/allreduce.py
+DIRECT_BYTES = 1 << 20  # bytes of all ranks together up to which each rank reduces all data; see bench/allreduce.py
 SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, then the reduced parts of the previous piece
 
 

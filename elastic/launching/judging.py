@@ -11,7 +11,8 @@ class JobFailedError(RuntimeError):
     """A job has failed.
 
     Attributes: exit_code: exit code of the command that ran the job. The value is the exit code of the worker that
-        failed first. It is 75 if a signal ended that worker, or if no worker has failed.
+        failed first. It is 75 if a signal ended that worker, if the job was stopped with an error, or if no worker has
+        failed.
     """
 
     def __init__(self, text: str, exit_code: int = LostPeerError.exit_code) -> None:

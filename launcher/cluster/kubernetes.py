@@ -297,8 +297,8 @@ def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
     """Return the seconds between two lists of one launcher, if `askers` launchers list `listed` pods each.
 
     All launchers together make at most SLOTS_PER_SECOND calls a second, and receive at most PODS_PER_SECOND pods a
-    second. The interval is at most LONGEST_INTERVAL_S, even if the launchers then receive more pods. After CALM_S
-    without a change the launchers call one fifth as often.
+    second, unless the interval would then exceed LONGEST_INTERVAL_S. After CALM_S without a change the launchers call
+    one fifth as often.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

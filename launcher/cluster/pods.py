@@ -136,8 +136,8 @@ def parse_time(text: str | None) -> float:
 def explain_status(status: JsonObject, spec: JsonObject) -> str:
     """Return `Reason: message` for the most specific problem in a pod's status.
 
-    The most specific problem is a waiting or terminated container. The second problem is a pod that cannot be
-    scheduled. The least specific problem is the reason in the pod's status.
+    The most specific problem is a waiting or terminated container. The second most specific problem is a pod that
+    cannot be scheduled. The least specific problem is the reason in the pod's status.
     """
     for container in [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]:
         for state in ("waiting", "terminated"):

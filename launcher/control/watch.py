@@ -84,7 +84,7 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Return an error if trainer 0's pod is lost; in a pod without a trainer, no program may detect this loss.
+        """Return an error if trainer 0's pod is lost; in a pod without a trainer, no program may have detected this.
 
         The launcher asks the API server after trainer 0's launcher has been unreachable for SILENCE_S, and repeats the
         request every SILENCE_S.

@@ -31,7 +31,7 @@ class ApiRequest:
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """One response; if `hang` is set, the server sends nothing, and closes the connection at its end."""
+    """One response; if `hang` is set, the server sends nothing and keeps the connection open until the server ends."""
 
     status: int
     body: bytes

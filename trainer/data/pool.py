@@ -21,7 +21,7 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # minimum number of taken samples to delete; the minimum is also half of all samples
+COMPACT_ROWS = 4096  # minimum number of taken samples to delete; they must also be at least half of all samples
 
 
 class SamplePool:

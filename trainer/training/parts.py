@@ -32,8 +32,8 @@ class Parts:
     Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
         pass directories.  train, test: the data sources; None if the config has no such data.
         averages: whether the optimiser averages the values of its steps. save_tables: makes the parameter servers save
-        the tables; None if trainer 0 saves the tables. reporter: reports the progress. begin: moves the passes of an
-        earlier run away. Every batch and save calls `begin`; only the first call has an effect.
+        the tables; None if trainer 0 saves the tables. reporter: reports the progress. begin: moves the passes and
+        records of an earlier run away. Every batch and save calls `begin`; only the first call has an effect.
     """
 
     flags: Values

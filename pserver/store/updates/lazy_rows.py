@@ -166,7 +166,7 @@ def find_lazy_rows(
 
     Lazy updates are not possible with adam, adamax and adadelta. With rmsprop and decayed_adagrad, whose rates come
     from decaying averages, they are possible only without decay and momentum. If values are averaged, they are also
-    possible only without decay and momentum.
+    possible only without decay and momentum. Decay and momentum together exclude lazy updates with every method.
 
     Args: make_sums: returns the zeros in which `LazyDecay` stores its sums.
     """

@@ -207,7 +207,10 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
 
 
 class HuberRegressionCost(CostLayer):
-    """The cost of a column is d^2 / 2 if d <= delta, else delta (d - delta / 2), where d = |prediction - label|."""
+    """The cost is the sum over the columns of d^2 / 2 if d <= delta, else delta (d - delta / 2).
+
+    Here d = |prediction - label|.
+    """
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -224,7 +227,7 @@ class HuberRegressionCost(CostLayer):
 
 
 class SmoothL1Cost(CostLayer):
-    """The cost of a column is d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
+    """The cost is the sum over the columns of d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
