@@ -10,7 +10,7 @@ A '/' of a key is '.' in the file name. Another process may take a claim whose f
 to live. That process measures the time by its own clock, so the clocks of two machines are never compared. The new
 owner first creates the next claim. Then the owner rewrites, under its own token, all keys that were written through the
 earlier claim. Finally the owner writes its value into its claim. Afterwards no process reads keys with the earlier
-token. An owner checks for a newer claim before a write, and again before it reports success; so a lost claim is noticed.
+token. An owner checks for a newer claim before and after a write, and reports success only after the second check.
 """
 
 from __future__ import annotations

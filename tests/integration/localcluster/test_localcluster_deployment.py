@@ -93,7 +93,7 @@ def test_a_lost_pod_never_comes_back_and_another_one_takes_its_place(keep):
     wait_until(lambda: bool(found.pods()) and is_up(found.pods()[0]))
     found.lose(0)
     wait_until(lambda: len(found.pods()) == 2 and is_up(found.pods()[1]))
-    assert found.pods()[0].ends == [137]
+    wait_until(lambda: found.pods()[0].ends == [137])
     assert found.pods()[0].is_over
 
 

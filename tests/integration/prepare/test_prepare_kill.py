@@ -122,4 +122,4 @@ def test_a_file_that_cannot_be_written_whole_is_never_published(tmp_path):
     assert run.returncode == 74
     assert "File too large" in run.stderr
     assert run.stderr.count("\n") == 1
-    assert not list((tmp_path / "job").iterdir())
+    assert not list((tmp_path / "job").glob("*"))

@@ -310,7 +310,7 @@ def test_servers_of_one_machine_take_the_smallest_free_indices(job):
 
 def test_servers_end_with_the_job(job):
     servers = [job.server(count=2).serving(), job.server(count=2).serving(), job.server(count=2)]
-    servers[2].wait_for("waiting for all 2 indices")
+    servers[2].wait_for("waiting until one of 2 indices")
     job.registry.put("job/end", JobEnd().value)
     assert [one.end() for one in servers] == [0, 0, 0]
     assert "the job is over: all its passes are done" in servers[0].text()
@@ -324,7 +324,7 @@ def read_all(job):
 
 def test_a_server_that_waits_for_an_index_can_be_stopped(any_job):
     any_job.server().serving()
-    waiting = any_job.server().wait_for("waiting for all 1 indices")
+    waiting = any_job.server().wait_for("waiting until one of 1 indices")
     waiting.signal(signal.SIGTERM)
     assert waiting.end() == 143 and "stopped by SIGTERM" in waiting.text()
 
@@ -384,7 +384,7 @@ def test_the_health_pages_say_what_a_server_waits_for(job):
     ports = free_ports(2)
     first = job.server(f"--metrics_port={ports[0]}").serving()
     second = job.server(f"--metrics_port={ports[1]}")
-    second.wait_for("waiting for all 1 indices")
+    second.wait_for("waiting until one of 1 indices")
 
     def ask(port, page):
         answer = requests.get(f"http://127.0.0.1:{port}/{page}", timeout=10)

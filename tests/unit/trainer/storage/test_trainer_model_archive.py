@@ -40,7 +40,10 @@ def test_members_are_read_in_any_order(tmp_path, opener):
 
 CRAFTED = {
     "an extended header of 8 GB": (header("h", 8 << 30, tarfile.XHDTYPE) + b"x" * 512, "a header has 8589934592 bytes"),
-    "a long name of 8 GB": (header("h", 8 << 30, tarfile.GNUTYPE_LONGNAME) + b"x" * 512, "a header of 8589934592"),
+    "a long name of 8 GB": (
+        header("h", 8 << 30, tarfile.GNUTYPE_LONGNAME) + b"x" * 512,
+        "a header has 8589934592 bytes",
+    ),
     "a chain of extended headers": ((header("h", 512, tarfile.XHDTYPE) + b"\0" * 512) * 5000, "recursion"),
     "a size below zero": (header("w", -1024) + header("w"), "has -1024 bytes|a member begins at byte -"),
     "a size beyond the file": (header("w", 1 << 40) + b"x" * 512, "unexpected end|a member begins at byte"),

@@ -277,7 +277,10 @@ def test_beam_search_puts_the_embedding_of_its_last_id_where_the_generated_input
             "recurrent_group(lambda x: [memory('a', 3), fc_layer(x, 2, name='a')][1], data_layer('x', 3), name='g')",
             r"memory 'a\+delay1@g' has size 3, but the layer that it rem",
         ),
-        ("recurrent_group(lambda x: 3, data_layer('x', 3))", "step is 3; the step function must return a layer"),
+        (
+            "recurrent_group(lambda x: 3, data_layer('x', 3))",
+            "step is 3; the step function must return one or more layers",
+        ),
         ("recurrent_group(lambda x: x, [3])", "input is 3; it must be layers, SubsequenceInputs and StaticInputs"),
         (
             "y = data_layer('y', 1)\nrecurrent_group(lambda x: fc_layer(y, 1), data_layer('x', 3), name='g')",
