@@ -23,7 +23,7 @@ class HostInfo:
     def from_string(host_string: str) -> HostInfo:
         """Parse a host from a text `name:slots`.
 
-        Raises: ValueError: the text has another form.
+        Raises: ValueError: the text is not in this form.
         """
         name, colon, slots = host_string.strip().rpartition(":")
         if not name or not colon or not (slots.isascii() and slots.isdigit()) or len(slots) > len(str(MOST_HOST_SLOTS)):

@@ -38,7 +38,7 @@ class Scratch:
         self._lock: int | None = os.open(new, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.write(self._lock, CONTENT)
-        new.rename(self.path / MARKER)  # after the lock: a marker with its final name is always locked
+        new.rename(self.path / MARKER)  # only now, so that a marker with its final name is always locked
 
     def remove(self) -> None:
         """Remove the directory with its content; a second call has no effect."""

@@ -32,7 +32,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # ascending, in seconds of `time.monotonic`
-        self._totals = [0.0]  # for each time: sum of the intervals before it, each at most GAP_S
+        self._totals = [0.0]  # for each time: the sum of the intervals before it; a longer interval counts as GAP_S
 
     def note(self, now: float | None = None) -> None:
         """Record a heartbeat; `now` is in seconds of `time.monotonic`."""

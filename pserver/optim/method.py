@@ -107,9 +107,7 @@ class Method:
         """Perform work that is due for all elements after a step; most methods have none."""
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write each element's own rate in its last step, without the common rate, to `out`; called only if
-        `has_rates`.
-        """
+        """Write to `out` the rate of each element in its last step, without the common rate, if `has_rates` is set."""
         raise NotImplementedError
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:

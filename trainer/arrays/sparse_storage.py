@@ -44,7 +44,7 @@ class SparsePattern:
         return (self._lines + 1 + self._count) * _NUMBER.itemsize
 
     def read(self, data: bytes, source: str) -> None:
-        """Read the places from the `file_bytes` bytes of a file.
+        """Read the places of the values from the `file_bytes` bytes of a file.
 
         Raises: DataError: the places are truncated, outside the matrix, or repeated.
         """

@@ -25,7 +25,7 @@ from trainer.updaters.own_server import OwnServer
 from trainer.updaters.remote import RemoteUpdater
 from trainer.updaters.tables import SPARSE_PORTS, RemoteTables, TablesUpdater
 
-# seconds. Source: a user may start the trainer before the servers
+# seconds; long, because a user may start the trainer before the servers
 CONNECT_TIMEOUT_S = 60.0
 
 

@@ -61,7 +61,7 @@ class ElasticService(Service):
 
     @property
     def steps(self) -> int:
-        """The number of steps since the start of the run; 0 without values."""
+        """The number of steps since the start of the run; 0 if the service has no values yet."""
         return self.state.rounds.shard.steps if self.state.rounds else 0
 
     def capture(self, *, copies: bool = True) -> ServiceCapture | None:

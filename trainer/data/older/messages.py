@@ -100,7 +100,7 @@ def read_header(path: str) -> DataHeader:
 def require_header(path: str, header: DataHeader) -> None:
     """Check that a file has the slots of the first file.
 
-    Raises: DataError: the slots differ.
+    Raises: DataError: the two lists of slots differ.
     """
     if read_header(path) != header:
         raise DataError(f"{path} does not have the slots of the first file of the list")
