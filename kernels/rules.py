@@ -24,8 +24,9 @@ WITH_FACTORS = frozenset({"decayed_adagrad", "rmsprop"})
 
 
 def zeros_apart(size: int, number: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """Return an array of zeros; its address is `number` kilobytes behind the start of a memory page. A page takes no memory
-    before it is written.
+    """Return an array of zeros; its address is `number` kilobytes behind the start of a memory page.
+
+    A page takes no memory before it is written.
 
     An update rule reads several arrays in parallel. The allocator would place all large arrays at the same offset in a
     page. A processor at first compares only the last twelve bits of two addresses. The processor would therefore
