@@ -249,4 +249,4 @@ def warn_without_secret(config: LauncherConfig) -> None:
 def warn_of_misspelt(names: Iterable[str]) -> None:
     """Log a warning for each name that looks like a misspelt variable."""
     for name, variable in sorted(find_misspelt(names).items()):
-        say(f"WARNING: {name} is set, but no program reads it: did you mean {variable}?")
+        say(f"WARNING: {name} is set, but is no variable of the launcher: did you mean {variable}?")

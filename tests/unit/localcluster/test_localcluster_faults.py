@@ -128,7 +128,7 @@ def test_what_the_launcher_waits_for_is_printed_once_whichever_pod_says_it(capsy
 
 def test_a_misspelt_variable_is_printed_once_and_no_other_warning(capsys: pytest.CaptureFixture[str]):
     reporter = ConsoleReporter()
-    misspelt = "NUM_PASES is set, but no program reads it: did you mean NUM_PASSES?"
+    misspelt = "NUM_PASES is set, but is no variable of the launcher: did you mean NUM_PASSES?"
     for text in (misspelt, misspelt, "no secret (no file x)"):
         reporter.line(POD, 1, f"2026-11-20 10:59:00 start_paddle: WARNING: {text}")
     reporter.line(POD, 1, "I1120 10:59:00 1 x.py:1] did you mean tea?: did you mean coffee?")
