@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> None:
     """Print the state of a job."""
     output: Path = build_parser().parse_args(argv).output
     if not os.path.isdir(output):  # noqa: PTH112 - Path's fails where a directory above may not be looked into
-        what = "is a file" if os.path.isfile(output) else "does not exist"  # noqa: PTH113
-        raise MissingInputError(f"the directory {output} {what}: give the output/ of a job, or a --save_dir")
+        what = "is not a directory" if os.path.exists(output) else "does not exist"  # noqa: PTH110
+        raise MissingInputError(f"{output} {what}: give the output/ of a job, or a --save_dir")
     if not any(any(output.glob(name)) for name in TELLING):
         hint = f"; did you mean {output / 'output'}?" if os.path.isdir(output / "output") else ""  # noqa: PTH112
         raise NothingFoundError(

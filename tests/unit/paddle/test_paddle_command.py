@@ -69,6 +69,12 @@ def test_a_wrong_command_line_ends_with_64(argv, message, capsys, config):
     assert capsys.readouterr().err.startswith(message)
 
 
+def test_status_of_a_file_and_of_nothing_ends_with_66(config, capsys):
+    for name, what in ((config, "is not a directory"), ("nowhere", "does not exist")):
+        assert main(["status", name]) == 66
+        assert capsys.readouterr().err == f"paddle status: {name} {what}: give the output/ of a job, or a --save_dir\n"
+
+
 def test_dump_config_prints_the_network_and_an_empty_line(config, capsys):
     assert main(["dump_config", config]) == 0
     out = capsys.readouterr().out
