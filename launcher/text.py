@@ -27,7 +27,7 @@ Part = TypeVar("Part")
 VALUES_LIMIT = 4_000_000
 DEPTH_LIMIT = 32  # maximum nesting depth of a JSON file on the volume; the launcher's own files have four levels
 TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
-ROW_LIMIT = 8000  # maximum characters of a line of `paddle status`, which may contain an error's message
+ROW_LIMIT = 9000  # maximum characters of a line of `paddle status`; an error's message has at most 8,000 of them
 CELL_LIMIT = 253  # maximum characters of a cell of a table; a node's name in Kubernetes has at most 253 characters
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
 

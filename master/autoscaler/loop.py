@@ -13,7 +13,7 @@ from master.autoscaler.facts import JobFacts, NodeFacts, PodFacts, read_job, rea
 from master.autoscaler.lease import ClusterLease
 from master.autoscaler.mirror import Mirror, with_parallelism
 from master.autoscaler.plan import HOLD_S, Change, Past, Plan, make_plan, remember
-from master.autoscaler.snapshot import ClusterSnapshot, make_snapshot
+from master.autoscaler.snapshot import ClusterSnapshot, find_mistake, make_snapshot
 from runtime import glog
 from runtime.backoff import exponential_backoff
 from runtime.errors import ConfigError, PaddleError
@@ -248,9 +248,9 @@ class Autoscaler:
         self._said = kept | problems
 
     def _check_once(self) -> None:
-        wrong = [problem for problem in self._said.values() if "the Job is ignored" in problem]
-        if wrong:
-            raise ConfigError(f"{len(wrong)} Jobs have annotations that cannot be used; the first: {wrong[0]}")
+        mistakes = [mistake for job in self._jobs.copy().values() if not job.queue and (mistake := find_mistake(job))]
+        if mistakes:
+            raise ConfigError(f"{len(mistakes)} Jobs have annotations that cannot be used; the first: {mistakes[0]}")
 
 
 def _describe(job: JobFacts, change: Change) -> str:

@@ -30,6 +30,11 @@ def judge_job(job: JobFacts) -> str:
     """Return why the autoscaler ignores a Job, or "" if it manages the Job."""
     if job.queue:
         return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it is ignored"
+    return find_mistake(job)
+
+
+def find_mistake(job: JobFacts) -> str:
+    """Return what the user must correct in a Job with the annotations, or "" if nothing is wrong."""
     for name, text in ((LEAST, job.least), (MOST, job.most)):
         if text is None:
             return f"{job.key} has no annotation {name}, only the other one: the Job is ignored; write both"

@@ -50,10 +50,12 @@ class DividedUpdater(CollectiveUpdater):
 
     @staticmethod
     def _check_totals(totals: StepTotals, whole: int) -> None:
-        if totals.active != whole * operations.size() or totals.samples != whole:
+        trainers = operations.size()
+        if totals.active != whole * trainers or totals.samples != whole:
             raise DataError(
-                f"the trainers do not have the same batch: it has {whole} samples for this trainer, but "
-                f"{totals.samples} for all trainers together; the data provider must give every process the same "
+                f"the trainers do not have the same batch: this trainer's batch has {whole} samples, so the batches of "
+                f"{trainers} trainers must have {whole * trainers} and have {totals.active}, and the trainers' shares "
+                f"must have {whole} and have {totals.samples}; the data provider must give every process the same "
                 "samples in the same order"
             )
 

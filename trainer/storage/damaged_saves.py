@@ -1,7 +1,7 @@
-"""The handling of a damaged save.
+"""The handling of a save that cannot be resumed from, because it is damaged or does not fit the job.
 
-If the launcher chose the save, the save is renamed, and the next attempt uses an older save. If a user named the save
-by a flag, the save keeps its name. The error says that the save is damaged, and names the other saves.
+If the launcher chose a damaged save, the save is renamed, and the next attempt uses an older save. If a user named the
+save by a flag, the save keeps its name. The error says that the save is damaged, and names the other saves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtime import glog
 from runtime.durable_files import sync_directory
-from runtime.errors import DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
+from runtime.errors import ConfigError, DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
 
 # environment variable from the launcher: the checkpoint or pass that this attempt resumes from
 CHOSEN = "PADDLE_CHOSEN_SAVE"
@@ -28,25 +28,49 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
         DamagedError, MissingInputError: the error of the block, for a save that a user named.
         VolumeError: the save cannot be set aside.
     """
-    chosen = environ.get(CHOSEN, "")
-    is_chosen = bool(chosen) and Path(chosen) == Path(save)
+    is_chosen = _is_chosen(save, environ)
+    with advising(save, environ):
+        try:
+            yield
+        except DamagedError as error:
+            if not is_chosen:
+                raise
+            raise _set_aside_error(save, error) from error
+        except MissingInputError as error:
+            if is_chosen and has_been_set_aside(Path(save)):
+                raise SetAsideError(
+                    f"another trainer has found {save} damaged and set it aside; the next attempt goes on from an "
+                    "older save"
+                ) from error
+            if not (is_chosen and isinstance(error, LostFileError)):
+                raise
+            raise _set_aside_error(save, error) from error
+
+
+def _set_aside_error(save: str | Path, error: Exception) -> SetAsideError:
+    place = set_aside(Path(save))
+    return SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save")
+
+
+@contextmanager
+def advising(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
+    """Add what to do to the errors of the block, in which a save is restored.
+
+    Raises: ConfigError, MissingInputError: the save does not fit the job. If the launcher chose the save, the user sets
+        no flag that names the save, so the text names the variable with which the job starts from the beginning.
+    """
     try:
         yield
-    except DamagedError as error:
-        if not is_chosen:
+    except (ConfigError, MissingInputError) as error:
+        if not _is_chosen(save, environ):
             raise
-        place = set_aside(Path(save))
-        raise SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save") from error
-    except MissingInputError as error:
-        if is_chosen and has_been_set_aside(Path(save)):
-            raise SetAsideError(
-                f"another trainer has found {save} damaged and set it aside; the next attempt goes on from an older "
-                "save"
-            ) from error
-        if not (is_chosen and isinstance(error, LostFileError)):
-            raise
-        place = set_aside(Path(save))
-        raise SetAsideError(f"{error}. The save is {place} now; the next attempt goes on from an older save") from error
+        raise type(error)(f"{error}; set RESUME=0 in a new Job to start from the beginning") from error
+
+
+def _is_chosen(save: str | Path, environ: Mapping[str, str]) -> bool:
+    """Return whether the launcher chose the save."""
+    chosen = environ.get(CHOSEN, "")
+    return bool(chosen) and Path(chosen) == Path(save)
 
 
 def set_aside(save: Path) -> Path:

@@ -27,6 +27,7 @@ from trainer.flags import Values
 from trainer.network.data_parallel import AnyNetwork, DataParallelNetwork
 from trainer.network.network import Network
 from trainer.network.several import list_networks
+from trainer.storage.damaged_saves import advising
 from trainer.storage.job_inputs import (
     fill_parameters,
     read_config,
@@ -198,7 +199,8 @@ class Assembly:
     ) -> None:
         """Connect the updater, and let the servers load the tables of a model, or the state of a checkpoint."""
         try:
-            own = updater.connect(restored)
+            with advising(self._flags.resume_from, os.environ):
+                own = updater.connect(restored)
             if self._servers is not None and model:
                 self._servers.load_tables(model)
             if isinstance(session, Training) and self._flags.resume_from:

@@ -195,6 +195,21 @@ def test_what_cannot_be_gone_on_from_is_said(tmp_path, paddle, tools, arguments,
     assert "Traceback" not in log
 
 
+@pytest.mark.parametrize(("kind", "difference"), [("norm", "only the config has"), ("adam", "learning_method 'moment")])
+def test_the_error_about_a_save_that_the_launcher_chose_names_the_variable(
+    tmp_path, paddle, tools, monkeypatch, kind, difference
+):
+    job = lay_out(tmp_path / "job", tools)
+    flags = [*FLAGS, "--save_dir=out", "--num_passes=1", "--checkpoint_period_by_batches=100"]
+    assert paddle.train(job, *flags)[0] == 0
+    resumed = [*flags, "--resume_from=out/state/pass-00000", f"--config_args=kind={kind}"]
+    advice = "; set RESUME=0 in a new Job to start from the beginning"
+    assert advice not in paddle.train(job, *resumed)[1]  # a user who named the save has a flag for it
+    monkeypatch.setenv("PADDLE_CHOSEN_SAVE", "./out/state/pass-00000")
+    status, log = paddle.train(job, *resumed)
+    assert status == 78 and difference in log and log.rstrip().endswith(advice), log
+
+
 def test_nothing_is_left_to_do_after_the_last_pass(tmp_path, paddle, tools):
     job = lay_out(tmp_path / "job", tools)
     flags = [*FLAGS, "--save_dir=out", "--num_passes=1", "--checkpoint_period_by_batches=100"]

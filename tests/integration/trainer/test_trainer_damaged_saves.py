@@ -90,6 +90,7 @@ def test_a_chosen_pass_with_a_parameter_of_another_name_is_of_another_config(job
     monkeypatch.setenv("PADDLE_CHOSEN_SAVE", "out/pass-00001")
     status, log = paddle.train(job, *FLAGS, "--start_pass=2")
     assert status == 66 and "missing, not allowed" in log, log
+    assert log.rstrip().endswith("; set RESUME=0 in a new Job to start from the beginning"), log
     assert (saved / "pass-00001").is_dir()
 
 
