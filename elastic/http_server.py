@@ -5,17 +5,19 @@
 
 A path is `/<scope>/<key>`. A GET is answered with 200 and the value, or with 404. GET with `?wait=seconds` waits for
 the value. PUT and DELETE are answered with 200. Another path is answered with 400, a request without the signature of
-the job's secret with 403, and a missing body with 408. Answers are signed, too. A caller may be hostile, so the server
-limits the size of head and body, the time of a request, and the number of callers.
+the job's secret with 403, and a missing body with 408. Answers are signed, too. A client may be hostile, so the server
+limits the size of head and body, the time without data, the time of a request, and the number of simultaneous requests.
 
 Class names are those of Horovod 0.28's `horovod.runner.http.http_server`.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -28,11 +30,12 @@ from elastic.keyvalue.signature import HEADER, is_signed, sign_answer
 from elastic.keyvalue.store import MOST_VALUE_BYTES, FullStoreError, KeyValueStore
 from runtime import glog
 
-MOST_CALLERS = 4096  # simultaneous requests; a worker may have three: for its rank, for notices, and a heartbeat
+MOST_CALLERS = 4096  # maximum simultaneous requests; a worker has up to three, for rank, notices and heartbeat
 MOST_PATH = 1024  # characters
-BODY_S = 3.0  # seconds that a caller may send nothing while its body is incomplete
-HEAD_S = 10.0  # seconds for the head of a request
-MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the caller then repeats the request
+BODY_S = 3.0  # maximum seconds that a client may send nothing while its body is incomplete
+HEAD_S = 10.0  # maximum seconds that a client may send nothing while the head of its request is incomplete
+REQUEST_S = 30.0  # seconds after whose end no further data of a request is received
+MOST_WAIT_S = 30.0  # maximum seconds that a GET waits; the client then repeats the request
 _PART = re.compile(r"[!-.0-~]{1,400}")  # a scope or a key: printable characters without blanks and "/"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,9})?")
 
@@ -48,7 +51,7 @@ class HttpRequest(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """The seconds that the caller is ready to wait, but at most `MOST_WAIT_S`."""
+        """The seconds that the client is ready to wait, but at most `MOST_WAIT_S`."""
         text = self.query.get("wait", "0")
         return min(float(text), MOST_WAIT_S) if _SECONDS.fullmatch(text) else 0.0
 
@@ -69,12 +72,35 @@ class _BadRequestError(Exception):
         self.status = status
 
 
+class _RequestReader(io.RawIOBase):
+    """Reads the request of a connection, and raises TimeoutError if the client sends it too slowly.
+
+    Without this limit a client that sends one byte now and then would occupy one of MOST_CALLERS threads for ever.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._deadline = connection, time.monotonic() + REQUEST_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError
+        return self._connection.recv_into(buffer)
+
+
 class KVStoreHandler(BaseHTTPRequestHandler):
     """Answers GET and PUT requests for values."""
 
     timeout = HEAD_S
     most_body = MOST_VALUE_BYTES
     server: KVStoreHTTPServer
+
+    def setup(self) -> None:
+        """Prepare to receive a request within REQUEST_S."""
+        super().setup()
+        self.rfile = io.BufferedReader(_RequestReader(self.connection))
 
     def do_GET(self) -> None:
         """Answer a GET."""
@@ -119,12 +145,12 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         parts = path.split("/")
         if len(self.path) > MOST_PATH or len(parts) != 3 or parts[0] or not all(map(_PART.fullmatch, parts[1:])):
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "a path is /<scope>/<key>")
+            raise _BadRequestError(HTTPStatus.BAD_REQUEST, "a path has the form /<scope>/<key>")
         body = self._read_body() if method == "PUT" else b""
         if not is_signed(self.headers.get(HEADER, ""), self.server.secret, method, self.path, body):
             raise _BadRequestError(
                 HTTPStatus.FORBIDDEN,
-                f"{HEADER} does not prove this job's secret; this program and its caller need the same PADDLE_SECRET",
+                f"{HEADER} does not prove this job's secret; client and server need the same PADDLE_SECRET",
             )
         pairs = {name: unquote(value) for name, _, value in (one.partition("=") for one in query.split("&"))}
         return HttpRequest(method, parts[1], parts[2], pairs, body)
@@ -179,7 +205,7 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, or close the connection if there are too many callers."""
+        """Answer in a thread, or close the connection if there are too many clients."""
         if not self._callers.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -190,14 +216,14 @@ class KVStoreHTTPServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and then admit another caller."""
+        """Answer a request, and then admit another client."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._callers.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing about a caller that is lost or silent; the handler logs its own faults."""
+        """Log nothing about a client that is lost or silent; the handler logs its own faults."""
 
 
 class RendezvousHTTPServer(KVStoreHTTPServer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -150,6 +151,31 @@ def test_a_body_that_does_not_come_is_408(
     monkeypatch.setattr(http_server, "BODY_S", 0.05)
     text = b"PUT /a/b HTTP/1.0\r\nContent-Length: 10\r\n\r\nshort"
     assert send(server[1], text).startswith(b"HTTP/1.0 408 ")
+
+
+@pytest.mark.parametrize(
+    "text", [b"GET /a/b HTTP/1.0\r\n" + b"X: y\r\n" * 99, b"PUT /a/b HTTP/1.0\r\nContent-Length: 999\r\n\r\n"]
+)
+def test_a_client_that_sends_a_byte_now_and_then_keeps_no_thread(
+    server: tuple[RendezvousServer, int], monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    """Each byte came before the limit of silence, so one of MOST_CALLERS threads served the client for ever."""
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.2)
+    with socket.create_connection(("127.0.0.1", server[1]), WAIT_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(0.02)
+        connection.sendall(text)
+        deadline = time.monotonic() + WAIT_S
+        received = None
+        while received is None and time.monotonic() < deadline:
+            try:
+                connection.sendall(b"x")
+                received = connection.recv(100)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                received = b""
+    assert received is not None and (not received or b" 408 " in received), received
 
 
 def test_noise_ends_no_server(server: tuple[RendezvousServer, int], client: RendezvousClient) -> None:
