@@ -1,4 +1,4 @@
-"""Evaluators that print data of the network in the log, or as words in a file, and have the text `name=0`.
+"""Evaluators that print data of the network in the log, or as words in a file. Their text is `name=0`.
 
 Source: spec/trainer.md 6.10.
 """
@@ -19,7 +19,7 @@ from trainer.arrays.text import spell_fields, spell_rows
 from trainer.evaluators.base import Evaluator, Share
 from trainer.layers.recurrent.generator import SCORES
 
-ANY_NUMBER = 1 << 30  # the number of inputs is not limited
+ANY_NUMBER = 1 << 30  # maximum number of inputs of an evaluator whose number of inputs is not limited
 
 
 def log_record(text: str) -> None:
@@ -28,7 +28,7 @@ def log_record(text: str) -> None:
 
 
 class Printer(Evaluator):
-    """Logs something about each input of the evaluator, batch by batch."""
+    """Log a record about each input of the evaluator, batch by batch."""
 
     most_inputs = ANY_NUMBER
 
@@ -46,16 +46,16 @@ class Printer(Evaluator):
 
 
 class ValuePrinter(Printer):
-    """Logs the values of layers and the positions at which their sequences begin."""
+    """Log the values of layers, and the positions at which their sequences begin."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return the values and the positions. As in v0.10, ids are not shown."""
+        """Return the values and the positions as text. As in v0.10, ids are not shown."""
         fields = spell_fields(output)
         return "".join(f"layer={name} {field}:\n{text}" for field, text in fields)
 
 
 class GradientPrinter(Printer):
-    """Logs the gradients of layers. `gradients` holds the gradients of the last backward pass; in tests it is empty."""
+    """Log the gradients of layers. `gradients` has the gradients of the last backward pass; in tests it is empty."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         super().__init__(config)
@@ -68,10 +68,10 @@ class GradientPrinter(Printer):
 
 
 class MaxIdPrinter(Printer):
-    """Logs the `num_results` largest columns of each row."""
+    """Log the `num_results` largest columns of each row."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return pairs of column and value, the largest value first."""
+        """Return pairs of column and value as text; the largest value comes first."""
         values = self.numbers(output, "input")
         best = np.argsort(-values, axis=1, kind="stable")[:, : self.config.num_results]
         rows = zip(best.tolist(), np.take_along_axis(values, best, axis=1).tolist(), strict=True)
@@ -79,10 +79,10 @@ class MaxIdPrinter(Printer):
 
 
 class MaxFramePrinter(Printer):
-    """Logs the `num_results` largest frames of each sequence. A frame is a single number."""
+    """Log the `num_results` largest frames of each sequence. A frame is a single number."""
 
     def spell(self, name: str, output: Argument) -> str:
-        """Return, for each sequence, pairs of frame and value, the largest value first, and its length."""
+        """Return a line for each sequence, with its largest frames as pairs (frame, value), and with its length."""
         values = self.numbers(output, "input")
         if values.shape[1] != 1:
             raise ConfigError(f"{self}: layer {name} has width {values.shape[1]}; it must be 1")
@@ -102,8 +102,10 @@ def _spell_pairs(ids: list[int], values: list[float]) -> str:
 class SequenceTextPrinter(Evaluator):
     """Write sequences of ids to `result_file`, as words of `dict_file` if there is one.
 
-    Inputs: sequences of ids; before them, optionally, the ids of the samples. The file is truncated at the start of the
-        run. If a sample has several generated sequences, the line of a sequence begins with its rank and its score.
+    Inputs: the ids of the samples (optional), and the sequences of ids.
+
+    The file is truncated at the start of the run. If a sample has several generated sequences, the line of a sequence
+    begins with its rank and its score.
 
     Raises: MissingInputError: the dictionary cannot be read.  VolumeError: the file cannot be written.
     """
@@ -118,9 +120,9 @@ class SequenceTextPrinter(Evaluator):
         self._words: list[str] | None = None
         if config.dict_file:
             try:
-                self._words = Path(config.dict_file).read_text().splitlines()
+                self._words = _read_words(Path(config.dict_file))
             except OSError as error:
-                raise MissingInputError(f"{self}: dict_file {config.dict_file}: {error.strerror}") from error
+                raise MissingInputError(f"{self}: cannot read {config.dict_file}: {error.strerror}") from error
         self._write("w", "")
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
@@ -146,7 +148,7 @@ class SequenceTextPrinter(Evaluator):
         return Share()
 
     def _spell_results(self, ids: Ids, scores: list[float]) -> str:
-        """Return a line for each generated sequence of a sample. For each one `ids` has its length, its ids and -1."""
+        """Return a line for each generated sequence of a sample. In `ids`, a sequence is its length, its ids and -1."""
         lines: list[str] = []
         begin = 0
         while begin < len(ids):
@@ -168,10 +170,20 @@ class SequenceTextPrinter(Evaluator):
 
     def _write(self, mode: str, text: str) -> None:
         try:
-            with self._path.open(mode) as file:
+            with self._path.open(mode, encoding="utf-8", errors="surrogateescape") as file:
                 file.write(text)
         except OSError as error:
             raise VolumeError(f"{self}: cannot write {self._path}: {error.strerror}") from error
+
+
+def _read_words(path: Path) -> list[str]:
+    """Return the words of a dictionary with one word on each line; a word may have any bytes, as in v0.10.
+
+    Only a line feed ends a line. `str.splitlines` also divides at characters that occur in words, e.g. U+0085, and then
+    each later word would have the id of another word.
+    """
+    lines = path.read_bytes().decode("utf-8", "surrogateescape").split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _inside(positions: Ids, start: int, stop: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tests: they run all test data forward, and add up costs and evaluators. The test job tests saved models.
+"""Test a model: run all test data through the network, and add up costs and measures. The test job tests saved models.
 
 Source: spec/trainer.md sections 3.7 and 7.2.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,8 @@ def evaluate(
     """Run all test data through the network and return the result.
 
     Args: each_batch: a function that is called after each batch, with the number of batches and the result so far.
-        with_cost: False counts every cost as 0. A network for prediction has no cost. shows_layers: whether the
-        statistics of every layer are logged.
+        with_cost: whether the network has a cost; a network for prediction has none, and its cost counts as 0.
+        shows_layers: whether the statistics of every layer are logged.
     Raises: DataError: there is no sample, the provider raised an error, or a cost is not finite.
     """
     result = Accumulator(evaluators)
@@ -87,7 +88,7 @@ def run_test(
 ) -> None:
     """Test the model of a training job, and log the result. Do nothing if the config has no test data.
 
-    Args: values: a context in which the parameters have the tested values. each_batch: see `evaluate`.
+    Args: values: a context in which the parameters have the values to test. each_batch: see `evaluate`.
     """
     if parts.test is None:
         return
@@ -126,7 +127,7 @@ def _measure_replica(replica: Network, evaluators: Sequence[Evaluator]) -> list[
 
 @dataclass(frozen=True)
 class TestedModel:
-    """A model to test. `is_pass`: whether the path must be a pass directory with the mark of a complete pass."""
+    """A model to test. `is_pass` is whether the path must be a pass directory with the mark of a complete pass."""
 
     number: int
     path: str
@@ -136,7 +137,7 @@ class TestedModel:
 class Testing:
     """The test job.
 
-    Args: wait: a function that waits for a number of seconds; a signal ends the wait.
+    Args: wait: a function that waits for a number of seconds, or until a signal arrives.
     """
 
     def __init__(self, parts: Parts, wait: Callable[[float], None] = time.sleep) -> None:
@@ -198,7 +199,7 @@ def list_models(parts: Parts) -> list[TestedModel]:
     flags = parts.flags
     if flags.model_list:
         try:
-            lines = Path(flags.model_list).read_text().splitlines()
+            lines = os.fsdecode(Path(flags.model_list).read_bytes()).split("\n")
         except OSError as error:
             raise MissingInputError(f"--model_list={flags.model_list} cannot be read: {error.strerror}") from error
         models = [TestedModel(number, line.strip()) for number, line in enumerate(filter(str.strip, lines))]

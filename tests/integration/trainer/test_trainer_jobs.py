@@ -1,5 +1,6 @@
 """Whole `paddle train` processes on a small job: what they print, save, and end with."""
 
+import os
 import re
 import shlex
 import signal
@@ -145,7 +146,9 @@ def test_the_test_job_measures_saved_passes(job, paddle):
 
 def test_the_test_job_takes_a_list_of_models_and_writes_predictions(job, paddle):
     paddle.train(job, *PLAIN, "--num_passes=2")
-    (job / "models").write_text("out/pass-00000\nout/pass-00001\n")
+    named_in_latin_1 = os.fsdecode(b"out/mod\xe8le")  # such a list was a traceback
+    (job / "out/pass-00001").rename(job / named_in_latin_1)
+    (job / "models").write_bytes(b"out/pass-00000\n" + os.fsencode(named_in_latin_1) + b"\n")
     status, log = paddle.train(
         job,
         "--config=config.py",
@@ -517,7 +520,7 @@ def test_a_parameter_with_the_name_of_the_config_is_refused(job, paddle):
     (job / "config.py").write_text(named)
     status, log = paddle.train(job, *PLAIN)
     assert status == 78, log
-    assert "parameter 'config.py' cannot be saved: the config's file of that name is copied into every save" in log
+    assert "parameter 'config.py' cannot be saved: a script of the config has the same name and is in every" in log
 
 
 def test_what_is_no_number_in_the_data_is_named_when_it_is_read(job, paddle):

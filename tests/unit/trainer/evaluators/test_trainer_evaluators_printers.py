@@ -129,6 +129,15 @@ def test_sequences_are_written_as_words(tmp_path, fields, outputs, expected):
     assert (tmp_path / "result").read_text() == expected * 2
 
 
+def test_a_word_may_have_any_bytes_but_a_line_feed(tmp_path):
+    """A dictionary in another encoding than UTF-8 was a traceback; U+0085 in a word moved all later words."""
+    (tmp_path / "words").write_bytes(b"caf\xe9\r\n\xc2\x85b\n\xe2\x80\xa8\n")
+    files = {"dict_file": str(tmp_path / "words"), "result_file": str(tmp_path / "result")}
+    printer = make("seq_text_printer", "a", **files)
+    printer.measure({"a": Argument(ids=np.array([0, 1, 2]))})
+    assert (tmp_path / "result").read_bytes() == b"0\t caf\xe9\n1\t \xc2\x85b\n2\t \xe2\x80\xa8\n"
+
+
 def test_what_a_text_printer_cannot_do_is_said(tmp_path):
     result = str(tmp_path / "result")
     (tmp_path / "words").write_text("a\n")
