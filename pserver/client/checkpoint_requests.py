@@ -1,4 +1,7 @@
-"""The checkpoint requests of a client transfer the services' states, and the trainers' data stored on services."""
+"""A client's requests for checkpoints.
+
+The requests transfer the states of all services, and the data that trainers store on services.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,17 @@ from pserver.wire.protocol import Fetch, Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError
 
-# maximum bytes of an array of a server's state for each element of the model; the limit is generous
+# maximum bytes of one array of a service's state, for each element of the model
 MAX_STATE_PER_ELEMENT = 64
 
 
 class SendInitialValues(SendVector):
-    """Send trainer 0's values and the setup to every service, with the description of the service's state in a
-    checkpoint.
+    """Send the initial values and the setup of the model to every service.
 
-    Args: parts: the state of each service, if trainer 0 resumes from a checkpoint. trainers: the trainers' parts of the
-        checkpoint.
+    If trainer 0 resumes from a checkpoint, the request also describes the service's state in this checkpoint.
+
+    Args: parts: the state of each service in the checkpoint; empty without a checkpoint. trainers: the trainers' parts
+        of the checkpoint.
     """
 
     def __init__(
@@ -41,7 +45,7 @@ class SendInitialValues(SendVector):
         self._setup, self._parts, self._trainers = setup, parts, trainers
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note of a piece: the setup for the first piece, an empty note for any other piece."""
+        """Return the setup and the description of the state for the first piece, and {} for any other piece."""
         if piece:
             return {}
         part = self._parts.get(channel)
@@ -92,8 +96,8 @@ class FetchBlob(FetchArrays):
 class CheckpointRequests:
     """The checkpoint requests of one trainer.
 
-    Args: channels: one for each service, in order. elements: number of elements of the model, which limits the size of
-        a service's state.
+    Args: channels: the channel of each service, in the order of the services. trainer: number of this trainer.
+        elements: number of elements of the model, which limits the size of a service's state.
     """
 
     def __init__(self, fan_out: FanOut, channels: Sequence[ServerChannel], trainer: int, elements: int) -> None:
@@ -118,7 +122,8 @@ class CheckpointRequests:
     def restore(self, setup: Mapping[str, Any], values: Array, restored: CheckpointState | None) -> None:
         """Send the initial values to every service, and the service's state if trainer 0 resumes from a checkpoint.
 
-        Args: setup: the note of INITIALISE.
+        Args: setup: the settings of the model, which are sent with INITIALISE. restored: the checkpoint that trainer 0
+            resumes from, or None.
         """
         if restored is None:
             self._fan_out.request(SendInitialValues(setup, values, {}))
@@ -165,8 +170,10 @@ def _make_part(channel: ServerChannel, note: Mapping[str, Any], max_bytes: int) 
     """
     try:
         counters, arrays = note["counters"], {}
+        if not isinstance(counters, dict):
+            raise ValueError(f"its counters are {notes.show(counters)}")
         for name, kind, size in note["arrays"]:
-            if not isinstance(counters, dict) or not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
+            if not isinstance(name, str) or not notes.is_integer(size, 0, max_bytes):
                 raise ValueError(f"array {notes.show(name)} cannot have {notes.show(size)} bytes")
             dtype = _number_type(kind)
             arrays[name] = np.empty(size // dtype.itemsize, dtype)
@@ -184,5 +191,5 @@ def _number_type(kind: object) -> np.dtype[Any]:
     """
     dtype = np.dtype(kind) if isinstance(kind, str) and len(kind) < 8 else np.dtype(object)
     if dtype.kind not in "biuf":
-        raise ValueError(f"an array cannot contain {notes.show(kind)}")
+        raise ValueError(f"an array cannot contain numbers of type {notes.show(kind)}")
     return dtype

@@ -1,4 +1,6 @@
-"""L1 and L2 applied separately from the step: after every step, after every k batches, or when a row is touched.
+"""Weight decay (L1 and L2) that is separate from the step.
+
+The decay is applied after every step, after every k batches, or when a batch uses a row.
 
 Source: Regularizer.cpp and OptimizerWithRegularizer.cpp of v0.10.
 """
@@ -17,8 +19,8 @@ from runtime.errors import ConfigError
 class Decay:
     """How a parameter's values decay towards zero.
 
-    `l1` and `l2` are rates for one step. `period` is the number of batches between two applications. `by_row`: a row
-    decays when a batch touches it, for all steps since its last step.
+    `l1` and `l2` are rates for one step. `period` is the number of batches between two applications. `by_row` says
+    whether a row decays only when a batch uses it; it then decays for all steps since its last step.
     """
 
     l1: float = 0.0
@@ -30,17 +32,22 @@ class Decay:
 def separate_decay(parameter: ParameterSpec, *, always: bool = False) -> Decay | None:
     """Return the decay that is applied separately from the step; None without decay, or if L2 is part of the step.
 
-    Args: always: whether L2 is never part of the step.
+    Args: always: whether L2 is always separate from the step.
     Raises: ConfigError: the parameter also has momentum.
     """
     l1, l2, period = parameter.decay_rate_l1, parameter.decay_rate, parameter.num_batches_regularization
     if not (l1 or l2) or not (always or l1 or period > 1 or parameter.sparse_update):
         return None
     if parameter.momentum:
-        kind = "L1" if l1 else "num_batches_regularization over 1" if period > 1 else "L2 with sparse_update"
+        if l1:
+            kind, remedy = "L1", "l1_rate=0"
+        elif period > 1:
+            kind, remedy = "num_batches_regularization over 1", "num_batches_regularization=1"
+        else:
+            kind, remedy = "L2 with sparse_update", "l2_rate=0 or sparse_update=False"
         raise ConfigError(
             f"parameter {parameter.name} has momentum {parameter.momentum:g} and {kind}, which do not go together; "
-            "set one of them to 0 in its ParamAttr"
+            f"set momentum=0 or {remedy} for it"
         )
     return Decay(l1, l2, max(period, 1), parameter.sparse_update and period <= 1)
 
@@ -50,7 +57,8 @@ def pull(
 ) -> None:
     """Decay values in place: L1 w = sign(w)*max(|w| - rate*l1*batches, 0), then L2 w = w/(1 + rate*l2*batches).
 
-    Args: rates: the elements' own rates, which multiply `rate`, or None.  batches: a number, or a column for rows.
+    Args: rates: the elements' own rates, which multiply `rate`, or None.  batches: number of batches to decay for, or
+        for rows, a column with the number of each row.
     """
     batches64 = np.asarray(batches, np.float64)
     if decay.l1:

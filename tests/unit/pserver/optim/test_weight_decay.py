@@ -48,14 +48,20 @@ def test_decay_is_apart_where_l1_rows_or_periods_ask_for_it(settings, decay):
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind"),
+    ("settings", "kind", "remedy"),
     [
-        ({"decay_rate_l1": 0.5}, "L1"),
-        ({"decay_rate": 0.25, "num_batches_regularization": 3}, "num_batches_regularization over 1"),
+        ({"decay_rate_l1": 0.5}, "L1", "l1_rate=0"),
+        (
+            {"decay_rate": 0.25, "num_batches_regularization": 3},
+            "num_batches_regularization over 1",
+            "num_batches_regularization=1",
+        ),
+        ({"decay_rate": 0.25, "sparse_update": True}, "L2 with sparse_update", "l2_rate=0 or sparse_update=False"),
     ],
 )
-def test_decay_apart_does_not_go_with_momentum(settings, kind):
-    with pytest.raises(ConfigError, match=f"parameter w has momentum 0.5 and {kind}, which do not go together"):
+def test_decay_apart_does_not_go_with_momentum(settings, kind, remedy):
+    expected = f"parameter w has momentum 0.5 and {kind}, which do not go together; set momentum=0 or {remedy} for it"
+    with pytest.raises(ConfigError, match=f"^{expected}$"):
         separate_decay(ParameterSpec("w", 2, momentum=0.5, **settings))
 
 
