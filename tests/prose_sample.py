@@ -135,10 +135,10 @@ def comment_texts(path: str, source: str) -> Iterator[Text]:
             block.append(found[2])
             continue
         if block:
-            yield Text(path, number - len(block), "comment", "\n".join(block))
+            yield Text(path, number - len(block), "comment", "\n".join(block), line.strip())
             block = []
         if found:
-            yield Text(path, number, "comment", found[2])
+            yield Text(path, number, "comment", found[2], line[: found.start()].strip())
 
 
 def page_texts(path: str, source: str) -> Iterator[Text]:
