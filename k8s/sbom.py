@@ -1,6 +1,6 @@
 """Print a software bill of materials (CycloneDX 1.5, JSON) of the image that runs this script.
 
-docker run --rm -i --network none --entrypoint python3 REPO/paddle:mypaddle - <k8s/sbom.py >paddle.cdx.json
+Usage: docker run --rm -i --network none --entrypoint python3 REPO/paddle:mypaddle - <k8s/sbom.py >paddle.cdx.json
 
 The bill lists the Debian packages of the base image and the Python packages. Two runs on the same image print the
 same bytes.
@@ -18,7 +18,7 @@ FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 
 
 def list_debian_packages() -> list[dict[str, Any]]:
-    """Return a component for each installed Debian package; an empty list if the base image is not Debian."""
+    """Return a component for each installed Debian package, or an empty list if the base image is not Debian."""
     try:
         lines = subprocess.run(["dpkg-query", "-W", "-f", FORMAT], capture_output=True, text=True, check=True).stdout
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def list_python_packages() -> list[dict[str, Any]]:
         name = one.metadata["Name"].lower().replace("_", "-")
         component = make_component("pypi", name, one.version)
         licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
-        if licence and "\n" not in licence:  # in older packages this field has the whole text of the licence
+        if licence and "\n" not in licence:  # this field of older packages may have the whole text of the licence
             component["licenses"] = [{"license": {"name": licence}}]
         found.append(component)
     return found
