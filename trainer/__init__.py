@@ -1,5 +1,5 @@
-"""`paddle train`: it builds a network from a config message, trains it pass by pass, and updates its parameters.
+"""The trainer, `paddle train`, builds a network from a config message and trains it pass by pass.
 
-The network is built only from the TrainerConfig message; its numerical results are those of the original program,
+The network is built only from the TrainerConfig message. Its numerical results are those of the original program,
 PaddlePaddle v0.10.
 """

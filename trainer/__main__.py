@@ -1,4 +1,4 @@
-"""`paddle train`: it parses the flags, runs the session, and turns errors into one line and an exit code."""
+"""The main program of `paddle train` parses the flags, runs the job, and logs an error before it returns a status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def report(program: str, arguments: Sequence[str], job: Callable[[Sequence[str]], None]) -> int:
     """Run a job with these arguments, and return its exit status.
 
-    Every error is logged; a PaddleError takes one line.
+    Every error is logged. A PaddleError is logged in one line.
     """
     glog.info(f"commandline: {program} {''.join(f'{argument} ' for argument in arguments)}", at=AT["commandline"])
     STOPPER.install()
@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> None:
     if flags.version:
         sys.stdout.write(DONE_TEXT)
         return
-    workers_change = False  # whether the workers of `paddle elastic run` may join and leave
+    workers_change = False  # whether workers may join and leave during the training (`paddle elastic run`)
     if flags.collective:
         from trainer.updaters.collective import join_workers
 
@@ -79,8 +79,8 @@ def run(arguments: Sequence[str]) -> None:
     # module, the import would replace it by an exception of another type.
     with STOPPER:
         # These imports take 0.59 s of CPU time (median of nine). The imports come after the parsing of the flags,
-        # because --help and wrong flags can then be answered in 0.07 s. The garbage collector is disabled: it finds
-        # nothing during imports, and would make the imports a tenth slower.
+        # because --help and wrong flags can then be answered in 0.07 s. The garbage collector is disabled, because it
+        # finds nothing to free during imports and would make them 10 % slower.
         gc.disable()
         from kernels import flush_denormals, keep_memory
         from trainer.training.assembly import Assembly
@@ -125,7 +125,7 @@ def _train(training: TrainingSession, updater: Updater, reporter: Reporter) -> N
         updater.abort(reason)
         reporter.end(error.exit_code if isinstance(error, PaddleError) else BugError.exit_code, reason)
         raise
-    ignore_signals()  # the model is saved; a signal must not prevent the record of the end
+    ignore_signals()  # the model is saved, and a signal must not prevent the reporter from recording the end
     reporter.end(0)
 
 

@@ -1,4 +1,4 @@
-"""The command lines of the small commands: argparse, with this project's exit statuses for errors."""
+"""The small commands read their arguments with argparse; after an error they end with this project's exit statuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.gflags import suggest_flag
 
 
 class Main(Protocol):
-    """The main program of a command; `argv` None means the arguments of the process."""
+    """The main program of a command. `argv` is the list of its arguments; None means the arguments of the process."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Return the exit status."""
@@ -31,8 +31,9 @@ class CommandParser(argparse.ArgumentParser):
 def command(name: str, manual: str = "") -> Callable[[Callable[[Sequence[str]], int | None]], Main]:
     """Return a decorator that turns a function into a main program. The function returns an exit status, or None for 0.
 
-    The program writes an expected error as one line to stderr.
-    Args: manual: the text that --help prints; if the text is "", the function itself handles --help.
+    The program writes a PaddleError to stderr as one line.
+    Args: name: the name of the command in error messages. manual: the text that --help prints; if the text is "", the
+        function itself handles --help.
     """
 
     def decorate(run: Callable[[Sequence[str]], int | None]) -> Main:

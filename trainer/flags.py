@@ -14,25 +14,25 @@ from runtime.gflags import Flag, Status, index_flags, read_arguments, read_secon
 
 LEAST_WAIT_S = 1  # minimum of --wait
 _S, _Q, _I = Status.SUPPORTED, Status.QUIET, Status.IGNORED
-# helps of several flags without effect
+# help texts that several flags without effect share
 _LIBRARY = "directory in which v0.10 searched for this library; it is not loaded here"
-_BARRIER = "flag of paddle pserver: log of the trainers that are often the last of a round; a trainer has no such log"
+_BARRIER = "a flag of paddle pserver, which can log the trainers that are often late; it has no effect on a trainer"
 _BALANCE = "v0.10 could check whether its servers received equal amounts of sparse data; there is no such check here"
 
 TABLE: tuple[Flag, ...] = (
     # job, config, input and output
-    Flag("job", "train", _S, "train, test, checkgrad or time", choices=("train", "test", "checkgrad", "time")),
-    Flag("config", "", _S, "the config script; empty: the config in --init_model_path"),
+    Flag("job", "train", _S, "mode: train, test, checkgrad or time", choices=("train", "test", "checkgrad", "time")),
+    Flag("config", "", _S, "path of the config script; if empty, the config in --init_model_path is used"),
     Flag("config_args", "", _S, "arguments of the config script, as k1=v1,k2=v2"),
     Flag(
         "num_passes",
         100,
         _S,
-        "number of passes from start_pass on; job=test: number of the last pass to test, plus 1",
+        "number of passes, counted from start_pass; with job=test: number of the last pass to test, plus 1",
         0,
     ),
     Flag("start_pass", 0, _S, "number of the first pass; if above 0, pass start_pass-1 is loaded from save_dir", 0),
-    Flag("init_model_path", "", _S, "directory, merged model or tar to load from; overrides start_pass"),
+    Flag("init_model_path", "", _S, "directory, merged model or tar file to load; overrides start_pass"),
     Flag(
         "load_missing_parameter_strategy",
         "fail",
@@ -40,9 +40,9 @@ TABLE: tuple[Flag, ...] = (
         "what happens if a parameter file is missing: fail, rand (random values) or zero",
         choices=("fail", "rand", "zero"),
     ),
-    Flag("save_dir", "", _S, "directory for pass-* directories; empty: save_dir of the config"),
-    Flag("saving_period", 1, _S, "save when pass % saving_period == 0", 1),
-    Flag("saving_period_by_batches", 0, _S, "batches between saves inside a pass; 0 = none", 0),
+    Flag("save_dir", "", _S, "directory for the pass-* directories; if empty, save_dir of the config"),
+    Flag("saving_period", 1, _S, "passes between saves: a pass is saved if saving_period divides its number", 1),
+    Flag("saving_period_by_batches", 0, _S, "batches between saves inside a pass; 0 = no such saves", 0),
     Flag(
         "save_only_one",
         False,
@@ -53,24 +53,22 @@ TABLE: tuple[Flag, ...] = (
     Flag("checkpoint_period_seconds", 0, _S, "seconds between checkpoints inside a pass; 0 = none", 0),
     Flag("checkpoints_kept", 2, _S, "number of checkpoints that are kept", 1),
     Flag("resume_from", "", _S, "checkpoint directory to resume from; keep the original --start_pass and --num_passes"),
-    Flag("comment", "", _Q, "free text; scripts use it to find processes"),
+    Flag("comment", "", _Q, "free text, by which scripts can find this process"),
     Flag("python_path", "", _S, "further directories of modules, separated by colons"),
     Flag("python_bin", "python2.7", _I, "name of the interpreter"),
     Flag("version", False, _S, "print the version and exit"),
-    Flag("with_cost", True, _S, "value of with_cost for the config script"),
+    Flag("with_cost", True, _S, "value of the config script's argument with_cost"),
     # logging
-    Flag("log_period", 100, _S, "batches between progress lines; Current values cover these batches", 1),
-    Flag("dot_period", 1, _S, "batches between dots; 0 = none", 0),
-    Flag("show_parameter_stats_period", 0, _S, "batches between parameter statistics; 0 = none", 0),
+    Flag("log_period", 100, _S, "batches between log lines; CurrentCost and CurrentEval cover them", 1),
+    Flag("dot_period", 1, _S, "batches between two dots in the log; 0 = no dots", 0),
+    Flag("show_parameter_stats_period", 0, _S, "batches between logs of parameter statistics; 0 = none", 0),
     Flag("show_layer_stat", False, _S, "log statistics of every layer in every batch"),
-    Flag("log_clipping", False, _S, "log where gradients are clipped; servers clip without a log line"),
-    Flag("log_error_clipping", False, _S, "log where a layer's errors are clipped"),
-    Flag("progress_period", 30, _S, "seconds between lines of progress, speed and time left; 0 = none", 0),
-    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
-    Flag("report", False, _S, "write records.jsonl, progress.json and report.html; default: only in a pod"),
-    Flag(
-        "metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0 = none", 0, 65535
-    ),
+    Flag("log_clipping", False, _S, "log each clipping of a gradient; parameter servers do not log it"),
+    Flag("log_error_clipping", False, _S, "log a line when the gradient of a layer's output is clipped"),
+    Flag("progress_period", 30, _S, "seconds between log lines with progress, speed and time left; 0 = none", 0),
+    Flag("log_json", "", _S, "file to which log lines are also appended as JSON; empty = no such file"),
+    Flag("report", False, _S, "write records.jsonl, progress.json and report.html; by default only in a pod"),
+    Flag("metrics_port", 0, _S, "port of /healthz, /readyz, /metrics at the addresses of --nics; 0 = none", 0, 65535),
     Flag("layer_stack_error_only_current_thread", True, _I, "form of the crash dump"),
     Flag("profile_signal", 12, _I, "signal of the CPU profiler"),
     Flag("profile_data_file", "gperf.prof", _I, "output of the CPU profiler"),
@@ -79,21 +77,21 @@ TABLE: tuple[Flag, ...] = (
         "test_period",
         0,
         _S,
-        "batches between tests inside a pass; 0 = only after a pass; job=time: batches to time",
+        "batches between tests inside a pass; 0 = test only after each pass; with job=time: number of batches to time",
         0,
     ),
-    Flag("test_all_data_in_one_period", False, _S, "deprecated; tests always take all data"),
+    Flag("test_all_data_in_one_period", False, _S, "deprecated; every test takes all test data"),
     Flag(
         "average_test_period",
         0,
         _S,
-        "batches of a period; the averaged parameters are tested in the last log_period batches of each; 0 = never",
+        "batches of a period; on its last log_period batches, the averaged parameters are tested; 0 = never",
         0,
     ),
-    Flag("test_pass", -1, _S, "job=test: first pass number"),
-    Flag("test_wait", 0, _S, "job=test: if not 0, wait until the directories of the passes exist"),
-    Flag("model_list", "", _S, "job=test: file that lists model directories, one on each line"),
-    Flag("predict_output_dir", "", _S, "job=test: directory for the values of the output layers"),
+    Flag("test_pass", -1, _S, "with job=test: number of the first pass to test"),
+    Flag("test_wait", 0, _S, "with job=test: if not 0, wait until the directories of the passes exist"),
+    Flag("model_list", "", _S, "with job=test: file that lists model directories, one on each line"),
+    Flag("predict_output_dir", "", _S, "with job=test: directory for the values of the output layers"),
     Flag(
         "predict_file",
         "",
@@ -106,7 +104,7 @@ TABLE: tuple[Flag, ...] = (
     Flag("diy_beam_search_prob_so", "", _I, "user library for beam scores"),
     # computing
     Flag("use_gpu", False, _I, "there is no GPU here"),
-    Flag("trainer_count", 1, _S, "threads of this process; each thread computes a part of every batch", 1),
+    Flag("trainer_count", 1, _S, "number of threads, each of which computes a part of every batch", 1),
     Flag("gpu_id", 0, _I, "first GPU"),
     Flag("parallel_nn", False, _I, "choice of a device for each layer"),
     Flag("allow_only_one_model_on_one_gpu", True, _I, "check of the number of GPUs"),
@@ -117,31 +115,26 @@ TABLE: tuple[Flag, ...] = (
     Flag("lapack_dir", "", _I, _LIBRARY),
     Flag("cudnn_conv_workspace_limit_in_mb", 4096, _I, "GPU memory"),
     Flag("pool_limit_size", 536870912, _I, "memory pool"),
-    Flag("rnn_use_batch", False, _I, "another kernel of the simple recurrent layer"),
+    Flag("rnn_use_batch", False, _I, "choice of another kernel for the simple recurrent layer"),
     Flag("prev_batch_state", False, _S, "lstmemory and recurrent layers continue from the state of the previous batch"),
     Flag("enable_parallel_vector", 0, _I, "threads of vector operations"),
     Flag("enable_grad_share", 104857600, _I, "gradient sharing between threads"),
     Flag("grad_share_block_num", 64, _I, "gradient sharing between threads"),
     Flag("memory_threshold_on_load_data", 1.0, _I, "memory limit of old data providers"),
-    Flag("feed_data", False, _S, "job=time: new data for every batch"),
-    Flag("allow_inefficient_sparse_update", False, _I, "v0.9: allow sparse updates of many rows; here always allowed"),
+    Flag("feed_data", False, _S, "with job=time: read new data for every batch"),
+    Flag("allow_inefficient_sparse_update", False, _I, "v0.9 needs this flag to update many rows"),
     Flag("use_mkldnn", False, _I, "choice of kernels"),
     Flag("use_mkl_packed", False, _I, "choice of kernels"),
     Flag("use_nnpack", False, _I, "choice of kernels"),
-    Flag("nnpack_allocate_outside", True, _I, "v0.10: allocate the memory of a kernel of NNPACK outside NNPACK"),
+    Flag("nnpack_allocate_outside", True, _I, "v0.10 allocates the memory of NNPACK's kernels outside NNPACK"),
     Flag("nnpack_num_threads", 0, _I, "threads of a kernel"),
     # random numbers and checks
-    Flag("seed", 1, _S, "seed of all random numbers; 0 = from the clock"),
-    Flag(
-        "thread_local_rand_use_global_seed",
-        False,
-        _S,
-        "the random numbers start from the seed itself, not from seed - 1",
-    ),
-    Flag("checkgrad_eps", 1e-5, _S, "job=checkgrad: relative change of the cost that a step should cause"),
+    Flag("seed", 1, _S, "seed of all random numbers; 0 = the clock gives the seed"),
+    Flag("thread_local_rand_use_global_seed", False, _S, "the random numbers start from seed, not seed - 1"),
+    Flag("checkgrad_eps", 1e-5, _S, "with job=checkgrad: wanted relative change of the cost per step"),
     # distributed
     Flag("local", True, _S, "train without parameter servers"),
-    Flag("collective", False, _S, "train by all-reduce among the workers of paddle elastic run, without servers"),
+    Flag("collective", False, _S, "train by all-reduce among the workers of paddle elastic run; no parameter servers"),
     Flag(
         "commit_period_by_batches",
         10,
@@ -153,7 +146,7 @@ TABLE: tuple[Flag, ...] = (
         "trainer_id",
         0,
         _S,
-        "number of this trainer, below num_gradient_servers; trainer 0 sends the initial values and saves",
+        "number of this trainer, below num_gradient_servers; trainer 0 sends the initial values and saves the model",
         0,
     ),
     Flag("num_gradient_servers", 1, _S, "number of trainers", 1),
@@ -165,9 +158,9 @@ TABLE: tuple[Flag, ...] = (
         "nics",
         "xgbe0,xgbe1",
         _S,
-        "interfaces or addresses of this trainer, which shares memory with servers at these addresses; not given: all",
+        "interfaces or addresses of this trainer (all if not given); servers at these addresses share memory with it",
     ),
-    Flag("rdma_tcp", "tcp", _S, "tcp; rdma is not supported", choices=("tcp",)),
+    Flag("rdma_tcp", "tcp", _S, "transport: tcp; rdma is not supported", choices=("tcp",)),
     Flag("start_pserver", False, _S, "with --local=0: start a parameter server beside the trainer"),
     Flag("use_old_updater", False, _I, "choice between two updaters of v0.10; there is only one updater here"),
     Flag(
@@ -186,19 +179,17 @@ TABLE: tuple[Flag, ...] = (
         "store_dir",
         "",
         _S,
-        "directory in which the trainer finds master and pservers of this machine, to train the master's tasks",
+        "directory in which the trainer finds the master, whose tasks it trains, and the pservers of this machine",
     ),
     Flag(
         "etcd_endpoints",
         "",
         _S,
-        "endpoints of the etcd that lists master and pservers, instead of --store_dir: http://host:port,...",
+        "endpoints of the etcd that replaces --store_dir and lists the master and the pservers: http://host:port,...",
     ),
-    Flag("job_name", "", _S, "name of the job of master and pservers; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("wait", "3600s", _S, "time without the master or a pserver before the trainer gives up"),
-    Flag(
-        "trainer_uid", "", _S, "this trainer's name at the master; empty: POD_UID, or host, process and a random number"
-    ),
+    Flag("job_name", "", _S, "name of the master's and the pservers' job; if empty, PADDLE_JOB_NAME, or 'job'"),
+    Flag("wait", "3600s", _S, "time after which the trainer gives up if the master or a pserver is absent"),
+    Flag("trainer_uid", "", _S, "this trainer's name at the master; if empty, POD_UID, or a generated name"),
     Flag("small_messages", False, _I, "TCP_NODELAY is always on"),
     Flag(
         "sock_send_buf_size",
@@ -258,14 +249,14 @@ class Values:
         return [one.strip() for one in self._values["etcd_endpoints"].split(",") if one.strip()]
 
     def changed(self) -> list[Flag]:
-        """Return the flags with a value other than their default, in the order of the table."""
+        """Return the flags whose values differ from their defaults, in the order of the table."""
         return [flag for flag in TABLE if self._values[flag.name] != flag.default]
 
 
 def parse_flags(arguments: Sequence[str]) -> Values:
     """Return the flags of a command line. Check the value of each flag, and the combination of all flags.
 
-    Raises: UsageError: a flag is unknown (with the closest name), or its value is impossible.
+    Raises: UsageError: a flag is unknown, has an impossible value, or does not fit another flag.
     """
     values = Values(read_arguments(arguments, FLAGS))
     if values.is_elastic:
@@ -285,7 +276,7 @@ def _check_together(values: Values) -> None:
     if values.job == "test" and values.test_wait and (values.model_list or values.init_model_path):
         raise UsageError("--test_wait waits for pass directories: leave out --model_list and --init_model_path")
     if values.resume_from and values.job != "train":
-        raise UsageError(f"--resume_from continues training, --job={values.job} does not: leave one of them out")
+        raise UsageError(f"--resume_from continues a training, and --job={values.job} does not: leave one of them out")
     if values.start_pserver and (values.local or values.job != "train"):
         raise UsageError("--start_pserver starts a parameter server for training: add --local=0, and --job=train")
     if not values.local and values.trainer_id >= values.num_gradient_servers:
@@ -315,9 +306,9 @@ def _check_collective(values: Values) -> None:
         raise UsageError(f"--collective is for training and not for --job={values.job}: leave one of them out")
 
 
-# flag -> why it cannot be used with a store
+# flag -> the reason why it cannot be used with a store
 _STATIC_ONLY = {
-    "local": "the parameter servers in the store take the steps",
+    "local": "the parameter servers in the store update the parameters",
     "pservers": "the parameter servers are found in the store",
     "trainer_id": "the master numbers the trainers",
     "num_gradient_servers": "trainers may come and go",
@@ -327,7 +318,7 @@ _STATIC_ONLY = {
     "checkpoint_period_by_batches": "the parameter servers write snapshots: paddle pserver --checkpoint_interval",
     "checkpoint_period_seconds": "the parameter servers write snapshots: paddle pserver --checkpoint_interval",
     "saving_period_by_batches": "one of the trainers saves at the end of a pass",
-    "test_period": "the trainer that saves a pass tests it",
+    "test_period": "the trainer that saves a pass also tests it",
     "loadsave_parameters_in_pserver": "the trainer that saves a pass writes the tables, too",
 }
 
@@ -361,7 +352,9 @@ def _refuse_without_store(values: Values) -> None:
 
 
 def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
-    """Return (host, port) of every dense service, or of every sparse service; the services of a host are successive.
+    """Return (host, port) of every service for dense parameters, or for parameters with sparse_update.
+
+    The services of one host are next to each other.
 
     Raises: UsageError: the text describes what is wrong with --pservers.
     """
@@ -372,14 +365,14 @@ def services(values: Values, *, sparse: bool = False) -> list[tuple[str, int]]:
 
 
 def list_warnings(values: Values) -> list[str]:
-    """Return a line for each given flag that has no effect by itself, or because of other flags."""
+    """Return a line for each given flag that has no effect here, or no effect together with the other flags."""
     lines = [
         f"--{flag.name} has no meaning here ({flag.meaning})"
         for flag in values.changed()
         if flag.status is Status.IGNORED
     ]
     if values.prev_batch_state and values.trainer_count > 1:
-        lines.append("--prev_batch_state has no effect with --trainer_count over 1: every batch begins with zeros")
+        lines.append("--prev_batch_state has no effect with --trainer_count over 1: each batch begins with zero states")
     remote = [f"--{name}" for name in ("pservers", "num_gradient_servers") if name in values.given]
     if values.local and remote and "local" not in values.given:
         lines.append(f"{' and '.join(remote)} without --local=0: this trainer trains alone, without parameter servers")

@@ -1,7 +1,7 @@
-"""`paddle merge_model`: a config and its parameters in one file.
+"""`paddle merge_model` writes a config and its parameters into one file.
 
-The file begins with a length (int64) and a serialised TrainerConfig of this length in bytes. After the message, the
-contents of the parameter files follow without gaps, in the order of the message.
+The file begins with an int64, the number of bytes of the serialised TrainerConfig that follows. After this message, the
+contents of the parameter files follow without gaps, in the message's order of parameters.
 
 Source: spec/trainer.md 3.8; trainer/MergeModel.cpp of v0.10.
 """
@@ -22,7 +22,7 @@ from trainer.__main__ import report
 FLAGS = index_flags(
     Flag("model_dir", "", Status.SUPPORTED, "directory of the parameters, for example output/pass-00000"),
     Flag("model_file", "", Status.SUPPORTED, "file to write"),
-    Flag("config", "", Status.SUPPORTED, "the config script; empty: the config script that model_dir/path.txt names"),
+    Flag("config", "", Status.SUPPORTED, "the config script; if empty, the script that model_dir/path.txt names"),
     Flag("config_file", "", Status.SUPPORTED, "the value of --config, under the flag's name in v0.10"),
     Flag("config_args", "", Status.SUPPORTED, "arguments of the config script, as k1=v1,k2=v2"),
     Flag("python_path", "", Status.SUPPORTED, "further directories of modules, separated by colons"),
@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def merge(arguments: Sequence[str]) -> None:
     """Write the merged model that the arguments describe.
 
-    Raises: UsageError: a directory or file is not given.  MissingInputError: config or parameters are missing.
+    Raises: UsageError: --model_dir or --model_file is not given.  MissingInputError: the config or a parameter file is
+        missing.
     """
     # These imports, here and in `_warn_of_objects`, take 0.19 s of CPU time (median of nine). The imports are not at
     # the top of the module, because --help and wrong arguments can then be answered in 0.07 s.
@@ -72,7 +73,7 @@ def merge(arguments: Sequence[str]) -> None:
 
 
 def _warn_of_objects(config: TrainerConfig) -> None:
-    """Log a warning if the provider's args cannot be restored from the file."""
+    """Log a warning for each data provider whose args cannot be read from the merged model."""
     from trainer.data.provider2 import deserialize_args
 
     for data in (config.data_config, config.test_data_config):

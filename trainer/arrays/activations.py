@@ -1,4 +1,4 @@
-"""The activation functions of the config language, and their derivatives. Pure.
+"""The activation functions of the config language, and their derivatives.
 
 `z` is the weighted sum of a layer, and `y` is the result of the activation. Each activation computes y from z, and the
 gradient of z from the gradient of y. The matrices may have any floating-point type.
@@ -20,15 +20,16 @@ from trainer.arrays.arguments import Array, Ids, PickedGradient
 
 BRELU_CEILING = 24.0
 STANH_SCALE, STANH_SLOPE = 1.7159, 2.0 / 3.0
-SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z; within them y and 1 - y are above 0
-SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row; above it no probability becomes 0
+SIGMOID_FLOOR, SIGMOID_CEILING = -40.0, 13.0  # limits of z; within these limits, y and 1 - y are above 0
+SOFTMAX_FLOOR = -64.0  # lower limit of z minus the maximum of its row, so that no probability becomes 0
 SOFTRELU_LIMIT = 40.0  # limit of abs(z)
 
 
 class Activation(Protocol):
-    """An activation: forward(z) returns y, and backward(g, y, z) returns the gradient of z. g is the gradient of y.
+    """An activation. forward(z) returns y, and backward(g, y, z) returns the gradient of z from the gradient g of y.
 
-    `starts`: the first rows of the sequences; None if the rows do not belong to sequences.
+    `starts` has the first row of each sequence, and then the number of rows. It is None if the rows belong to no
+    sequences.
 
     Attributes: backward_picked: a faster `backward` for a g with at most one non-zero number in each row; None if the
         activation has no such function.

@@ -1,4 +1,4 @@
-"""The data between layers: rows of numbers, of ids, or of sparse vectors."""
+"""The data that layers exchange: rows of numbers, of ids, or of sparse vectors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Sparse:
 
 
 class Argument:
-    """The output of a layer, or one slot of a batch, that is, the data of one data layer.
+    """The output of a layer, or the part of a batch that belongs to one data layer.
 
     The content is dense values, ids, sparse rows, or dense values with ids.
 
@@ -91,7 +91,7 @@ class Argument:
     Shapes: value: (rows, size) floating point; ids: (rows,) integers; sparse: rows of a sparse matrix.
         starts: (sequences + 1,), from 0 to rows; sub_starts: (sub-sequences + 1,), from 0 to rows.
         extras: further outputs by name, each (rows, size), for get_output layers.
-        grids: (sequences, dimensions): if the frames of each sequence form a grid, the sizes of these grids.
+        grids: (sequences, dimensions), the sizes of each sequence's grid, if the frames of each sequence form a grid.
         distinct: (distinct rows, size), index: (rows,) integers.
     """
 
@@ -120,7 +120,7 @@ class Argument:
 
     @property
     def value(self) -> Array | None:
-        """The matrix, with all its rows."""
+        """The dense values of all rows, also if only the distinct rows are stored; None without dense values."""
         if self._value is None and self.distinct is not None and self.index is not None:
             self._value = self.distinct.take(self.index, axis=0)
         return self._value
@@ -175,7 +175,7 @@ class Argument:
         )
 
     def with_distinct(self, distinct: Array) -> Argument:
-        """Return an argument with other distinct rows, which are repeated as the distinct rows of this argument are."""
+        """Return an argument with the given distinct rows, and with the `index` and sequences of this argument."""
         return Argument(
             distinct=distinct, index=self.index, starts=self.starts, sub_starts=self.sub_starts, grids=self.grids
         )
@@ -183,7 +183,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class DistinctGradient:
-    """The gradient of an argument's distinct rows: for each, the sum of the gradients of all rows that repeat it."""
+    """The gradient of an argument's distinct rows.
+
+    Row i of `rows` is the sum of the gradients of all rows of the argument that repeat the distinct row i.
+    """
 
     rows: Array
 
@@ -207,8 +210,8 @@ class PickedGradient:
 Flowing = Array | DistinctGradient | PickedGradient | None  # the gradient that a layer returns for an input
 
 
-# The distinct ids of a batch are found by sorting, or in a table with a mark for each possible id that occurs. Sorting
-# is faster if the number of possible ids is at least SCARCE times the number of ids in the batch.
+# The distinct ids of a batch are found by sorting the ids, or in a table with one flag for each possible id. Sorting is
+# faster if the number of possible ids is at least SCARCE times the number of ids in the batch.
 SCARCE = 8
 
 
@@ -225,7 +228,7 @@ def list_distinct(ids: Ids, upper: int) -> Ids:
 
 
 def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
-    """Return the distinct ids in ascending order, and each id's position among them; ids are in [0, upper)."""
+    """Return the distinct ids in ascending order, and the index of each id in them; ids are in [0, upper)."""
     if upper >= SCARCE * ids.size:
         distinct = list_distinct(ids, upper)
         return distinct, np.searchsorted(distinct, ids)
@@ -237,7 +240,7 @@ def find_distinct(ids: Ids, upper: int) -> tuple[Ids, Ids]:
 
 
 def sum_repeated(gradient: Array, index: Ids) -> Array:
-    """Return the gradient of distinct rows from the gradient of all rows."""
+    """Sum the gradient rows of the same distinct row. Row i of `gradient` belongs to the distinct row index[i]."""
     result: Array = np.zeros((int(index.max(initial=-1)) + 1, gradient.shape[1]), gradient.dtype)
     add_rows(result, index, gradient)
     return result

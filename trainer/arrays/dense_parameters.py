@@ -9,7 +9,7 @@ from trainer.arrays.parameters import Parameter, ParameterTable
 
 
 class DenseParameters:
-    """A view of a parameter table without the parameters with sparse_update, which are the first ones of the table."""
+    """A view of a parameter table that leaves out the parameters with sparse_update at the start of the table."""
 
     def __init__(self, table: ParameterTable) -> None:
         self._table, self._start = table, table.tables_size

@@ -1,4 +1,4 @@
-"""Arrays as JSON, bit for bit, and the errors of decoding a checkpoint."""
+"""Store arrays in JSON without loss, and translate the errors that occur when a checkpoint is decoded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import numpy.typing as npt
 from runtime import glog
 from runtime.errors import DataError
 
-# The decoding of a malformed value raises one of these errors. Other code translates the errors that the decoding code
-# of a user's data provider raises.
+# the errors that the decoding of a malformed value can raise
 UNDECODABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -37,7 +36,7 @@ def shorten_ids(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Translate the errors of the block into DataError. The block decodes the data of `what` in a checkpoint.
+    """Translate the errors of the `with` block, which decodes the data of `what` in a checkpoint, into DataError.
 
     Raises: DataError: the data do not have the form in which a trainer writes them.
     """

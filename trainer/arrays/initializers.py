@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 
 NORMAL, UNIFORM = 0, 1  # ParameterConfig.initial_strategy
 
-_CHUNK = 1 << 15  # values computed at a time; for more, the double-precision work arrays would not fit the cache
+_CHUNK = 1 << 15  # number of values computed at a time; the float64 work arrays of more values would not fit the cache
 
 _LN2 = float.fromhex("0x1.62e42fefa39efp-1")
 _A0, _A1, _A2 = (float.fromhex(x) for x in ("-0x1.00ea348b88334p-2", "0x1.5575b0be00b6ap-2", "-0x1.ffffef20a4123p-2"))
@@ -59,7 +59,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
     """Fill a flat array with draws of the normal distribution N(mean, std^2), by the method of Box and Muller.
 
     For n values the function takes 2 * (n // 2 + 1) random numbers. As in v0.10, one more pair is drawn at the end,
-    even if n is even. The cosine half of this pair becomes the last value.
+    even if n is even. The value that this pair gives with the cosine becomes the last value.
     """
     pairs = out.size // 2
     if std == 0.0:
@@ -74,7 +74,7 @@ def fill_normal(out: Floats, mean: float, std: float, stream: Stream) -> None:
 
 
 def _box_muller(draws: npt.NDArray[np.uint32], mean: float, std: float) -> tuple[Floats, Floats]:
-    """Return the cosine half and the sine half of each pair (u1, u2) in `draws`."""
+    """Return two normally distributed values for each pair of draws: one from the cosine, and one from the sine."""
     u = _unit(draws)
     mean = float(np.float32(mean))  # v0.10 stores the mean in float32 and adds it in double precision
     radius = np.sqrt(np.float32(-2.0) * logf(u[0::2].copy()))

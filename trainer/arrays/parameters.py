@@ -25,11 +25,11 @@ from trainer.arrays.sparse_storage import sparse_pattern
 from trainer.arrays.step_products import FEW, StepProducts
 
 _NO_FILE_NAMES = ("", ".", "..", "done", "path.txt")  # the file of a parameter must not have one of these names
-WIDE = 16  # columns; for a narrower gradient, processing all rows is faster than noting the non-zero rows
+WIDE = 16  # columns; if a gradient has fewer, it is faster to process all rows than to store which ones are non-zero
 
 
 class _Content(enum.Enum):
-    """The content of a gradient buffer. Clearing only sets this state; zeros are written when they are needed."""
+    """The content of a gradient buffer. Clearing a full buffer sets it to STALE; zeros are written on demand."""
 
     STALE = enum.auto()  # values of the last batch
     ZERO = enum.auto()
@@ -42,14 +42,14 @@ class Parameter:
 
     Several layers may add to the gradient. The first layer of a batch overwrites the buffer, so clearing is
     unnecessary. If the parameter is updated sparsely, or the input is sparse, only some rows of the gradient are not
-    zero. The numbers of the non-zero rows are stored.
+    zero. The numbers of these rows are stored if the parameter is updated sparsely, or if the rows are wide (see WIDE).
     """
 
     def __init__(self, config: ParameterConfig) -> None:
         self.config = config
         self.size: int = config.size
         self.is_static: bool = config.is_static
-        self.pattern = sparse_pattern(config)  # with sparse storage: the places of the values; else None
+        self.pattern = sparse_pattern(config)  # the positions of the values; None without sparse storage
         self.row_width: int = config.dims[1] if len(config.dims) == 2 and not self.pattern else config.size
         self.follows = False  # whether forward passes update the value, for example the running mean of batch norm
         self.value: Array
@@ -57,8 +57,8 @@ class Parameter:
         # a sparsely updated parameter's gradient begins as zeros; a page of zeros takes no memory before it is written
         self._content = _Content.ZERO if config.sparse_update else _Content.STALE
         self._rows: list[Ids] = []
-        self._averages: list[tuple[Array, float]] | None = None  # updates of a replica that wait for `follow_replica`
-        self._steps: StepProducts | None = None  # products of earlier steps, see `joined_products`
+        self._averages: list[tuple[Array, float]] | None = None  # in a replica: averages for `follow_replica`
+        self._steps: StepProducts | None = None  # products that `joined_products` collects; None outside it
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class Parameter:
             return self.pattern.spread(self.value)
         return self.value.reshape(rows, columns)
 
-    # ----- Gradient: not for static parameters -----
+    # ----- Gradient (a static parameter has none) -----
 
     @property
     def gradient(self) -> Array:
@@ -97,7 +97,7 @@ class Parameter:
 
     @property
     def touched_rows(self) -> Ids | None:
-        """The ascending numbers of the gradient's rows (of `row_width`) that may be non-zero; None: all rows."""
+        """The numbers of the gradient's rows that may be non-zero, in ascending order; None if all rows may be."""
         if self._content is _Content.ZERO:
             return np.empty(0, np.int64)
         if self._content is not _Content.ROWS:
@@ -138,7 +138,7 @@ class Parameter:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Collect the products of few rows inside the context, and add them to the gradient at its end."""
+        """Collect the products of fewer than FEW rows in the `with` block, and add them to the gradient at its end."""
         if self._steps is not None:
             yield  # the products of a nested recurrent group wait for the end of the outer group
             return
@@ -151,7 +151,7 @@ class Parameter:
             self.add_product(*product)
 
     def add_rows(self, ids: Ids, rows: Array) -> None:
-        """Add rows[i] to row ids[i] of the gradient matrix, for every i in order; ids may repeat.
+        """Add rows[i] to row ids[i] of the gradient matrix, for every i in order; an id may occur several times.
 
         Shapes: ids: (n,) not negative; rows: (n, width), where width divides the parameter's size.
         """
@@ -272,13 +272,13 @@ class Parameter:
 
 
 class ParameterTable:
-    """All parameters of a network, in the order of the message.
+    """All parameters of a network, in the order of the config message.
 
     The trained parameters are stored one after the other in `values`. The gradients of the parameters, summed over the
     samples of a batch, are stored in `gradients`. An optimiser works on `values` and `gradients`. Each static parameter
     has its own array and no gradient.
 
-    Args: tables_first: whether parameters with sparse_update come first; `tables_size` is the number of their elements.
+    Args: tables_first: whether `values` begins with the parameters with sparse_update, which have `tables_size` values.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class ParameterTable:
         return list(self._trained)
 
     def tables(self) -> list[Parameter]:
-        """Return the trained parameters with sparse_update, in order; they come first in the table."""
+        """Return the parameters at the start of `values` that have sparse_update; [] without `tables_first`."""
         return list(self._tables)
 
     def replicate(self) -> ParameterTable:
@@ -366,7 +366,7 @@ class ParameterTable:
 
     @contextmanager
     def joined_products(self) -> Iterator[None]:
-        """Collect the products of few rows that layers add to gradients inside the context; add them at its end."""
+        """Use `Parameter.joined_products` for every trained parameter."""
         with ExitStack() as stack:
             for parameter in self._trained:
                 stack.enter_context(parameter.joined_products())

@@ -1,4 +1,4 @@
-"""The random numbers of PaddlePaddle v0.10: `rand_r` of the C library, many draws at a time.
+"""Compute the random numbers of PaddlePaddle v0.10, draws of the C library's `rand_r`, many at a time.
 
 One draw makes three steps of x <- x * 1103515245 + 12345 (mod 2^32) and uses 11, 10 and 10 bits of the three results.
 A step is affine, so k steps replace x by a_k * x + c_k. With tables of a_k and c_k, n draws take a few array
@@ -18,7 +18,7 @@ _MULTIPLIER = 1103515245
 _INCREMENT = 12345
 _MASK = 0xFFFFFFFF
 _STEPS = 3  # steps of the generator per draw
-_LARGEST_BLOCK = 1 << 16  # draws computed at a time; for more, the arrays would not fit the cache
+_LARGEST_BLOCK = 1 << 16  # maximum number of draws computed at a time; the arrays of more draws would not fit the cache
 
 UPPER = 1 << 31  # draws are in [0, UPPER)
 
@@ -40,8 +40,8 @@ class Stream:
     Without --trainer_count all draws of a run come from the main thread's stream, in a fixed order.
     """
 
-    # The tables have a_k and c_k for k = 0, 1, ... The streams of all threads share the tables and extend them on
-    # demand.
+    # The two tables have the numbers a_k and c_k, with which k steps replace a state x by a_k * x + c_k. The streams of
+    # all threads share the tables and extend them on demand.
     _tables = np.ones(1, np.uint32), np.zeros(1, np.uint32)
 
     def __init__(self, state: int) -> None:

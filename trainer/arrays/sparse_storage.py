@@ -1,7 +1,7 @@
-"""Parameters with sparse storage: matrices whose elements are zero except at some fixed places.
+"""Parameters with sparse storage: matrices whose elements are zero except at some fixed positions.
 
-The TrainerConfig message holds the number of values and the format of their places in a file ("csr" or "csc"). Only the
-file of a model holds the places themselves. Optimisers and servers use only the values.
+The TrainerConfig message has the number of values, and the format in which a file stores their positions ("csr" or
+"csc"). Only the file of a model has the positions themselves. Optimisers and servers use only the values.
 
 Source: spec/trainer.md 3.5; parameter/Parameter.cpp of v0.10.
 """
@@ -15,13 +15,13 @@ from proto.ParameterConfig_pb2 import ParameterConfig
 from runtime.errors import ConfigError, DataError
 from trainer.arrays.arguments import Array
 
-_NUMBER = np.dtype("<i4")  # type of the places in a file
+_NUMBER = np.dtype("<i4")  # type of the positions in a file
 _FORMATS = ("csr", "csc")
 _LARGEST = 1 << 31  # maximum number of elements of a whole matrix, as for every parameter
 
 
 class SparsePattern:
-    """The places of a parameter's values; they are unknown until a file is read.
+    """The positions of a parameter's values in its matrix. They are unknown until a file is read.
 
     With format "csr" the values are stored row by row; with "csc" they are stored column by column. A line is a row for
     "csr" and a column for "csc". `size` is the number of elements of the whole matrix.
@@ -40,16 +40,16 @@ class SparsePattern:
 
     @property
     def file_bytes(self) -> int:
-        """The number of bytes of the places in a file; the places come after the values."""
+        """The number of bytes of the positions in a file. The file has first the values, and then their positions."""
         return (self._lines + 1 + self._count) * _NUMBER.itemsize
 
     def read(self, data: bytes, source: str) -> None:
-        """Read the places of the values from the `file_bytes` bytes of a file.
+        """Read the positions of the values from the `file_bytes` bytes of a file.
 
-        Raises: DataError: the places are truncated, outside the matrix, or repeated.
+        Raises: DataError: the positions are truncated, outside the matrix, or repeated.
         """
         if len(data) < self.file_bytes:
-            raise DataError(f"{source} is cut off: its places have {len(data)} bytes instead of {self.file_bytes}")
+            raise DataError(f"{source} is cut off: the positions have {len(data)} bytes instead of {self.file_bytes}")
         numbers = np.frombuffer(data, _NUMBER, self._lines + 1 + self._count)
         # the offsets of the lines come first in csr; in csc they come after the row indices
         cut = self._lines + 1 if self._by_rows else self._count
@@ -65,11 +65,11 @@ class SparsePattern:
         lines = np.repeat(np.arange(self._lines), lengths)
         places = lines * self._columns + ids if self._by_rows else ids.astype(np.int64) * self._columns + lines
         if len(np.unique(places)) != self._count:
-            raise DataError(f"{source}: a place of the matrix has two values")
+            raise DataError(f"{source}: two values have the same position in the matrix")
         self._starts, self._ids, self._places = starts.copy(), ids.copy(), places
 
     def encode(self) -> bytes:
-        """Return the places as bytes in the format of the file."""
+        """Return the positions as bytes in the format of the file."""
         self._require()
         assert self._starts is not None
         parts = (self._starts, self._ids) if self._by_rows else (self._ids, self._starts)
@@ -83,15 +83,15 @@ class SparsePattern:
         return matrix.reshape(self._rows, self._columns)
 
     def pick(self, matrix: Array) -> Array:
-        """Return the values that a matrix has at the places."""
+        """Return the values that a matrix has at the positions."""
         self._require()
         picked: Array = matrix.reshape(-1)[self._places]
         return picked
 
     def refuse_without_file(self) -> ConfigError:
-        """Return the error for a parameter whose places are unknown."""
+        """Return the error for a parameter whose positions are unknown."""
         return ConfigError(
-            f"parameter {self.name} has sparse storage: only a file has the places of its {self._count} values; "
+            f"parameter {self.name} has sparse storage: only a file has the positions of its {self._count} values; "
             "give a model that contains this parameter with --init_model_path"
         )
 

@@ -1,4 +1,4 @@
-"""The products x^T g of a recurrent group's steps, computed as one product, which is faster than one for each step.
+"""Compute the products x^T g of a recurrent group's steps as one product, which is faster than one for each step.
 
 x is the input of a layer, g is the gradient of its output, and x^T g is the gradient of its weights.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-FEW = 256  # rows; joining products of more rows saves no time
+FEW = 256  # products of at least this many rows are not joined, because joining them saves no time
 
 
 class StepProducts:
@@ -21,7 +21,9 @@ class StepProducts:
         self._rows: dict[tuple[int, int, int], tuple[list[Array], list[Array]]] = {}
 
     def add(self, x: Array, g: Array, begin: int) -> None:
-        """Add rows to the product of a matrix. g is copied, because layers change gradients in place.
+        """Add rows to the product that belongs to the matrix at element `begin` of a parameter.
+
+        g is copied, because layers change gradients in place.
 
         Shapes: x: (n, rows), g: (n, columns).
         """

@@ -16,7 +16,7 @@ def spell_starts(starts: Ids) -> str:
 
 
 def spell_fields(argument: Argument) -> list[tuple[str, str]]:
-    """Return the values of an argument and the positions of its sequences, each with its title.
+    """Return (title, text) for the values of an argument and for the positions of its sequences.
 
     Ids are omitted, as in v0.10.
     """

@@ -1,1 +1,1 @@
-"""Training by workers of `paddle elastic run` that join and leave, divide every batch and lose no sample."""
+"""Train with workers of `paddle elastic run` that join and leave. The workers divide every batch and lose no sample."""

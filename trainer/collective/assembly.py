@@ -1,4 +1,7 @@
-"""Assemble a session for trainers that join and leave, which has its own kind of data source and of updater."""
+"""Assemble the training session of a trainer in a job whose trainers join and leave.
+
+The session reads its data from a `DividedSource`, and updates the parameters by a `DividedUpdater`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from trainer.updaters.local import Updater
 
 _COMMITS = "the trainers keep their state in memory and resume from it; --start_pass resumes from the save of a pass"
 _ONE_SAVES = "trainer 0 tests and saves at the end of a pass"
-# flag -> why it cannot be used with trainers that join and leave
+# flag -> the reason why it cannot be used with trainers that join and leave
 STATIC_ONLY = {
     "resume_from": _COMMITS,
     "checkpoint_period_by_batches": _COMMITS,
@@ -68,7 +71,7 @@ class DividedAssembly(Assembly):
         return DividedTrainers(self._flags)
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        # no trainer writes records: the numbers of trainers change, so two trainers would write the same files
+        # no trainer writes records: a trainer's number changes, so two trainers would write the same files
         flags = self._flags
         return Reporter(None, flags.start_pass + flags.num_passes, flags.progress_period)
 
@@ -96,8 +99,8 @@ class DividedAssembly(Assembly):
 class TakenDirectory:
     """The save directory. Only the process that is trainer 0 at the moment uses the directory.
 
-    Args: shown: the name of the directory in the flags or the config. first_model: the model that the config starts
-        from, or "".
+    Args: shown: the name that the flags or the config give the directory. first_model: the init_model_path of the
+        config, or "".
     """
 
     def __init__(self, directory: SaveDirectory, shown: str, first_model: str) -> None:

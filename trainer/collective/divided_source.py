@@ -1,4 +1,4 @@
-"""Batches that several trainers divide. All trainers read the samples in one order, also when trainers join or leave.
+"""Several trainers divide each batch. All trainers read the samples in the same order, even if trainers join or leave.
 
 The order of a pass depends only on the seed and the number of the pass. Therefore a trainer that joins, or returns to
 an earlier batch, reads the same batches as the other trainers.
@@ -23,8 +23,8 @@ from trainer.data.source import DataSource, DataStreams
 class BatchShare(NamedTuple):
     """The share of one trainer in a batch.
 
-    Attributes: slots: the samples of the share. samples: the number of these samples, in units of the batch size; may
-        be 0. whole: the number of samples of the whole batch.
+    Attributes: slots: the samples of the share. samples: the sum of the units of these samples (see
+        trainer/data/pool.py); it may be 0. whole: the sum of the units of all samples of the batch.
     """
 
     slots: dict[str, Argument]
@@ -35,7 +35,8 @@ class BatchShare(NamedTuple):
 class DividedSource(DataSource):
     """The samples of one provider. Every trainer reads all samples, and uses only its share of each batch.
 
-    A cached provider is read to its end before the first batch. A trainer that joins later then has the same samples.
+    A cached provider is read to its end before the first batch. A trainer that joins later then has the same
+    samples as the other trainers.
 
     Attributes: seed: the seed of the order of samples in all passes.
 
@@ -57,9 +58,9 @@ class DividedSource(DataSource):
         self._place: tuple[int, int] | None = None  # (pass, batch) of the next batch; None: unknown
 
     def go_to(self, number: int, batches: int, size: int) -> None:
-        """Move to the position after the first `batches` batches of pass `number`; `size` is the batch size.
+        """Move to the position after the first `batches` batches of pass `number`; `size` is the batch size in units.
 
-        Raises: DataError, MissingInputError: see `next_share`. DataError: the pass has fewer batches.
+        Raises: DataError, MissingInputError: see `next_share`. DataError: the pass has fewer than `batches` batches.
         """
         if self._place == (number, batches):
             return
@@ -105,6 +106,6 @@ def seed_of_pass(seed: int, number: int) -> int:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the random generators of Python and numpy, because a provider may use them. Every process uses one seed."""
+    """Seed the random generators of Python and numpy, which a provider may use. All trainers use the same seed."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""The passes and batches of trainers that join and leave, inside the loop of `elastic.process.loop`.
+"""Train the passes and batches of a job whose trainers join and leave, inside the loop of `elastic.process.loop`.
 
 When a trainer is lost, the remaining trainers return to their last commit. When a host joins or leaves, all trainers
 react at the same time, after the current batch. The committed state includes the position in the pass. Every sample of
@@ -48,10 +48,11 @@ class SavingDirectory(Protocol):
 
 
 class DividedTraining:
-    """The training job. After a signal this trainer ends when its step is complete, and the other trainers continue.
+    """The training of one trainer. After a signal it ends when its step is complete, and the other trainers continue.
 
     Raises (run): DataError: the provider raised an error, a number is not finite, or the trainers read different data.
-    VolumeError: a save failed.  RemovedFromJobError: the job continues without this trainer.  StoppedError: a signal.
+    VolumeError: a save failed.  RemovedFromJobError: the job continues without this trainer.  StoppedError: a signal
+    ended this trainer.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class DividedTraining:
         stopper.limit(STEP_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: the position where training begins."""
+        """Return the pass and the batch at which training begins."""
         return {"pass": self._state.position.number, "batch": 0}
 
     def run(self) -> None:
-        """Train all passes, with the trainers that are in the job at the time."""
+        """Train all passes. Each batch is divided among the trainers that are in the job at that time."""
         # numpy's warnings are unnecessary, because a cost that is not finite ends the run with an error
         with np.errstate(all="ignore"):
             run_fn(self._train, reset_worker, WORKER.finish)(self._state)
@@ -93,7 +94,7 @@ class DividedTraining:
             raise
 
     def _leave_directory(self) -> None:
-        """Leave the save directory, except in trainer 0, which will save in the directory."""
+        """Leave the save directory, unless this trainer is trainer 0, which saves in the directory."""
         if self._parts.flags.trainer_id:
             self._directory.leave()
 
@@ -110,9 +111,9 @@ class DividedTraining:
             with self._step.exchange():
                 self._updater.finish_pass()
             position.stage = AFTER
-            state.save()  # if trainer 0 is lost while it saves, the next trainer 0 saves
+            state.save()  # if trainer 0 is lost while it saves the pass, another process becomes trainer 0 and saves it
         self._finish_pass(state)
-        operations.barrier()  # after the barrier every trainer knows that the pass is saved
+        operations.barrier()  # the barrier ends when trainer 0 has saved the pass
         position.begin_next_pass()
         state.save()
         reporter.show()

@@ -1,4 +1,4 @@
-"""The state that a trainer commits: values, optimiser, position, sums of the log lines, and random streams."""
+"""The state that a trainer commits: parameters, optimiser, position, sums of the log lines, and random streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Commit(NamedTuple):
-    """The last committed state, without its arrays."""
+    """The parts of the last committed state that are not arrays."""
 
     counters: dict[str, Any]
     place: dict[str, Any]
@@ -63,7 +63,7 @@ class TrainingState(State):
         self._commit = self._keep()
 
     def restore(self) -> None:
-        """Restore the last committed state."""
+        """Return to the last committed state."""
         parts, commit = self._parts, self._commit
         part = self._updater.take()
         for name in self._moving():
@@ -76,7 +76,7 @@ class TrainingState(State):
             sums.put_back(commit.sums[name])
 
     def sync(self) -> None:
-        """Copy the values, the optimiser and the position of trainer 0 to this trainer."""
+        """Copy the parameter values, the optimiser's state and the position of trainer 0 to this trainer."""
         parts, part = self._parts, self._updater.take()
         own = {
             "counters": part.counters,
@@ -102,11 +102,11 @@ class TrainingState(State):
         self._parts.flags.number_trainer(operations.rank(), operations.size())
 
     def _moving(self) -> list[str]:
-        """Return the names of static parameters that batches have updated without gradients (as in batch norm)."""
+        """Return the names of the static parameters that forward passes have updated (for example in batch norm)."""
         return [one.name for one in self._parts.table if one.follows]
 
     def _keep_fixed(self) -> None:
-        """Store the values of all static parameters, because batches may update any of these values later."""
+        """Store the values of all static parameters, because later batches may update some of them."""
         self._keep_arrays({_key(one.name): one.value for one in self._parts.table if one.is_static})
 
     def _keep_arrays(self, present: Arrays) -> None:

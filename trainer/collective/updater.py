@@ -1,4 +1,4 @@
-"""Steps of a divided batch, and the state that a trainer commits, restores and sends to other trainers."""
+"""Update the parameters for divided batches; provide the state that a trainer commits, restores and sends to others."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from trainer.updaters.collective import CollectiveTrainers, CollectiveUpdater, S
 
 
 class DividedUpdater(CollectiveUpdater):
-    """The updater of each trainer. The result of a step does not depend on the number of trainers that share the batch.
+    """The updater of each trainer. The result of a step does not depend on how many trainers divide the batch.
 
     Raises: HorovodInternalError: a trainer is lost (`step`, `finish_pass`). DataError: the trainers do not have the
         same batch (`step`, `finish_pass`).
     """
 
-    _whole = 0  # number of samples of the whole current batch
+    _whole = 0  # number of samples of the current batch, over all trainers
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:
-        """Prune the initial values. The other trainers receive the pruned values with the state of trainer 0."""
+        """Prune the initial values. `TrainingState.sync` later sends the values of trainer 0 to the other trainers."""
         self._local.pruning.start()
         return None
 
     def expect(self, samples: int) -> None:
-        """Set the number of samples of the whole current batch."""
+        """Set the number of samples that the current batch has over all trainers."""
         self._whole = samples
 
     def step(self, samples: int, checkpoint: bool = False) -> bool:
@@ -53,9 +53,9 @@ class DividedUpdater(CollectiveUpdater):
         trainers = operations.size()
         if totals.active != whole * trainers or totals.samples != whole:
             raise DataError(
-                f"the trainers do not have the same batch: this trainer's batch has {whole} samples, so the batches of "
-                f"{trainers} trainers must have {whole * trainers} and have {totals.active}, and the trainers' shares "
-                f"must have {whole} and have {totals.samples}; the data provider must give every process the same "
+                f"the trainers do not have the same batch: this trainer's batch has {whole} samples, the batches of "
+                f"all {trainers} trainers have {totals.active} (expected: {whole * trainers}), and their shares have "
+                f"{totals.samples} (expected: {whole}); the data provider must give every process the same "
                 "samples in the same order"
             )
 
@@ -66,7 +66,7 @@ class DividedUpdater(CollectiveUpdater):
     # ----- The state
 
     def take(self) -> Part:
-        """Return the state of the optimiser with the values; the next step changes the returned arrays."""
+        """Return the optimiser's state with the parameter values; the next step changes the returned arrays."""
         return self._local.take()
 
     def put_back(self, part: Part) -> None:

@@ -50,7 +50,7 @@ __all__ = [
 def v1_names() -> dict[str, Any]:
     """Return the names that a configuration can use without an import.
 
-    `Import` is missing here, because each file gets its own `Import` function.
+    The result does not include `Import`, because each file gets its own `Import` function.
     """
     return v1_settings.obsolete_settings() | dict(built("v1"))
 

@@ -102,7 +102,8 @@ def define_py_data_source(
 ) -> None:
     """Name one data provider.
 
-    Args: cls: TrainData or TestData. data_cls: PyData, or None for a provider of the type py2.
+    Args: cls: the function that declares the data, TrainData or TestData. data_cls: the function that describes the
+        data source, PyData; None for a provider of the type py2.
     """
     fields: dict[str, Any] = {
         "files": _list_file("test_list" if cls is TestData else "train_list", file_list),

@@ -49,10 +49,10 @@ def as_v0_10(
     _flatten_slopes(older.model_config)
     rewrite_groups(older.model_config, marks)
     for layer in older.model_config.layers:
-        # a bug of v0.10: it computed `x + number` for `x - number`; the config language subtracts the number
+        # because of a bug, v0.10 computed `x + number` for `x - number`; this config language subtracts the number
         if layer.name in marks.subtracted:
             layer.intercept = 0.0 - layer.intercept
-    # v0.10 did not write this setting; it used the setting only as the default threshold of parameters
+    # v0.10 did not write this setting into the message; the setting was only the default threshold of parameters
     older.opt_config.ClearField("gradient_clipping_threshold")
     return older
 

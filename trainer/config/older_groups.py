@@ -1,9 +1,9 @@
 """The form of recurrent groups that v0.10 printed.
 
 The form of v0.10 states for each link whether its items are sub-sequences, and for each memory whether it is a whole
-sequence. The types of the agents of links and memories depend on these facts. In the form of v0.10 a StaticInput X is a
-memory of a mixed layer `__X_memory__`, and this layer copies the agent of the memory. In the later form a StaticInput
-is a memory of its own agent.
+sequence. These facts determine the types of the agents of links and memories. In the form of v0.10, a StaticInput X is
+a memory of a mixed layer `__X_memory__`, and this layer copies the agent of the memory. In the later form, a
+StaticInput is a memory of its own agent.
 
 Source: legacy config_parser.py and layers.py of v0.10, recurrent_group; spec/config.md sections 12 and 19.
 """

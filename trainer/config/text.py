@@ -1,7 +1,7 @@
 """Messages in the text format that v0.10 printed, byte for byte like protobuf in Python 2.
 
-The format has an indent of two spaces, fields in ascending number, and floats with 12 significant digits (`25.0`,
-`1e-06`); quotes and bytes outside ASCII are escaped.
+The format has an indent of two spaces, fields in ascending order of their numbers, and floats with 12 significant
+digits (`25.0`, `1e-06`). Quotes and bytes outside ASCII are escaped.
 """
 
 import struct
@@ -23,7 +23,7 @@ def to_text(message: Message) -> str:
 
 
 def _lines(message: Message, indent: str) -> Iterator[str]:
-    # ListFields yields the fields that are present, in ascending number
+    # ListFields yields the fields that are present, in ascending order of their numbers
     for field, value in message.ListFields():
         values = value if hasattr(value, "extend") else [value]
         for item in values:
@@ -60,5 +60,5 @@ def format_float(value: float) -> str:
 
 
 def escape(text: str) -> str:
-    """Return the UTF-8 bytes of a text with quotes, control characters and bytes outside ASCII escaped."""
+    """Escape the quotes and control characters of a text, and the bytes outside ASCII of its UTF-8 encoding."""
     return "".join(_ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in text.encode())

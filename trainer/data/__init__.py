@@ -1,1 +1,1 @@
-"""The data of a run: data providers, data sources, the order of samples, and batches."""
+"""Data providers and data sources: they read samples, order them, and form batches."""

@@ -22,7 +22,7 @@ _CALLERS_SHOWN = 4
 class SampleError(ValueError):
     """A sample does not have the declared types.
 
-    `row` is the position of the sample in the checked samples; None: unknown.
+    `row` is the position of the sample among the checked samples, or None if the position is unknown.
     """
 
     def __init__(self, message: str, row: int | None = None) -> None:
@@ -36,10 +36,10 @@ class PartialSample(list[Any]):
     def __init__(self, given: Mapping[Any, Any], order: Sequence[str]) -> None:
         super().__init__(given.get(name) for name in order)
         self._order = order
-        self._names = list(given)  # the provider may change its dictionary later
+        self._names = list(given)  # a copy, because the provider may change its dictionary later
 
     def find_missing(self, position: int) -> str:
-        """Return a sentence about the slot at this position if the dictionary lacks the slot, else ""."""
+        """Return an error message if the dictionary lacks the slot at this position, otherwise ""."""
         name = self._order[position]
         if name in self._names:
             return ""
@@ -63,12 +63,12 @@ def check_sample(sample: Any, types: Sequence[InputType]) -> None:
 
 
 def find_missing(sample: Any, position: int) -> str:
-    """Return a sentence about the slot at this position if the sample lacks the slot, else ""."""
+    """Return an error message if the sample lacks the slot at this position, otherwise ""."""
     return sample.find_missing(position) if isinstance(sample, PartialSample) else ""
 
 
 def _find_fault(element: Any, kind: InputType, levels: int) -> str:
-    """Return the fault of a slot, or "". `levels`: the levels of nested lists in `element`."""
+    """Return what is wrong with a slot, or "". `levels` is the number of levels of nested lists in `element`."""
     if levels == 0 and kind.type == DataType.Index:
         is_good = _is_id(element, kind.dim) or (isinstance(element, numbers.Integral) and int(element) in NO_IDS)
         return "" if is_good else f"{shorten(element)} is no id below {kind.dim}"
@@ -87,7 +87,7 @@ def _find_fault(element: Any, kind: InputType, levels: int) -> str:
         return next((f"{shorten(x)} is no number" for x in items if not isinstance(x, numbers.Real)), "")
     if kind.type == DataType.SparseValue:
         if any(not hasattr(x, "__len__") or len(x) != 2 for x in items):
-            return f"{shorten(element)} is no list of (id, value)"
+            return f"{shorten(element)} is no list of pairs (id, value)"
         items = [x[0] for x in items]
     bad = next((f"{shorten(x)} is no id below {kind.dim}" for x in items if not _is_id(x, kind.dim)), "")
     return bad or ("an id occurs twice" if len(set(items)) != len(items) else "")
@@ -107,7 +107,7 @@ def shorten(value: Any) -> str:
 def user_code(doing: str) -> Iterator[None]:
     """Turn any exception of the user's code into one message with the file, the line and the text of the line.
 
-    Raises: DataError; MissingInputError: a file is missing.
+    Raises: MissingInputError: the code did not find a file.  DataError: the code raised another exception.
     """
     try:
         yield
@@ -121,7 +121,8 @@ def user_code(doing: str) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """Return `file.py:12 (text of the line): TypeError: message` for the deepest frame in a script of the user.
 
-    The other frames of the user's code follow, each line once: `; called at file.py:30 (text of the line)`.
+    Then `; called at file.py:30 (text of the line)` follows for each calling line of the user's code, but at most
+    _CALLERS_SHOWN times.
     """
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
@@ -129,7 +130,7 @@ def describe(error: BaseException) -> str:
         # Python turns the StopIteration of a generator into a RuntimeError. Only the traceback of the StopIteration
         # contains the frame of the generator.
         frames += traceback.extract_tb(error.__cause__.__traceback__)
-        message += " (a generator ends by `return`; `next(f)` needs a default)"
+        message += " (end the generator by `return`, and give `next(f)` a default value)"
     users = [frame for frame in frames if is_script_file(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"

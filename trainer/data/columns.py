@@ -1,6 +1,6 @@
-"""Samples as columns: a few arrays store one slot of all samples.
+"""Store samples as columns. A column consists of a few arrays with the values of one slot in all samples.
 
-A batch is taken from the arrays without a Python loop. A slot is the part of a sample that one data layer takes.
+A batch is taken from the columns without a Python loop. A slot is the part of a sample that one data layer takes.
 `encode` runs in the thread that reads the provider. All other functions run in the main thread.
 """
 
@@ -20,7 +20,7 @@ from trainer.arrays.growing import Growing
 from trainer.data.checks import SampleError, find_missing, shorten
 from trainer.data.input_types import NO_IDS, DataType, InputType
 
-# errors that numpy and this module raise for values of a wrong form
+# errors that numpy and this module raise if a value does not have the slot's type
 ENCODING_ERRORS = (TypeError, ValueError, ArithmeticError)
 
 
@@ -56,7 +56,7 @@ class DenseColumn:
             return (np.empty((0, self._dim), np.float32),)
         try:
             matrix = np.asarray(values)
-        except ValueError:  # rows of different shapes, for example flat lists and images
+        except ValueError:  # the rows have different shapes; for example, some are flat lists and some are images
             matrix = np.asarray([np.asarray(value).reshape(-1) for value in values])
         if matrix.dtype.kind not in "fiub":
             raise SampleError(f"{shorten(values[0])} is no list of numbers")
@@ -111,7 +111,7 @@ class IdColumn:
 
 
 class Spans:
-    """The positions of each row's items in an array that contains the items of all rows, row by row."""
+    """The positions of the items of each row. One array contains the items of all rows, row by row."""
 
     def __init__(self) -> None:
         self._offsets = Growing((), np.int64)
@@ -131,7 +131,7 @@ class Spans:
 
 
 class SparseColumn:
-    """A list of ids for each sample, with or without values."""
+    """A sparse vector for each sample: a list of ids, or of ids with values."""
 
     def __init__(self, dim: int, with_values: bool) -> None:
         self._dim = dim
@@ -147,7 +147,7 @@ class SparseColumn:
         ids, numbers = zip(*items, strict=True) if len(items) else ((), ())
         floats = np.asarray(numbers, np.float32)
         if floats.shape != (len(items),):
-            raise SampleError(f"{shorten(values[0])} is no list of (id, value)")
+            raise SampleError(f"{shorten(values[0])} is no list of pairs (id, value)")
         return lengths, self._encode_ids(ids), _finite(floats)
 
     def _encode_ids(self, items: Sequence[Any]) -> npt.NDArray[Any]:
@@ -195,7 +195,7 @@ class SequenceColumn:
         self._spans = Spans()
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Return (lengths, ...) with the encoded items of all samples."""
+        """Return the lengths of the sequences, and then the arrays of the encoded items."""
         lengths, items = _join(values)
         try:
             return lengths, *self._items.encode(items)
@@ -205,7 +205,7 @@ class SequenceColumn:
             raise
 
     def _name_wrong_item(self, items: Sequence[Any]) -> None:
-        """Raise SampleError with the position of the first item that cannot be encoded; return if there is none."""
+        """Raise SampleError with the position of the first item that cannot be encoded, if there is such an item."""
         for place, item in enumerate(items):
             try:
                 self._items.encode([item])
@@ -235,14 +235,14 @@ class SequenceColumn:
 
 
 class GridColumn(SequenceColumn):
-    """A sequence of items that form a grid, for each sample. A slot is (extents of the grid, items)."""
+    """For each sample, a sequence whose items form a grid. A slot is the pair (extents of the grid, items)."""
 
     def __init__(self, items: SlotColumn, dimensions: int) -> None:
         super().__init__(items)
         self._extents = Growing((dimensions,), np.int64)
 
     def encode(self, values: Sequence[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Return (extents, lengths, ...) with the encoded items of all samples."""
+        """Return the extents of the grids, the lengths of the sequences, and then the arrays of the encoded items."""
         dimensions = self._extents.view().shape[1]
         for extents, items in values:
             if len(extents) != dimensions or math.prod(extents) != len(items):
@@ -267,7 +267,7 @@ class GridColumn(SequenceColumn):
 
 
 def _join(values: Sequence[Any]) -> tuple[Ids, Sequence[Any]]:
-    """Return the lengths of the lists, and all items, list by list. The items of arrays are returned as an array.
+    """Return the lengths of the lists, and all items, list by list. If all lists are arrays, the items are an array.
 
     Raises: SampleError: an item is not a list.
     """
@@ -327,7 +327,7 @@ def make_column(kind: InputType) -> SlotColumn:
 
 
 class ColumnSet:
-    """All slots of all samples, by input name."""
+    """The columns of all slots, in the order of the inputs' names."""
 
     def __init__(self, names: Sequence[str], kinds: Sequence[InputType]) -> None:
         self.names = list(names)
@@ -338,7 +338,7 @@ class ColumnSet:
     def encode(self, samples: Sequence[Any]) -> list[tuple[npt.NDArray[Any], ...]]:
         """Return samples (lists in slot order) as arrays, for `extend`.
 
-        Raises: SampleError: the text names the slot; its `row` is the position of the first wrong sample in `samples`.
+        Raises: SampleError: a sample is wrong. The text names the slot; `row` is the sample's position in `samples`.
         """
         for number, sample in enumerate(samples):
             if not hasattr(sample, "__len__") or len(sample) != len(self._columns):

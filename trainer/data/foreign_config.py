@@ -1,6 +1,6 @@
-"""Restrictions on the files and modules that a merged model file names.
+"""Restrict the files and modules that a merged model file may name.
 
-A merged model file may come from other people; a config script comes from the user. docs/security.md describes the
+A merged model file may come from other people, unlike the user's config script. docs/security.md describes the
 restrictions for users.
 """
 
@@ -22,8 +22,8 @@ MOST_LIST_BYTES = 1 << 26  # maximum bytes of a list file
 def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
     """Check that output files are inside the working directory, and that no result_file exists yet.
 
-    Args: is_saving: whether passes are saved to the directory that the file names.
-    Raises: ConfigError: the text names the path.
+    Args: is_saving: whether passes are saved to the directory that the model file names.
+    Raises: ConfigError: a file may not be used; the text names its path.
     """
     for evaluator in config.model_config.evaluators:
         if evaluator.result_file:
@@ -31,7 +31,7 @@ def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
             path = _inside(evaluator.result_file, what, REMEDY)
             if path.exists():
                 raise ConfigError(
-                    f"{what}, which exists, and a model file must not overwrite a file; remove it, or {REMEDY}"
+                    f"{what}; this file exists, and a model file must not overwrite a file: remove it, or {REMEDY}"
                 )
         if evaluator.dict_file and Path(evaluator.dict_file).exists() and not Path(evaluator.dict_file).is_file():
             raise ConfigError(
@@ -43,7 +43,7 @@ def check_outputs(config: TrainerConfig, *, is_saving: bool) -> None:
 
 
 def _inside(name: str, what: str, remedy: str) -> Path:
-    """Return the path if it is below the working directory, after resolving links."""
+    """Return the path if, after links are resolved, it is below the working directory; otherwise raise ConfigError."""
     path = Path(name)
     if path.is_absolute() or not path.resolve().is_relative_to(Path.cwd().resolve()):
         raise ConfigError(f"{what}, which is outside of the working directory {Path.cwd()}; {remedy}")
@@ -53,9 +53,8 @@ def _inside(name: str, what: str, remedy: str) -> Path:
 def check_provider(name: str) -> None:
     """Check that a module that a model file names may be imported.
 
-    The module must be a Python file in the user's directories (the working directory, --python_path) that imports
-    PyDataProvider2. A module of Python or of an installed package is refused, and so is a script that does not import
-    PyDataProvider2.
+    The module must be a Python file that imports PyDataProvider2. The file must be in the user's directories, that is,
+    in the working directory or in --python_path. All other modules are refused.
 
     Raises: ConfigError: the module may not be imported.  MissingInputError: the module does not exist.
     """
@@ -100,7 +99,7 @@ def _imports_provider(path: Path) -> bool:
 
 
 def _mentions_provider(path: Path) -> bool:
-    """Return whether a file that Python 3 cannot parse names PyDataProvider2, because it may be a file of Python 2."""
+    """Return whether a file that Python 3 cannot parse contains "PyDataProvider2". It may be a file of Python 2."""
     try:
         return b"PyDataProvider2" in path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""The input types of PyDataProvider2: the form of one slot of a sample."""
+"""The input types of PyDataProvider2. An input type describes one slot of a sample."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DataType:
 class InputType:
     """The type of a slot: its dimension (or number of ids), its `SequenceType` and its `DataType`.
 
-    grid: number of dimensions of the grid that the items of a sequence form; 0: no grid. A slot with a grid is a pair:
-        the numbers of items along each dimension, and the items.
+    grid: number of dimensions of the grid that the items of a sequence form; 0 means no grid. A slot with a grid is the
+        pair (extents of the grid, items).
     """
 
     dim: int
@@ -42,11 +42,11 @@ class InputType:
         return f"{kind}{('', '_sequence', '_sub_sequence')[self.seq_type]}({self.dim})"
 
     def expectation(self) -> str:
-        """Describe in words what a sample's slot must be."""
+        """Return a phrase that describes what a slot of this type must be."""
         element = (
             f"a list of {self.dim} numbers",
             f"a list of ids below {self.dim}",
-            f"a list of (id below {self.dim}, number)",
+            f"a list of pairs (id below {self.dim}, number)",
             f"an id below {self.dim}",
         )[self.type]
         return f"{'a list, each item of it ' * self.seq_type}{element}"

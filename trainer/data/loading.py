@@ -23,9 +23,9 @@ from trainer.data.source import BatchSource, DataSource, DataStreams
 
 
 def check_data(config: DataConfig) -> None:
-    """Check that this kind of data configuration is supported.
+    """Check that the type of the data is supported.
 
-    Raises: ConfigError: the text names the unsupported type.
+    Raises: ConfigError: the type is not supported; the text names it.
     """
     if config.type == multi.KIND:
         for one in config.sub_data_configs:
@@ -57,8 +57,7 @@ def open_source(
 
     Args: inputs: for each network of the model, the sizes of its data layers, in input order. A model of several
         networks has one source for each network. check: a function that is called repeatedly during a wait for the
-        provider; an error that it raises ends the wait. shuffles: False disables shuffling for every provider
-        (--job=test).
+        provider; an error that it raises ends the wait. shuffles: whether a provider may shuffle (not with --job=test).
     Raises: see `open_provider`.
     """
     configs = config.sub_data_configs if config.type == multi.KIND else [config]
@@ -87,8 +86,8 @@ def open_source(
 class OpenedProvider:
     """A user's provider after its init_hook.
 
-    Attributes: entries: the lines of the list file. constants: the values of constant slots, by name of the data layer.
-        is_shuffled: whether samples are picked randomly.
+    Attributes: entries: the lines of the list file. constants: the numbers of the constant slots, by name of the data
+        layer. is_shuffled: whether samples are picked randomly.
     """
 
     provider: DataProvider
@@ -102,10 +101,9 @@ def open_provider(
 ) -> OpenedProvider:
     """Import the provider, and run its init_hook.
 
-    Args: inputs: the sizes of the network's data layers, in input order. The first sizes are those of the provider's
-        slots; the last sizes are those of the config's constant slots, if it has any. is_own: whether a config script
-        wrote the message in this process. The names in a message from a model file are restricted
-        (trainer/data/foreign_config.py).
+    Args: inputs: the sizes of the network's data layers, in input order. The provider's slots come first, and then the
+        constant slots of the config. is_own: whether a config script wrote `config` in this process. If `config` comes
+        from a model file, the names in it are restricted (trainer/data/foreign_config.py).
     Raises: MissingInputError: the list file or the module does not exist.  ConfigError: the module has no such
         provider, or its input types do not fit the data layers.  DataError: the user's code raised an error.
     """
@@ -128,9 +126,9 @@ def open_provider(
 
 
 def check_sizes(inputs: Mapping[str, int], kinds: Sequence[InputType]) -> None:
-    """Check that vectors are as long as their data layers; ids may have any range, as in v0.10.
+    """Check that each vector is as long as its data layer is wide; ids may have any range, as in v0.10.
 
-    Raises: ConfigError: the text names the data layer and the input type that differ.
+    Raises: ConfigError: a vector has another length; the text names the data layer and the input type.
     """
     for (name, size), kind in zip(inputs.items(), kinds, strict=True):
         if kind.type != DataType.Index and kind.dim != size:
@@ -148,15 +146,15 @@ def _split_inputs(inputs: Mapping[str, int], constants: Sequence[float]) -> tupl
         )
     for name in names[split:]:
         if inputs[name] != 1:
-            raise ConfigError(f"data_layer {name} has size {inputs[name]}, but its slot is a constant: one number")
+            raise ConfigError(f"data_layer {name} has size {inputs[name]}, but its slot is a constant of size 1")
     return {name: inputs[name] for name in names[:split]}, dict(zip(names[split:], constants, strict=True))
 
 
 def read_entries(config: DataConfig, *, is_own: bool = True) -> list[str]:
     """Return the lines of the list file; every line is an entry, even a blank line.
 
-    Raises: MissingInputError: the list file does not exist. ConfigError: a model file names a device or a pipe, or a
-        file that is too long for a list.
+    Raises: MissingInputError: the list file cannot be read. ConfigError: a model file names a device, a pipe, or a file
+        that is too long for a list.
     """
     kind = "test" if config.for_test else "training"
     path = Path(config.files)
@@ -188,7 +186,7 @@ def _find_provider(config: DataConfig) -> type[DataProvider]:
             for name, value in vars(module).items()
             if inspect.isclass(value) and issubclass(value, DataProvider) and value is not DataProvider
         ]
-        what = "has no" if found is None else "does not mark with @provider its"
+        what = "has no" if found is None else "has no @provider before its"
         raise ConfigError(
             f"the data provider module {config.load_data_module} {what} {config.load_data_object}; "
             f"its providers are: {', '.join(providers) or 'none'}"
@@ -226,7 +224,7 @@ def read_arguments(config: DataConfig, *, is_own: bool) -> dict[str, Any]:
             arguments = pickle.loads(data, encoding="utf-8", errors="surrogateescape")
         else:
             arguments = deserialize_args(config.load_data_args)
-    except Exception as error:  # unpickling raises any error of the pickled classes
+    except Exception as error:  # unpickling can raise any error of the pickled classes
         if is_own:
             raise ConfigError(f"args of the data provider {name} cannot be unpickled: {error}") from error
         raise ConfigError(

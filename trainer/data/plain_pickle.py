@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_BYTES = 1 << 24  # maximum bytes of a pickle; a dictionary of 500,000 words has about 12 MB
-MOST_VALUES = 1 << 22  # maximum number of values; a value that two lists contain counts twice
+MOST_VALUES = 1 << 22  # maximum number of values; a value in two lists counts twice
 MOST_DEPTH = 64  # maximum levels of nested lists
 MOST_INT_BYTES = 512  # maximum bytes of an integer
 
@@ -30,7 +30,7 @@ class PlainPickleError(ValueError):
 def load_plain(data: bytes) -> Any:
     """Return the value of a pickle.
 
-    Texts of Python 2 are decoded as UTF-8; bytes that are not UTF-8 become surrogates.
+    Texts of Python 2 are decoded as UTF-8. Bytes that are not UTF-8 become surrogates.
 
     Raises: PlainPickleError: the message names the unsupported content or the exceeded limit.
     """
@@ -47,9 +47,9 @@ def load_plain(data: bytes) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Refuse too many values or levels.
+    """Raise PlainPickleError if a value has too many parts or too many levels of lists.
 
-    A value counts once for each list that contains it, so cyclic lists are refused.
+    A part counts once for each list that contains it, so cyclic lists are refused.
     """
     waiting, seen = [(value, 1)], 0
     while waiting:
@@ -113,7 +113,7 @@ class _Machine:
         return self._take(self._number(form))
 
     def _name(self, code: bytes) -> str:
-        """Return the name that follows an instruction for a global. The error message quotes this name."""
+        """Return the class or function that an instruction names, or the instruction, for the error message."""
         if code not in b"ci":
             return f"instruction {code!r}"
         return ".".join(self._line().decode("ascii", "replace")[:60] for _ in range(2))
@@ -129,16 +129,16 @@ class _Machine:
         self._stack.append(value)
 
     def push_int_line(self) -> None:
-        """Push the number in a line. Protocol 0 writes False as 00 and True as 01."""
+        """Push the number in the next line. Protocol 0 writes False as 00 and True as 01."""
         line = self._line()
         self.push(line == b"01" if line in (b"00", b"01") else int(line))
 
     def push_long_line(self) -> None:
-        """Push the number in a line. Python 2 ends the line with an L."""
+        """Push the number in the next line. Python 2 ends the line with an L."""
         self.push(int(self._line().removesuffix(b"L")))
 
     def push_long(self, form: str) -> None:
-        """Push a number that follows its length in bytes."""
+        """Push an integer; its number of bytes comes first."""
         count = self._number(form)
         if not 0 <= count <= MOST_INT_BYTES:
             raise PlainPickleError(f"a number has {count} bytes, but the limit is {MOST_INT_BYTES} bytes")
@@ -148,24 +148,24 @@ class _Machine:
         """Push a text of Python 2, which is written as a bytes literal, with quotes and escapes."""
         line = self._line().strip()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in b"'\"":
-            raise PlainPickleError("it is no pickle: a text has no quotes")
+            raise PlainPickleError("it is no pickle: a text of Python 2 is not enclosed in quotes")
         literal: bytes = codecs.escape_decode(line[1:-1])[0]  # the `pickle` module decodes the text in this way
         self.push(literal.decode("utf-8", "surrogateescape"))
 
     def push_old_text(self, form: str) -> None:
-        """Push a text of Python 2 that follows its length."""
+        """Push a text of Python 2; its number of bytes comes first."""
         self.push(self._counted(form).decode("utf-8", "surrogateescape"))
 
     def push_text(self, form: str) -> None:
-        """Push a text that follows its length."""
+        """Push a text; its number of bytes comes first."""
         self.push(self._counted(form).decode("utf-8", "surrogatepass"))
 
     def push_text_line(self) -> None:
-        """Push the text in a line."""
+        """Push the text in the next line."""
         self.push(self._line().decode("raw-unicode-escape"))
 
     def push_bytes(self, form: str) -> None:
-        """Push bytes that follow their number."""
+        """Push bytes; their number comes first."""
         self.push(self._counted(form))
 
     # ----- Lists, tuples, dictionaries -----
@@ -175,14 +175,14 @@ class _Machine:
         while place >= 0 and self._stack[place] is not _MARK:
             place -= 1
         if place < 0:
-            raise PlainPickleError("it is no pickle: there is no mark")
+            raise PlainPickleError("it is no pickle: there is no mark where a list, tuple or dict begins")
         items = self._stack[place + 1 :]
         del self._stack[place:]
         return items
 
     def _last(self, kind: type) -> Any:
         if not self._stack or type(self._stack[-1]) is not kind:
-            raise PlainPickleError(f"it is no pickle: there is no {kind.__name__} to add to")
+            raise PlainPickleError(f"it is no pickle: an instruction adds to a {kind.__name__} that does not exist")
         return self._stack[-1]
 
     def _pop(self, count: int) -> list[Any]:
@@ -201,7 +201,7 @@ class _Machine:
         self.push(self._since_mark())
 
     def make_dict(self) -> None:
-        """Replace the values since the mark by a dictionary, in which keys and values alternate."""
+        """Replace the values since the mark, in which keys and values alternate, by a dictionary."""
         items = self._since_mark()
         self.push({})
         self._fill(items)
@@ -220,8 +220,8 @@ class _Machine:
         if len(items) % 2:
             raise PlainPickleError("it is no pickle: a key has no value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # Other keys (long numbers, tuples) can be chosen in such a way that their hashes collide. Filling the
-            # dictionary would then take quadratic time.
+            # Keys of other types (long integers, tuples) can be chosen in such a way that their hashes collide. Filling
+            # the dictionary would then take quadratic time.
             if not (isinstance(key, str | bytes | float) or key is None or _is_short(key)):
                 raise PlainPickleError("a key of a dict is neither a text nor a number of 64 bits")
             target[key] = value
@@ -311,7 +311,7 @@ _ACTIONS: dict[bytes, _Action] = {
     b"h": lambda one: one.recall(one._number("<B")),
     b"j": lambda one: one.recall(one._number("<I")),
 }
-_OBJECTS = {  # instructions that name code, call code, or build values that are not plain
+_OBJECTS = {  # instruction -> the reason why it is refused
     **dict.fromkeys((b"c", b"i", b"\x93", b"\x82", b"\x83", b"\x84"), "it names a class or function"),
     **dict.fromkeys((b"R", b"o", b"\x81", b"\x92", b"b"), "it makes an object"),
     **dict.fromkeys((b"P", b"Q"), "it refers to a value outside of the pickle"),

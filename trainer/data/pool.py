@@ -1,4 +1,4 @@
-"""The pool: encoded samples from which batches are picked. A sample counts one unit, or what calc_batch_size returns.
+"""Batches are picked from a pool of encoded samples. A sample counts one unit, or what calc_batch_size returns.
 
 When a batch is made, the main thread picks the samples with its own random stream. A shuffled run is therefore
 reproducible. If the pool P has n samples, a sample is picked with one draw r: exchange P[r mod n] and P[0], then remove
@@ -21,7 +21,7 @@ from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 from trainer.data.reader import Chunk
 
-COMPACT_ROWS = 4096  # minimum number of taken samples to delete; they must also be at least half of all samples
+COMPACT_ROWS = 4096  # taken samples are deleted if there are this many, and if they are at least half of all samples
 
 
 class SamplePool:
@@ -29,7 +29,7 @@ class SamplePool:
 
     Args: shuffled: whether to pick randomly. stream: the random stream for picking.
     Attributes: columns: the encoded samples. order: row numbers of the columns; the rows before position `head` have
-        been taken. units_left: the remaining samples, in units of the batch size.
+        been taken. units_left: sum of the units of the samples that remain in the pool.
     Thread safety: only one thread may use the pool.
     """
 
@@ -41,16 +41,16 @@ class SamplePool:
         self._units: list[int] = []  # the units of every row of the columns; empty if every row counts one unit
         self.order = array("q")
         self.head = 0
-        self._read = 0  # number of rows of the columns that are in the pool
+        self._read = 0  # number of rows of the columns that `fill` has added to the pool
         self.units_left = 0
 
     def rewind(self) -> None:
-        """Provide all samples again, in the order in which they were taken."""
+        """Move all taken samples back into the pool, in the order in which they were taken."""
         self.head = 0
         self.units_left = sum(self._units) if self._units else len(self.order)
 
     def append(self, chunk: Chunk) -> None:
-        """Append the samples of a chunk to the columns, from which `fill` adds them to the pool later."""
+        """Append the samples of a chunk to the columns. `fill` adds them to the pool later."""
         self.columns.extend(chunk.encoded, chunk.rows)
         if chunk.units is not None:
             self._units += chunk.units
@@ -63,7 +63,7 @@ class SamplePool:
     def fill(self, wanted: int, receive: Callable[[], bool]) -> None:
         """Add samples to the pool until the pool has `wanted` units or the samples end.
 
-        Args: receive: appends a chunk to the columns; it returns False at the end of the samples.
+        Args: receive: a function that appends a chunk to the columns, and that returns False at the end of the samples.
         """
         while self.units_left < wanted:
             if self._read == self.columns.rows and not receive():
@@ -113,17 +113,17 @@ class SamplePool:
         return total
 
     def gather(self, start: int) -> dict[str, Argument]:
-        """Return the samples from a position in the order up to the head, by slot."""
+        """Return the samples from position `start` in the order up to the head, by slot."""
         return self.columns.gather(np.array(self.order[start : self.head], np.int64))
 
     def gather_part(self, first: int, last: int) -> tuple[dict[str, Argument], int]:
-        """Return the samples at some positions in the order, by slot, and the sum of their units."""
+        """Return the samples at positions [first, last) in the order, by slot, and the sum of their units."""
         rows = np.array(self.order[first:last], np.int64)
         units = sum(self._units[row] for row in rows.tolist()) if self._units else len(rows)
         return self.columns.gather(rows), units
 
     def compact(self) -> None:
-        """Delete the taken samples if they are many, because further reading can then reuse their memory."""
+        """Delete the taken samples if there are many, so that further reading can reuse their memory."""
         if self.head < max(COMPACT_ROWS, len(self.order) // 2):
             return
         ahead = range(self._read, self.columns.rows)

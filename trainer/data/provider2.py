@@ -73,14 +73,14 @@ Generator = Callable[..., Iterable[Any]]  # a generator function: it takes (sett
 
 
 class CacheType:
-    """The choice between reading in every pass (NO_CACHE) and keeping the samples of the first pass in memory."""
+    """Whether the provider reads in every pass (NO_CACHE), or the samples of the first pass stay in memory."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
 
 
 class GeneratorWrapper:
-    """Refuse a function that returns a sample or None instead of yielding samples. A list of samples is accepted."""
+    """Refuse a function that returns None or a dictionary. A generator or a list of samples is accepted."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -91,13 +91,13 @@ class GeneratorWrapper:
         if samples is None or isinstance(samples, Mapping):
             kind = type(samples).__name__
             raise TypeError(
-                f"the provider's function is no generator but returns a {kind}: use `yield` for each sample"
+                f"the provider's function returns a {kind} and is no generator: use `yield` for each sample"
             )
         return samples
 
 
 class SingleSlotWrapper:
-    """Turn the bare values that a provider with a single slot yields into samples."""
+    """Put each value that a provider with a single slot yields into a list, because a sample is a list of slots."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = generator
@@ -109,7 +109,7 @@ class SingleSlotWrapper:
 
 
 class InputOrderWrapper:
-    """Turn samples that are dictionaries into lists in the order of the network's inputs. A missing key gives None."""
+    """Turn dictionaries into lists in the order of the network's inputs. A slot that a dictionary lacks is None."""
 
     def __init__(self, generator: Generator, input_order: Sequence[str]) -> None:
         self.generator = generator
@@ -143,7 +143,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Check each sample against the types (`check=True`). Skip a wrong sample with a warning, or raise an error."""
+    """Compare each sample with the types (`check=True`). Skip a wrong sample with a warning, or raise an error."""
 
     def __init__(
         self, generator: Generator, input_types: Sequence[InputType], check_fail_continue: bool, logger: logging.Logger
@@ -181,7 +181,7 @@ _SHUFFLE_WORDS: dict[Any, bool] = {
 
 
 def parse_should_shuffle(given: Any, logger: logging.Logger) -> bool | None:
-    """Return the meaning of a value of `should_shuffle`: True, False, or None (shuffle only in training)."""
+    """Return what a value of `should_shuffle` means: True, False, or None (shuffle only in training)."""
     word = given.lower() if isinstance(given, str) else given
     if word is None or word in _SHUFFLE_WORDS:
         return _SHUFFLE_WORDS.get(word)
@@ -207,7 +207,7 @@ class DataProvider:
 
     options: ClassVar[dict[str, Any]]
     function: ClassVar[Generator]
-    # True: without can_over_batch_size, a sample that is larger than a batch forms a batch by itself; False: such a
+    # whether a sample that is larger than a batch forms a batch by itself without can_over_batch_size; if not, such a
     # sample is an error
     takes_longer_alone: ClassVar[bool] = False
 
@@ -235,8 +235,10 @@ class DataProvider:
         self._wrap_generator(options["check_fail_continue"])
 
     def _settle_types(self) -> None:
-        """Set `slots` to the hook's or else the decorator's input_types; if there are none, `slots` is what the hook
-        set."""
+        """Set `slots` to the input_types of the init_hook, or without them to the input_types of the decorator.
+
+        If neither gives input_types, `slots` keeps the value that the hook has set.
+        """
         for given in (type(self).options["input_types"], self.input_types):
             if given is not None:
                 self.slots = given
@@ -291,14 +293,14 @@ def provider(
 
     Args:
         input_types: a list in the order of the network's inputs, or a dict by data layer name.
-        should_shuffle: None shuffles only in training.
+        should_shuffle: whether samples are shuffled; None means only in training.
         pool_size: number of samples that are shuffled together; -1 means all.
         min_pool_size: number of samples that are read before the first batch; -1 means pool_size.
         can_over_batch_size: whether a batch may end with a sample that exceeds its size.
         calc_batch_size: a function that returns the number of units that a sample counts in a batch; by default 1.
-        cache: CacheType.CACHE_PASS_IN_MEM keeps the samples of the first pass.
-        check: whether to check every sample. check_fail_continue: whether to continue without a wrong sample.
-        init_hook: init_hook(settings, file_list=..., is_train=..., input_order=..., **args of the config).
+        cache: CacheType.CACHE_PASS_IN_MEM keeps the samples of the first pass in memory.
+        check: whether to check every sample. check_fail_continue: whether to skip a wrong sample.
+        init_hook: a function called as init_hook(settings, file_list=..., is_train=..., input_order=..., **args).
         ignored: other arguments. `slots` is an old name of input_types; all further names are ignored, as in v0.10.
     """
     given = dict(locals())

@@ -1,4 +1,4 @@
-"""The states of the two global random generators that the user's code may use, in Python and in numpy."""
+"""The states of the two global random generators that user code may use: those of Python and of numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def take() -> States:
 
 
 def write(states: States) -> dict[str, Any]:
-    """Return states in a JSON-compatible form. If the user has replaced numpy's generator, its state is omitted."""
+    """Return states in a form that JSON can store; without numpy's state if user code has replaced that generator."""
     (version, words, spare), of_numpy = states
     record: dict[str, Any] = {
         "version": version,

@@ -1,8 +1,8 @@
-"""The reading thread: it runs a provider's generators during the computation, and encodes samples as arrays.
+"""The reading thread runs a provider's generators during the computation, and encodes samples as arrays.
 
-The main thread decides in which order samples are used. Each entry of the list has a generator. If samples are shuffled
-and the list has several entries, the reading thread picks the generator of the next sample with a random stream that no
-other thread uses. The order of reading therefore depends only on the seed, and not on timing.
+The main thread decides in which order samples are used. Each entry of the list file has its own generator. If samples
+are shuffled and there are several entries, the reading thread picks the generator of each sample with its own random
+stream. The order of reading therefore depends only on the seed, and not on timing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trainer.data.checks import SampleError, user_code
 from trainer.data.columns import ColumnSet
 from trainer.data.provider2 import DataProvider
 
-CHUNK_ROWS = 256  # samples in a chunk
-FIRST_CHUNK_ROWS = 16  # samples in the first chunk; their size determines the length of the next chunk
+CHUNK_ROWS = 256  # maximum number of samples in a chunk
+FIRST_CHUNK_ROWS = 16  # samples in the first chunk; their bytes determine the number of samples in the next chunk
 CHUNK_BYTES = 1 << 22  # maximum bytes of a chunk; a chunk of large samples therefore has fewer samples
-BYTES_AHEAD = 1 << 27  # maximum bytes that are read before the computation needs them
-CHUNKS_AHEAD = 64  # maximum chunks that are read before the computation needs them
+BYTES_AHEAD = 1 << 27  # the thread stops reading while chunks of this many bytes wait for the computation
+CHUNKS_AHEAD = 64  # the thread stops reading while this many chunks wait for the computation
 REPORT_PERIOD_S = 30.0  # seconds between two log lines about a slow provider
-CHECK_PERIOD_S = 0.5  # seconds between two checks that the rest of the job still runs
+CHECK_PERIOD_S = 0.5  # seconds between two checks whether the rest of the job still runs
 
 
 # (name of the entry in messages, number of the sample in the entry, counted from 1, and the sample)
@@ -41,7 +41,7 @@ Drawn = tuple[str, int, Any]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some samples in the order of reading: their encoded slots, and the units of each sample (None: all are 1)."""
+    """Samples in the order of reading. `units` has the units of each sample; None means that each counts one unit."""
 
     rows: int
     encoded: list[tuple[npt.NDArray[Any], ...]]
@@ -59,7 +59,7 @@ class SampleReader:
     Args: files: the entries of the list. shuffled: whether the samples of all entries are mixed. stream: the random
         stream that picks the entry of each sample, if samples are mixed. check: a function that `take` calls
         repeatedly; an error that it raises ends the wait. list_name: the list file, for messages.
-    Thread safety: only one thread may call the methods. The reading thread is internal.
+    Thread safety: only one thread may call the methods.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SampleReader:
         return self._ended
 
     def wait_for_end(self) -> None:
-        """Wait until the provider has been read to its end. All remaining chunks must fit into the buffer."""
+        """Wait until the provider has been read to its end. All remaining chunks must fit into the queue."""
         with self._changed:
             while not self._ended:
                 self._changed.wait(CHECK_PERIOD_S)
@@ -142,7 +142,7 @@ class SampleReader:
             self._changed.notify_all()
 
     def _deliver(self) -> bool:
-        """Read a chunk, and queue it when the queue has room. Return False at the end."""
+        """Read a chunk, and put it into the queue when the queue has room. Return False at the provider's end."""
         drawn = list(itertools.islice(self._samples, self._chunk_rows))
         chunk = self._encode(drawn) if drawn else None
         with self._changed:
@@ -177,7 +177,7 @@ class SampleReader:
 
 
 def _start(provider: DataProvider, file: str, line: str) -> Iterator[Drawn]:
-    """Yield the samples of a list entry. An error names the entry, or for a blank entry its line in the list."""
+    """Yield the samples of an entry of the list file. An error names the entry, or the line of a blank entry."""
     blank = "" if file.strip() else f"{file!r} ({line} is blank)"
     with user_code(f"data provider {provider}, reading {blank or repr(file)}"):
         for number, sample in enumerate(provider.generator(provider, file), 1):

@@ -1,4 +1,4 @@
-"""The batches of a data configuration, pass after pass, in the order of v0.10.
+"""Provide the batches of a data configuration, pass after pass, in the order of v0.10.
 
 With a limited pool, the order of samples in v0.10 depended on the progress of its loading thread. In this program the
 order does not depend on timing, because the pool is filled before every batch. The pool is filled to min_pool_size plus
@@ -36,8 +36,8 @@ UNLIMITED = sys.maxsize
 class DataStreams:
     """The random streams of a data source.
 
-    Attributes: picking: the stream of the main thread, for picking samples. mixing: a stream in the initial state of
-        every reading thread's stream, for picking list entries. Every pass starts a new reading thread.
+    Attributes: picking: the stream with which the main thread picks samples. mixing: a stream that is never drawn from.
+        Every pass starts a reading thread, whose stream for picking list entries begins with the state of `mixing`.
     """
 
     picking: Stream
@@ -60,19 +60,19 @@ class BatchSource(Protocol):
         """Begin to store the data that `position` returns."""
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue after the last batch."""
+        """Return the state with which another process can continue after `batches` batches of the pass."""
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Continue from a `position`."""
+        """Continue at a position that `position` has returned. `size` is the batch size."""
 
 
 @dataclass
 class _Tracked:
-    """The data of a pass that `position` needs.
+    """What `position` needs to know about a pass.
 
     Attributes: first_order: the order of the pool at the start of the pass, if the pass is read from memory and
-        shuffled. states: the states of the stream before each batch of the pass, if samples are shuffled. random: the
-        states of the generators of Python and numpy when the reading of the present samples began.
+        shuffled. states: the states of the stream `picking` before each batch of the pass, if samples are shuffled.
+        random: the states of the random generators of Python and numpy when the reading of the pool's samples began.
     """
 
     first_order: array[int] = field(default_factory=lambda: array("q"))
@@ -86,7 +86,7 @@ class DataSource:
     Args: provider: an instance of the user's provider. files: the entries of the list file. shuffled: whether samples
         are picked randomly. check: a function that is called repeatedly during a wait for the provider; an error that
         it raises ends the wait. list_name: the list file, for messages. constants: the numbers of the constant slots,
-        by name. A constant slot has one number in all rows, and it has the rows and sequences of the first slot.
+        by name. A constant slot has the same number in all rows, and it has the rows and sequences of the first slot.
     Thread safety: only one thread may use the source.
     """
 
@@ -159,7 +159,7 @@ class DataSource:
         return self._gather(start), units
 
     def _take(self, size: int) -> tuple[int, int]:
-        """Move the head past the next batch, and return its position in the pool and its units."""
+        """Move the head of the pool past the next batch. Return the batch's first position and its sum of units."""
         if self._tracked is not None and self._shuffled:
             self._tracked.states.append(self._stream.state)
         if not self._is_cached:
@@ -178,10 +178,10 @@ class DataSource:
             self._tracked = _Tracked()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the JSON-compatible state with which another process can continue after the last batch.
+        """Return the state, in a form that JSON can store, with which another process can continue.
 
-        Args: batches: number of batches that this pass has delivered; None: the pass is complete, and the next pass
-            begins.
+        Args: batches: number of batches of this pass after which the process continues, or None if the process begins
+            the next pass.
         """
         between = batches is None
         tracked = self._tracked or _Tracked()
@@ -198,15 +198,15 @@ class DataSource:
         return record
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Continue from a `position`.
+        """Continue at a position that `position` has returned.
 
         If the position is inside a pass, this method begins the pass. If the position is between two passes, the caller
         must call `start_pass` next.
 
         The provider is read again with the stored random states, and the earlier batches are picked again, without
         training. If the provider had been read to its end at the position (`is_read`), this method waits until the
-        provider has been read to its end again. If the provider had not been read to its end, the provider still runs
-        when this method returns. Other code must then not use the random generators of Python and numpy.
+        provider has been read to its end again. Otherwise the provider still runs when this method returns. Other code
+        must then not use the random generators of Python and numpy.
         Args: size: the batch size.
         Raises: DataError, MissingInputError: the provider raised an error, or a sample is invalid.
         """
@@ -223,7 +223,7 @@ class DataSource:
             if number < len(states):
                 self._stream.state = states[number]
             if not self._take(size)[1]:
-                self._warn(f"it gives {number} batches; {position['batches']} of the pass were trained on")
+                self._warn(f"it gives {number} batches, but {position['batches']} batches of the pass were trained")
                 return
         if self._reader is not None and position["is_read"]:
             self._reader.wait_for_end()
@@ -252,7 +252,7 @@ class DataSource:
         )
 
     def nothing(self) -> dict[str, Argument]:
-        """Return a batch without samples."""
+        """Return a batch that has no samples."""
         return self._add_constants(self._pool.columns.gather(np.empty(0, np.int64)))
 
     def _gather(self, start: int) -> dict[str, Argument]:
@@ -274,7 +274,7 @@ class DataSource:
         return max(size, min(least + self._taken_units, most))
 
     def _receive(self) -> bool:
-        """Append the next chunk of the reader to the columns. Return False at the end."""
+        """Append the next chunk of the reader to the columns. Return False if the reader has no more chunks."""
         chunk = self._reader.take() if self._reader is not None else None
         if chunk is None:
             if self._reader is not None:

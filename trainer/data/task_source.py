@@ -1,4 +1,4 @@
-"""The samples of successive tasks from a master. A task names files of the list, or ranges of records."""
+"""Read the samples of successive tasks of a master. A task names files of the list, or ranges of records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from trainer.data.source import DataSource, DataStreams
 class TaskSource:
     """A source that reads one task at a time.
 
-    No batch has samples of two tasks, and no sample is kept for another pass. Attributes: entries: the lines of the
-    list file.
+    No batch has samples of two tasks, and no sample is kept for another pass.
+
+    Attributes: entries: the lines of the list file.
 
     Args: check: a function that is called repeatedly during a wait for the provider; an error that it raises ends the
-    wait. Thread safety: only one thread may use the source.
+        wait.
+    Thread safety: only one thread may use the source.
     """
 
     def __init__(self, opened: OpenedProvider, streams: DataStreams, check: Callable[[], None]) -> None:
@@ -28,8 +30,8 @@ class TaskSource:
         if opened.provider.cache == CacheType.CACHE_PASS_IN_MEM:
             opened.provider.cache = CacheType.NO_CACHE
             glog.warning(
-                f"the data provider {opened.provider}: CACHE_PASS_IN_MEM has no effect with a master, since the next "
-                "pass brings other tasks: the provider reads in every pass"
+                f"the data provider {opened.provider}: CACHE_PASS_IN_MEM has no effect with a master, because the "
+                "next pass brings other tasks; the provider reads its data in every pass"
             )
 
     def start_task(self, files: Sequence[str], name: str) -> None:

@@ -1,6 +1,6 @@
-"""Evaluators: measures of the network's results, which the log shows beside the cost.
+"""Evaluators measure the network's results. The log shows the measures beside the cost.
 
-Each family of evaluators has a module. `make_evaluators` selects the class by the type.
+Each family of evaluators has a module. `make_evaluators` selects an evaluator's class by the type in its config.
 
 Source: spec/trainer.md 6.2 - 6.10; gserver/evaluators of v0.10.
 """

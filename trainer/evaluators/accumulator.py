@@ -1,4 +1,4 @@
-"""The sums of the costs and measures of several batches: of a pass, of some batches of a pass, or of a test."""
+"""Add up the costs and measures of several batches: of a pass, of some batches of a pass, or of a test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainer.evaluators.base import Evaluator, Measure
 
 
 class Accumulator:
-    """The sums of the costs and measures of some batches. As in v0.10, the cost is float32 and added batch by batch."""
+    """The sums of the costs and measures of some batches. As in v0.10, the sum of the costs is a float32 number."""
 
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._evaluators = evaluators
         self.reset()
 
     def reset(self) -> None:
-        """Reset all sums."""
+        """Set all sums to the sums of no batch."""
         self.samples = 0
         self._cost = np.float32(0)
         self._measures = [evaluator.nothing() for evaluator in self._evaluators]
@@ -32,17 +32,17 @@ class Accumulator:
             self._measures[number] += measure
 
     def finish(self) -> None:
-        """Let the evaluators write the log lines that come before their text."""
+        """Let each evaluator log its own lines, which come before the summary line with all results."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish(measure)
 
     def finish_pass(self) -> None:
-        """Let the validation layers log their results, before the line of a pass or of a tested model."""
+        """Let the validation layers log their results, which come before the line of a pass or of a tested model."""
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):
             evaluator.finish_pass(measure)
 
     def state(self) -> dict[str, Any]:
-        """Return the sums in a JSON-compatible form."""
+        """Return the sums in a form that JSON can store."""
         return {
             "samples": self.samples,
             "cost": float(self._cost).hex(),
@@ -52,7 +52,7 @@ class Accumulator:
         }
 
     def put_back(self, state: Mapping[str, Any]) -> None:
-        """Restore sums. An evaluator without a sum in the state is reset."""
+        """Restore the sums that `state` returned. An evaluator that the state lacks begins with the sum of no batch."""
         self.reset()
         self.samples, self._cost = operator.index(state["samples"]), np.float32(float.fromhex(state["cost"]))
         for evaluator, measure in zip(self._evaluators, self._measures, strict=True):

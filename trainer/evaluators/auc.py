@@ -1,4 +1,4 @@
-"""Areas under the ROC curve: the area over all samples, and the mean of the areas of sequences.
+"""Two areas under the ROC curve: the area over all samples, and the mean of the areas of all sequences.
 
 Source: spec/trainer.md 6.5.
 """
@@ -20,10 +20,10 @@ BINS = (1 << 24) - 1  # the bin of score 1
 
 
 class Histogram:
-    """The weights of negatives and positives in each non-empty bin.
+    """The sums of the weights of negatives and of positives in each non-empty bin of scores.
 
-    New batches are kept separately, and merged when they are larger than the merged part. The mean time to add a batch
-    is therefore about proportional to the size of the batch.
+    New batches are kept separately. They are merged when they have over 10,000 bins more than the merged part. The mean
+    time to add a batch is therefore about proportional to the size of the batch.
     """
 
     def __init__(self, bins: Ids, weights: Numbers) -> None:
@@ -38,18 +38,18 @@ class Histogram:
         return self
 
     def state(self) -> Any:
-        """Return the bins and weights of the parts, and the number of merged parts."""
+        """Return the bins and weights of each part, and the number of merged bins, in a form that JSON can store."""
         parts = zip(self._bins, self._weights, strict=True)
         return [[[encode_array(bins), encode_array(weights)] for bins, weights in parts], self._merged]
 
     def put_back(self, state: Any) -> None:
-        """Restore the parts."""
+        """Restore the parts that `state` returned."""
         parts, self._merged = state
         self._bins = [decode_array(bins) for bins, _ in parts]
         self._weights = [decode_array(weights) for _, weights in parts]
 
     def merge(self) -> tuple[Ids, Numbers]:
-        """Return the bins in ascending order, and their (negatives, positives) as columns."""
+        """Return the bins in ascending order, and a matrix with the weights (negatives, positives) of each bin."""
         bins: Ids
         bins, where = np.unique(np.concatenate(self._bins), return_inverse=True)
         given = np.concatenate(self._weights)
@@ -78,7 +78,7 @@ class LastColumnAuc(Evaluator):
         self.require_equal_rows(inputs[0], inputs[1], "label")
         wrong = ~((scores >= 0) & (scores <= 1))
         if wrong.any():
-            raise DataError(f"{self}: score {scores[wrong.argmax()]:g} is not in [0, 1]; give it a probability")
+            raise DataError(f"{self}: score {scores[wrong.argmax()]:g} is not in [0, 1]; scores must be probabilities")
         weights = np.ones(len(scores)) if len(inputs) < 3 else self.weights(inputs[2])
         positive = labels != 0
         columns = np.stack([np.where(positive, 0.0, weights), np.where(positive, weights, 0.0)], axis=1)
@@ -93,7 +93,7 @@ class LastColumnAuc(Evaluator):
 
 
 class RankAuc(Evaluator):
-    """The area under the curve of clicks, averaged over sequences.
+    """The mean over all sequences of the area under the curve of a sequence's clicks.
 
     The inputs are score, click and, optionally, page views.
     """
@@ -114,7 +114,7 @@ class RankAuc(Evaluator):
 
 
 def _rank_area(score: Numbers, click: Numbers, views: Numbers) -> float:
-    """Return the area of one sequence. As in v0.10, the normaliser is too large if scores are equal."""
+    """Return the area of one sequence. As in v0.10, the divisor is too large if some scores are equal."""
     if not len(score):
         return 0.0
     order = np.argsort(-score, kind="stable")

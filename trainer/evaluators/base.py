@@ -17,20 +17,20 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Measure(Protocol):
-    """The measure of one or several batches; `a += b` never changes b."""
+    """The measure of one or several batches. `a += b` never changes b."""
 
     def __iadd__(self, other: Any) -> Self:
-        """Add the measure of other batches."""
+        """Add the measure of further batches."""
 
     def state(self) -> Any:
-        """Return the measure in a JSON-compatible form, for a checkpoint."""
+        """Return the measure in a form that JSON can store, for a checkpoint."""
 
     def put_back(self, state: Any) -> None:
-        """Restore a state."""
+        """Restore the measure that `state` returned."""
 
 
 class Share:
-    """A total and its divisor: the measure of most evaluators. Adding plain floats is faster than adding arrays."""
+    """The measure of most evaluators: a total and its divisor. They are floats, which are added faster than arrays."""
 
     __slots__ = ("count", "total")
 
@@ -44,7 +44,7 @@ class Share:
         return self
 
     def state(self) -> Any:
-        """Return the total and the count, as text."""
+        """Return the total and the count as texts, which keep every bit."""
         return [self.total.hex(), self.count.hex()]
 
     def put_back(self, state: Any) -> None:
@@ -52,7 +52,7 @@ class Share:
         self.total, self.count = map(float.fromhex, state)
 
     def value(self) -> float:
-        """Return the quotient, 0 if the count is 0."""
+        """Return the quotient, or 0 if the count is 0."""
         return ratio(self.total, self.count)
 
 
@@ -85,7 +85,7 @@ class Evaluator:
     """
 
     least_inputs, most_inputs = 1, 1
-    is_quiet = False  # True: the lines of batches, passes and tests leave out the text
+    is_quiet = False  # whether the log lines of batches, passes and tests leave out the text of this evaluator
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -99,7 +99,7 @@ class Evaluator:
         return f"evaluator {self.name} ({self.config.type})"
 
     def nothing(self) -> Measure:
-        """Return the measure of no batch, the initial value of a sum."""
+        """Return the measure of no batch. It is the initial value of a sum."""
         return Share()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Measure:
@@ -107,10 +107,10 @@ class Evaluator:
         raise NotImplementedError
 
     def finish(self, total: Any) -> None:
-        """Log the lines that precede the line with the text, at the end of a pass, of a test or of a log period."""
+        """Log the lines that precede the line with the text at the end of a pass, a test or a log period."""
 
     def finish_pass(self, total: Any) -> None:
-        """Log the lines that precede only the line of a pass or of a tested model."""
+        """Log further lines that precede only the lines of passes and of tested models."""
 
     def text(self, total: Any) -> str:
         """Return the printed form of a sum of measures."""
@@ -150,7 +150,7 @@ class Evaluator:
         return argument.value[:, 0].astype(np.float64)
 
     def starts(self, argument: Argument, role: str) -> Ids:
-        """Return the starts of the sequences of an argument, and the end of the last sequence.
+        """Return the first row of each sequence of an argument, and then the number of rows.
 
         Raises: ConfigError: the argument has no sequences.
         """

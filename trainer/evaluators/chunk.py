@@ -18,7 +18,10 @@ from trainer.evaluators.base import Evaluator, Sums, ratio
 
 
 class Scheme(NamedTuple):
-    """A tagging scheme: how many tags a chunk type has, and the number of each tag (-1: there is no such tag)."""
+    """A tagging scheme.
+
+    `tags` is the number of tags of each chunk type. The other fields are the numbers of these tags; -1: no such tag.
+    """
 
     tags: int
     begin: int
@@ -36,7 +39,7 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 class Chunks(NamedTuple):
-    """The chunks of tagged sequences, in order: first frame, last frame and type of each chunk."""
+    """The first frame, the last frame and the type of each chunk of tagged sequences, in order."""
 
     first: Ids
     last: Ids
@@ -46,7 +49,7 @@ class Chunks(NamedTuple):
 class ChunkF1(Evaluator):
     """The F1 score of decoded chunks. A chunk is correct if it equals a chunk of the label.
 
-    Inputs: decoded ids, label ids.
+    Inputs: the decoded ids, and the ids of the label.
     """
 
     least_inputs, most_inputs = 2, 2

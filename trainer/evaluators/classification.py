@@ -1,4 +1,4 @@
-"""Classification errors, by row and by sequence.
+"""The classification errors of rows and of sequences.
 
 Source: spec/trainer.md 6.3 and 6.4.
 """
@@ -24,9 +24,9 @@ Errors = Array | npt.NDArray[np.bool_]
 class ClassificationError(Evaluator):
     """The share of rows whose label is not among the `top_k` largest predictions.
 
-    A label may name several classes: it is then a dense or sparse vector of zeros and ones. The error of a row is then
-    the number of columns on the wrong side of the threshold. For a sparse label the error is divided by the number of
-    columns. A row with weight w counts as w rows.
+    A label may name several classes. Such a label is a dense or sparse vector of zeros and ones, and the error of a row
+    is the number of columns on the wrong side of the threshold. For a sparse label the error is divided by the number
+    of columns. A row with weight w counts as w rows.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -37,7 +37,7 @@ class ClassificationError(Evaluator):
         self._threshold: float = config.classification_threshold
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Return (wrong rows, rows)."""
+        """Return the number of wrong rows, and the number of all rows."""
         inputs = self.inputs(outputs)
         errors = self.row_errors(inputs)
         if len(inputs) < 3:
@@ -51,7 +51,7 @@ class ClassificationError(Evaluator):
         return super().text(total)
 
     def row_errors(self, inputs: list[Argument]) -> Errors:
-        """Return the weighted error of each row, (rows,). If labels are ids without weights, an error is a bool."""
+        """Return the weighted error of each row, (rows,). For ids without weights, an error is a bool."""
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         self.require_equal_rows(inputs[0], label, "label")
         errors: Errors
@@ -74,10 +74,10 @@ class ClassificationError(Evaluator):
 
 
 class SequenceClassificationError(ClassificationError):
-    """The share of sequences with an error in any frame."""
+    """The share of sequences that have an error in at least one frame."""
 
     def measure(self, outputs: Mapping[str, Argument]) -> Share:
-        """Return (wrong sequences, sequences)."""
+        """Return the number of wrong sequences, and the number of all sequences."""
         inputs = self.inputs(outputs)
         starts = self.starts(inputs[0], "prediction")
         before = np.concatenate([[0.0], np.cumsum(self.row_errors(inputs) > 0)])
@@ -85,7 +85,7 @@ class SequenceClassificationError(ClassificationError):
 
 
 class ClassificationErrorPrinter(ClassificationError):
-    """Logs the error of each row, batch by batch. The text of this evaluator is `name=0`."""
+    """Log the error of each row, batch by batch. The text of this evaluator is `name=0`."""
 
     most_inputs = 2
 

@@ -17,9 +17,9 @@ _WORDS = ("deletions", "insertions", "substitutions", "sequences")
 
 
 class CtcEditDistance(Evaluator):
-    """The edit distance of a sequence, divided by the longer of the two lengths; the mean over all sequences.
+    """The edit distance per sequence, averaged over all sequences. Each distance is divided by the longer length.
 
-    The blank is the last column. The best path takes the symbol with the largest value in each frame, joins repeated
+    The last column is the blank. The best path takes the symbol with the largest value in each frame, joins repeated
     symbols, and then removes blanks.
     """
 
@@ -61,7 +61,7 @@ def decode_best_paths(values: Array, starts: np.ndarray[tuple[int, ...], np.dtyp
 
 
 def count_edits(label: Sequence[int], decoded: Sequence[int]) -> tuple[int, int, int]:
-    """Return the minimum deletions, insertions and substitutions that turn the label into the decoded symbols."""
+    """Return the numbers of deletions, insertions and substitutions of a shortest way from the label to `decoded`."""
     n, m = len(label), len(decoded)
     cost = [[max(i, j) if not i or not j else 0 for j in range(m + 1)] for i in range(n + 1)]
     for i in range(1, n + 1):

@@ -1,4 +1,4 @@
-"""Mean average precision of detected boxes.
+"""The mean average precision of detected boxes.
 
 Source: spec/trainer.md 6.3; DetectionMAPEvaluator.cpp of v0.11.
 """
@@ -16,13 +16,17 @@ from runtime.errors import ConfigError
 from trainer.arrays.arguments import Argument
 from trainer.evaluators.base import Evaluator, Numbers
 
-DETECTION_COLUMNS = 7  # columns of a detection: image, class, score, box
-LABEL_COLUMNS = 6  # class, box, difficult
+DETECTION_COLUMNS = 7  # image, class, score, and four columns of the box
+LABEL_COLUMNS = 6  # class, four columns of the box, and whether the box is difficult
 AP_TYPES = ("11point", "Integral")
 
 
 class Matches:
-    """For each class: the number of boxes to find, and a pair (score, whether it found a box) for each detection."""
+    """The labelled boxes and the detections of each class.
+
+    For each class, `boxes` has the number of labelled boxes that count, and `detections` has a pair (score, whether the
+    detection found a box) for each detection. A detection whose best box does not count is left out.
+    """
 
     def __init__(self) -> None:
         self.boxes: dict[int, int] = {}
@@ -50,11 +54,11 @@ class Matches:
 
 
 class DetectionMap(Evaluator):
-    """The area under the precision-recall curve of a class, times 100; the mean over all classes.
+    """100 times the mean over all classes of the area under the precision-recall curve of a class.
 
     The first input has the detections, with rows (image, class, score, xmin, ymin, xmax, ymax). The second input has
     the labels: a sequence for each image, with a row (class, xmin, ymin, xmax, ymax, difficult) for each box. The
-    config language passes the label twice, so there may be a third input.
+    config language passes the second input twice, so there may be a third input.
     """
 
     least_inputs, most_inputs = 2, 3
@@ -65,11 +69,11 @@ class DetectionMap(Evaluator):
             raise ConfigError(f"{self}: ap_type '{config.ap_type}' is not one of {', '.join(AP_TYPES)}")
 
     def nothing(self) -> Matches:
-        """Return a measure without boxes and detections."""
+        """Return a measure that has no boxes and no detections."""
         return Matches()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Matches:
-        """Return the batch's matches."""
+        """Return the measure of a batch."""
         inputs = self.inputs(outputs)
         detections = self._rows(inputs[0], "detections", DETECTION_COLUMNS)
         labels = self._rows(inputs[1], "labels", LABEL_COLUMNS)
@@ -94,7 +98,10 @@ class DetectionMap(Evaluator):
         return values
 
     def _match_image(self, detections: Numbers, labels: Numbers, matches: Matches) -> None:
-        """Add the matches of an image. Shapes: detections: (n, 6): class, score, box."""
+        """Add the boxes and the detections of an image to `matches`.
+
+        Shapes: detections: (n, 6), that is, class, score and box; labels: (boxes, LABEL_COLUMNS).
+        """
         for kind in {*detections[:, 0].astype(int).tolist(), *labels[:, 0].astype(int).tolist()}:
             if kind == self.config.background_id:
                 continue
@@ -118,7 +125,7 @@ class DetectionMap(Evaluator):
     def _average_precision(self, detections: Numbers, boxes: int) -> float:
         """Return the area under the precision-recall curve of a class.
 
-        Shapes: detections: (n, 2): score, whether the detection found a box.
+        Shapes: detections: (n, 2), that is, the score, and whether the detection found a box.
         """
         if not len(detections):
             return 0.0
@@ -133,7 +140,7 @@ class DetectionMap(Evaluator):
 def overlap(box: Numbers, boxes: Numbers) -> Numbers:
     """Return the area of the intersection of `box` with each of `boxes`, divided by the area of their union.
 
-    Shapes: box: (4,): xmin, ymin, xmax, ymax; boxes: (n, 4); result: (n,).
+    Shapes: box: (4,), that is, xmin, ymin, xmax and ymax; boxes: (n, 4); result: (n,).
     """
     low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:], boxes[:, 2:])
     common = np.clip(high - low, 0.0, None).prod(axis=1)

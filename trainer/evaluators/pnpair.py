@@ -18,7 +18,7 @@ from trainer.evaluators.base import Evaluator, Numbers
 
 
 class Judgements:
-    """Rows of (query, score, label, weight), which are kept because the result needs all pairs of rows."""
+    """The rows (query, score, label, weight) of some batches. All rows are kept, because the result needs all pairs."""
 
     def __init__(self, *parts: Numbers) -> None:
         self._parts = list(parts)
@@ -54,7 +54,7 @@ class Judgements:
 
 
 def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
-    """Return the three sums of one query. The loop over rows needs less memory than a matrix of all pairs."""
+    """Return the sums of `Judgements.pairs` for one query. The loop over rows saves the memory of a matrix of pairs."""
     sums = np.zeros(3)
     for i in range(len(score) - 1):
         agreement = np.sign(score[i] - score[i + 1 :]) * np.sign(label[i] - label[i + 1 :])
@@ -64,7 +64,7 @@ def _count_query(score: Numbers, label: Numbers, weight: Numbers) -> Numbers:
 
 
 class Pnpair(Evaluator):
-    """The ratio of concordant to discordant pairs within a query.
+    """The ratio of pairs in the right order to pairs in the wrong order. Both rows of a pair belong to the same query.
 
     Inputs: score, label, query id and, optionally, weight.
     """
@@ -72,7 +72,7 @@ class Pnpair(Evaluator):
     least_inputs, most_inputs = 3, 4
 
     def nothing(self) -> Judgements:
-        """Return no rows."""
+        """Return a measure that has no rows."""
         return Judgements()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Judgements:
@@ -91,7 +91,7 @@ class Pnpair(Evaluator):
         glog.info(f" calc total pos pair: {right:g} calc total neg pair: {wrong:g} calc total special pair: {equal:g}")
 
     def text(self, total: Judgements) -> str:
-        """Return ` pos/neg=x`. If no pair is in the wrong order, x is the sum for the pairs in the right order."""
+        """Return ` pos/neg=x`. Without pairs in the wrong order, x is the sum for the pairs in the right order."""
         right, wrong, _ = total.pairs()
         return f" pos/neg={right / (wrong if wrong > 0 else 1.0):g}"
 

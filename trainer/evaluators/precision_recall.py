@@ -17,7 +17,7 @@ from trainer.evaluators.classification import check_labels
 
 
 class PrecisionRecall(Evaluator):
-    """Counts the true positives, false positives and false negatives of each class.
+    """Count the true positives, false positives and false negatives of each class.
 
     The text for all classes has the form of v0.9, because v0.10 printed numbers from uninitialised memory.
     """
@@ -33,7 +33,7 @@ class PrecisionRecall(Evaluator):
         return Sums()
 
     def measure(self, outputs: Mapping[str, Argument]) -> Sums:
-        """Return true positives, false positives and false negatives: (3, classes)."""
+        """Return the true positives, false positives and false negatives of each class, (3, classes)."""
         inputs = self.inputs(outputs)
         prediction, label = self.numbers(inputs[0], "prediction"), inputs[1]
         rows, width = prediction.shape

@@ -1,4 +1,4 @@
-"""The mean of the rows' sums, and the mean of the last column.
+"""Two evaluators: the mean over all rows of a row's sum, and the mean of the last column.
 
 Source: spec/trainer.md 6.3.
 """
@@ -14,7 +14,7 @@ from trainer.evaluators.base import Evaluator, Numbers, Share
 
 
 class _WeightedMean(Evaluator):
-    """The mean over the rows of one number of each row. An optional second input contains weights."""
+    """A mean over all rows; a subclass computes one number for each row. An optional second input contains weights."""
 
     least_inputs, most_inputs = 1, 2
 
@@ -34,7 +34,7 @@ class _WeightedMean(Evaluator):
 
 
 class RowSum(_WeightedMean):
-    """The mean of the rows' sums; if the rows have ids, the mean of the ids."""
+    """The mean over all rows of a row's sum. If the rows are ids, it is the mean of the ids."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the sum of each row."""
@@ -46,7 +46,7 @@ class RowSum(_WeightedMean):
 
 
 class LastColumnSum(_WeightedMean):
-    """The mean over the rows of the last column."""
+    """The mean of the last column over all rows."""
 
     def row_values(self, argument: Argument) -> Numbers:
         """Return the last column."""

@@ -28,7 +28,10 @@ MEASURES: Mapping[str, tuple[type[Evaluator], str]] = {
 
 
 class Predictions:
-    """The measure of some batches, and their rows for the prediction file: score, label and, for pnpair, query."""
+    """The measure of some batches, and the rows of these batches for the prediction file.
+
+    A row has the score, the label and, for pnpair-validation, the query.
+    """
 
     def __init__(self, measure: Measure, *rows: Numbers) -> None:
         self.measure, self._parts = measure, list(rows)
@@ -49,7 +52,7 @@ class Predictions:
         self._parts = [decode_array(rows)]
 
     def lines(self) -> str:
-        """Return the rows as text, in the order of measuring."""
+        """Return the rows as text, in the order in which they were measured."""
         return "".join(f"{score:g} {' '.join(str(int(x)) for x in ids)}\n" for score, *ids in self._rows().tolist())
 
     def _rows(self) -> Numbers:
@@ -57,10 +60,10 @@ class Predictions:
 
 
 class Validation(Evaluator):
-    """Measures the inputs of a validation layer with another evaluator. The result is logged only at the end of a pass.
+    """Measure the inputs of a validation layer with another evaluator. The result is logged only at the end of a pass.
 
-    Args: predict_file: the file for the rows of a pass: the score, the label and, for pnpair-validation, the query, in
-        one line for each row; "": no file.
+    Args: predict_file: the name of the file to which the rows of a pass are written, or "" for no file. A line has the
+        score, the label and, for pnpair-validation, the query of a row.
     """
 
     most_inputs = 4
@@ -112,6 +115,6 @@ class Validation(Evaluator):
 def make_validations(layers: Sequence[LayerConfig], predict_file: str = "") -> list[Evaluator]:
     """Return the evaluators for the validation layers of a model, in order.
 
-    As in v0.10, all evaluators write to one file.
+    As in v0.10, all evaluators write to the same file.
     """
     return [Validation(layer, predict_file) for layer in layers if layer.type in MEASURES]

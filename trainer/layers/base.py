@@ -21,14 +21,14 @@ class Layer:
     A subclass overrides `forward`; a subclass with gradients also overrides `backward`. The network handles activation,
     dropout and error clipping. Between `forward` and `backward` a layer may store data of the forward pass.
 
-    Attributes: is_training: whether the pass is part of training, which it is not in tests.
+    Attributes: is_training: whether the pass is part of training; it is False in tests.
         stream: the random stream in training; None in tests and in gradient checks.
     """
 
     is_cost: ClassVar[bool] = False
     takes_gradient: ClassVar[bool] = True  # whether the network calls `backward`; data and ids have no gradient
     takes_repeats: ClassVar[bool] = False  # whether the layer computes faster on an input with repeated rows
-    applies_coeff: ClassVar[bool] = False  # whether the layer is a cost that itself scales its gradients by `coeff`
+    applies_coeff: ClassVar[bool] = False  # whether the layer is a cost that itself multiplies its gradients by `coeff`
     applies_activation: ClassVar[bool] = False  # whether the layer itself applies `active_type` to its output
     owns_result: ClassVar[bool] = False  # whether the activation may overwrite the result of `forward`
 
@@ -51,7 +51,7 @@ class Layer:
         return f"layer {self.name} ({self.config.type})"
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the output of a batch, before the activation."""
+        """Return the output for a batch, before the activation."""
         raise NotImplementedError
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
@@ -60,7 +60,7 @@ class Layer:
         Args: gradient: the gradient of the output of the last forward pass, before the activation.
             wanted: for each input, whether its gradient is needed.
         Returns: the gradient of each input, as a new array or as the array `gradient`; None for an input without
-            gradient. For an input with repeated rows the result may be the gradient of the distinct rows.
+            gradient. For an input with repeated rows, the result may be the gradient of the distinct rows.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The bias of a layer: one number for each column, or for each block of equally many columns (shared biases)."""
+"""The bias of a layer: one number for each column or, with shared biases, for each block of columns of equal size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Bias:
     def add_to(self, rows: Array, *, is_fresh: bool) -> Array:
         """Return the rows plus the bias.
 
-        With `is_fresh` the method adds the bias in place; the array of the rows must then belong to the layer.
+        With `is_fresh`, the method adds the bias in place; the array of the rows must then belong to the layer.
         """
         if self._parameter is None:
             return rows

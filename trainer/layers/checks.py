@@ -11,7 +11,7 @@ from trainer.layers.base import Layer
 
 
 def require_weight(layer: Layer, position: int, size: int) -> Parameter:
-    """Return the parameter of an input; it must have `size` values.
+    """Return the parameter of an input; the parameter must have `size` values.
 
     Raises: ConfigError: the parameter is missing or has a different size.
     """
@@ -67,14 +67,14 @@ def require_starts(layer: Layer, argument: Argument, position: int = 0) -> Ids:
 
 
 def _describe_rows(layer: Layer, position: int) -> str:
-    """Return advice for an input that has no sequences."""
+    """Return the part of an error message that says how to give sequences to an input that has none."""
     source = layer.input_configs[position] if position < len(layer.input_configs) else None
     if source is None or source.type == "data":
         which = f" of data layer {source.name}" if source is not None else ""
         return f"declare the data{which} as a sequence type"
     return (
-        f"its input, layer {source.name} ({source.type}), has no sequences; if a layer before it returns only its last "
-        "state, give that layer return_seq=True, otherwise give the data a sequence type"
+        f"its input, layer {source.name} ({source.type}), has no sequences; if an earlier layer returns only its last "
+        "state, give that layer return_seq=True; otherwise give the data a sequence type"
     )
 
 
@@ -109,7 +109,7 @@ def require_ids(layer: Layer, argument: Argument) -> Ids:
 
 
 def require_same_rows(layer: Layer, inputs: Sequence[Array | Ids]) -> None:
-    """Check that all inputs have equally many rows.
+    """Check that all inputs have the same number of rows.
 
     Raises: DataError: the numbers of rows differ.
     """

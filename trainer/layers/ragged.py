@@ -55,7 +55,7 @@ def scatter_rows(rows: Array, places: Ids, height: int) -> Array:
 def take_ragged(argument: Argument, starts: Ids | None, items: Ids) -> Argument:
     """Return some items of an argument: its rows, or the sequences that `starts` describes.
 
-    Args: starts: the first row of each sequence; with None the items are rows, and the result has no sequences.
+    Args: starts: the first row of each sequence; if it is None, the items are rows, and the result has no sequences.
     Shapes: starts: (sequences + 1,), items: (taken,), the positions of the items in the order of the result.
     """
     if starts is None:
@@ -179,7 +179,7 @@ class PackedOrder:
 class PackedInput:
     """The dense input of a recurrent layer, in packed order; repeated rows are stored once.
 
-    Shapes: matrix: (any, width); rows: (frames,), the row of the matrix of each packed row.
+    Shapes: matrix: (any, width); rows: (frames,), for each packed row the number of its row in the matrix.
     """
 
     def __init__(self, matrix: Array, index: Ids | None, packing: PackedOrder) -> None:

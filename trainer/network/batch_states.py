@@ -15,7 +15,9 @@ States = dict[str, tuple[Array, ...]]  # states by the name of the layer
 
 
 class BatchStates:
-    """The states of the layers. No state is carried before `begin`. Each pass and each test begins with zeros.
+    """The states of the recurrent layers. Each pass and each test begins with states of zeros.
+
+    Before a call of `begin`, no layer carries its state from batch to batch.
 
     Source: Trainer::startTrainPass and Tester::startTestPeriod of v0.10.
     """
@@ -53,7 +55,7 @@ class BatchStates:
         return {name: [encode_array(one) for one in state] for name, state in self._take().items()}
 
     def carry_on(self, record: Mapping[str, Any]) -> None:
-        """Restore the states that `carried` returned, if states are carried from batch to batch."""
+        """Restore the states that `carried` returned. Before `begin`, do nothing."""
         if self._is_on:
             self._put({name: tuple(map(decode_array, state)) for name, state in record.items()})
 

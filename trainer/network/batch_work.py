@@ -2,7 +2,7 @@
 
 Each part repeats the Python overhead of every layer, and has the overhead of passing the part to a thread. On the other
 hand, the parts divide the arithmetic among the threads. The estimates use only the config and the sizes of the batch.
-The estimates use no clock, so runs are reproducible bit for bit.
+The estimates use no clock, so training is reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from proto.ModelConfig_pb2 import LayerConfig, ModelConfig
 from trainer.arrays.arguments import Argument
 
-# A batch with fewer than LEAST_OF_LAYER operations per layer is not cut. With LEAST_OF_LAYER operations a cut batch is
-# as fast as a whole batch (measured by bench/threads.py).
+# A batch with fewer than LEAST_OF_LAYER operations per layer is not cut into parts. With LEAST_OF_LAYER operations per
+# layer, a cut batch is as fast as a whole batch (measured by bench/threads.py).
 LEAST_OF_LAYER = 8e6
 # The layers of the types in SEPARATE compute each sample independently and without random numbers. The parts of a batch
 # therefore give the same results as the whole batch.
@@ -25,17 +25,18 @@ SEPARATE = frozenset({
     "row_l2_norm", "scaling", "seqlastins", "slope_intercept", "smooth_l1", "soft_binary_class_cross_entropy",
     "square_error", "sum_cost", "sum_to_one_norm",
 })  # fmt: skip
-ELEMENTWISE = 10  # approximate operations for each number of an output: activation, bias, copies
-PASSES = 3  # work of a step, in forward passes: a backward pass computes twice as much as a forward pass
+ELEMENTWISE = 10  # approximate number of operations for each number that a layer returns: activation, bias, copies
+# ratio of the operations of a training step to those of a forward pass; a backward pass has twice as many operations
+PASSES = 3
 
 
 @dataclass(frozen=True)
 class Work:
     """An upper estimate of the operations of a batch.
 
-    Attributes: per_row: operations for a row of dense numbers, in all layers.  of_data: for each product of a data
-        layer with a parameter: the name of the data layer, the size of the result, and the size of the parameter.
-        layers: number of layers.
+    Attributes: per_row: number of operations of all layers for one row, without the products in `of_data`.
+        of_data: a tuple (name of the data layer, size of the result, size of the parameter) for each product of a data
+        layer with a parameter. layers: number of layers that are not data layers.
     """
 
     per_row: int
@@ -43,7 +44,7 @@ class Work:
     layers: int
 
     def operations(self, batch: Mapping[str, Argument]) -> float:
-        """Return the number of additions and multiplications for a step on the batch."""
+        """Return the estimated number of additions and multiplications of a training step on the batch."""
         rows = max((slot.rows for slot in batch.values()), default=0)
         found = self.per_row * rows
         for name, size, parameter in self.of_data:
@@ -57,14 +58,14 @@ class Work:
         return PASSES * found
 
     def is_small(self, batch: Mapping[str, Argument]) -> bool:
-        """Return whether the batch is faster as a whole than in parts."""
+        """Return whether one thread computes the batch faster than several threads compute its parts."""
         return self.operations(batch) < LEAST_OF_LAYER * self.layers
 
 
 def estimate(config: ModelConfig) -> Work | None:
     """Return the estimate for a network; None if the results of parts would differ from those of the whole batch.
 
-    Results differ if a layer uses several samples (batch_norm), or draws random numbers (dropout, nce).
+    The results differ if a layer combines several samples (batch_norm) or draws random numbers (dropout, nce).
     """
     if any(one.is_recurrent_layer_group for one in config.sub_models):
         return None
@@ -84,6 +85,9 @@ def estimate(config: ModelConfig) -> Work | None:
 
 
 def _dense_work(layer: LayerConfig, sizes: Mapping[str, int], data: set[str]) -> int:
-    """Return a row's operations in the products of a layer's inputs and its parameters, without data inputs."""
+    """Return the number of operations, for one row, of the products of a layer's inputs with its parameters.
+
+    Inputs that are data layers are not counted.
+    """
     names = [one.input_parameter_name for one in layer.inputs if one.input_layer_name not in data]
     return sum(2 * sizes.get(name, 0) for name in names)

@@ -16,14 +16,14 @@ import numpy as np
 
 from trainer.arrays.arguments import Array
 
-NEARLY_ZERO = 1e-20  # added to both changes of the cost before their division; two zeros then have the ratio 1
+NEARLY_ZERO = 1e-20  # added to the measured and the predicted change of the cost, so that two zeros have the ratio 1
 
 
 @dataclass(frozen=True)
 class CheckedVariable:
     """An array that the cost depends on, and the derivative of the cost with respect to it.
 
-    Shapes: value, gradient: any, but equal shapes.
+    Shapes: value and gradient have equal shapes.
     """
 
     name: str
@@ -33,10 +33,11 @@ class CheckedVariable:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The change of the cost along a direction of one variable: the measured change and the change by the gradient.
+    """The change of the cost when one variable moves along a direction: the measured and the predicted change.
 
-    Attributes: step: the variable moves by this multiple of the direction, forward and back. costs: the costs at both
-        ends. analytic_delta: the change of the cost from the middle to one end, according to the gradient.
+    Attributes: step: the variable moves by this multiple of the direction, once forward and once backward. costs: the
+        cost after the move forward, and the cost after the move backward. analytic_delta: the change of the cost that
+        the gradient predicts for the move forward.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Comparison:
 
     @property
     def true_delta(self) -> float:
-        """Half the difference of the costs."""
+        """The measured change of the cost: half the difference of the two costs."""
         return 0.5 * (self.costs[0] - self.costs[1])
 
     @property
@@ -65,8 +66,8 @@ def check_grads(
 
     Args: cost: computes the cost from the present values of the variables, always with the same random numbers.
         variables: the variables. Each variable in turn is changed in place along a direction, and then restored.
-        draw_direction: returns a direction that has the shape of a gradient.
-        choose_step: returns the step for the derivative along the direction.
+        draw_direction: takes a gradient, and returns a direction of the same shape.
+        choose_step: takes the derivative of the cost along the direction, and returns the step.
     """
     for variable in variables:
         direction = draw_direction(variable.gradient)
@@ -78,7 +79,7 @@ def check_grads(
 
 
 def _cost_at(cost: Callable[[], float], value: Array, move: Array) -> float:
-    """Return the cost after the array moves, and restore the array."""
+    """Return the cost at value + move, and restore the array `value`."""
     kept = value.copy()
     value += move
     try:

@@ -22,22 +22,21 @@ from trainer.network.batch_states import BatchStates
 from trainer.network.batch_work import estimate
 from trainer.network.network import Batch, Network, OnFinal
 
-SMALL_S = 0.0005  # seconds; a part that takes less time is not worth a thread (measured by bench/threads.py)
-STATE_KEY = "shares"  # the key of the replicas' random streams in checkpoints; no layer has this name
+SMALL_S = 0.0005  # seconds; a thread for a part that takes less time saves nothing (measured by bench/threads.py)
+STATE_KEY = "shares"  # the key of the replicas' states in checkpoints; no layer has this name
 
 
 class DataParallelNetwork:
-    """One network for each part of a batch, with the interface of one network.
+    """Several replicas of a network, with the interface of one network. Each replica computes one part of a batch.
 
-    All replicas have the same values. The gradients of the replicas are added to the gradients of `parameters` in the
-    order of the parts. Runs are therefore reproducible bit for bit. The calling thread computes the first part. A part
-    without samples is skipped. Between batches, `pool` gives other tasks to the threads.
+    All replicas have the same parameter values. The gradients of the replicas are added to the gradients of
+    `parameters` in the order of the parts. Training is therefore reproducible bit for bit. The calling thread computes
+    the first part. A part without samples is skipped. Between batches, `pool` gives other tasks to the threads.
 
-    A small batch is computed as a whole, if the results are those of computing its parts
-    (trainer/network/batch_work.py).
+    If cutting does not change the results, a small batch is computed as a whole (trainer/network/batch_work.py).
 
-    Args: streams: one random stream for each replica. always: whether small batches are also cut. Thread safety: only
-    one thread may use the object.
+    Args: streams: one random stream for each replica. always: whether small batches are also cut.
+    Thread safety: only one thread may use the object.
     """
 
     def __init__(
@@ -52,8 +51,9 @@ class DataParallelNetwork:
         self._streams = list(streams)
         self._workers = [Worker(f"replica {number}", flush_denormals) for number in range(1, len(streams))]
         self._are_small = False
-        self.states = BatchStates()  # as in v0.10, a network with several parts begins every batch with zero states
-        # the networks of the last batch, in the order of its parts; their joined outputs are the outputs of the batch
+        self.states = BatchStates()  # as in v0.10, several replicas begin every batch with states of zeros
+        # the replicas that computed the last batch, in the order of its parts; the outputs of the batch are the joined
+        # outputs of these replicas
         self.replicas: Sequence[Network] = ()
         self.output_names = self._networks[0].output_names
         self.pool = ThreadPool(len(streams), self._run)
@@ -68,7 +68,7 @@ class DataParallelNetwork:
         self._networks[0].time_layers(measure)
 
     def carried(self) -> dict[str, Any]:
-        """Return the state of each replica's stream, and the states that its network carries from batch to batch."""
+        """Return, for each replica, the state of its random stream and the states that it carries between batches."""
         pairs = zip(self._streams, self._networks, strict=True)
         return {STATE_KEY: [[stream.state, network.carried()] for stream, network in pairs]}
 
@@ -92,7 +92,7 @@ class DataParallelNetwork:
     def forward(self, batch: Batch, stream: Stream | None = None, *, is_training: bool | None = None) -> None:
         """Run a batch. The outputs of the replicas stay valid until the next call.
 
-        Args: see Network.forward, but the dropout masks are drawn from the streams of the replicas.
+        Args: see `Network.forward`. The dropout masks are drawn from the streams of the replicas.
         """
         count = 1 if self._is_small(batch) else len(self._networks)
         parts = cut_batch(batch, count)
@@ -120,7 +120,7 @@ class DataParallelNetwork:
         if not self._has_said:
             self._has_said = True
             count = len(self._networks)
-            glog.info(f"--trainer_count={count}: a batch as small as this is computed by one thread, which is faster")
+            glog.info(f"--trainer_count={count}: one thread computes small batches, because this is faster")
         return True
 
     def cost(self) -> float:
@@ -152,9 +152,9 @@ class DataParallelNetwork:
         network.backward()
 
     def _run(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Execute at most one task for each replica in parallel. Raise the error of the first failed task.
+        """Execute the tasks, at most one for each replica, in parallel. Raise the error of the first failed task.
 
-        Tasks that take less time than passing them to threads are executed one after the other.
+        If the tasks of the last call were too short for threads, the calling thread executes all tasks.
         """
         if len(tasks) == 1:
             tasks[0]()
@@ -175,7 +175,7 @@ AnyNetwork = Network | DataParallelNetwork
 def cut_batch(batch: Batch, count: int) -> list[Batch | None]:
     """Return the parts of a batch as views. A part without samples is None.
 
-    Part i has the samples [n * i / count, n * (i + 1) / count).
+    Part i of n samples begins with sample n * i // count, and ends before sample n * (i + 1) // count.
     """
     samples = max((slot.sequences for slot in batch.values()), default=0)
     if count == 1:

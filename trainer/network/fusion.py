@@ -1,6 +1,6 @@
-"""Combine layers that compute faster together. The layers of the message are rewritten before the network is built.
+"""Replace chains of layers by single layers that compute faster, before the network is built.
 
-If a layer of the new message has the name of an old layer, it also has the output of that layer.
+A new layer has the name and the output of the last layer of its chain.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Layers = Sequence[LayerConfig]
 
 
 def fuse(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers of the message. One layer replaces each chain of layers of these kinds:
+    """Return the layers, with one layer in place of each chain of the following kinds:
 
     1. A context projection, the fully connected layer that reads it, and the maximum over sequences that reads the
        fully connected layer. The first two layers are combined even if no maximum follows.
-    2. In attention: the layer that scales the frames by their weights, and the sum of the scaled frames.
-    3. In attention: the layer that expands the decoder's state to all frames, the tanh of the sum of expanded state
-       and frames, and the layer that computes a score from this tanh.
+    2. In attention: the layer that scales the frames by their weights, and the layer that sums the scaled frames.
+    3. In attention: the layer that repeats the decoder's state for all frames, the layer that computes the tanh of the
+       repeated state plus the frames, and the layer that computes a score from the tanh.
 
-    A chain is replaced only if no other layer reads the outputs inside the chain.
+    A chain is replaced only if every layer that reads an inner layer (any layer except the last) is in such a chain.
 
     Args: kept: names of layers that are not replaced, because other code needs their output.
     """
@@ -64,7 +64,7 @@ def _find_readers(layers: Layers) -> dict[str, list[LayerConfig]]:
 
 
 def _join_scores(layers: Layers, kept: Set[str]) -> Layers:
-    """Return the layers after the replacement of the third chain of `fuse`."""
+    """Return the layers after all chains of the third kind (see `fuse`) are replaced."""
     readers, by_name = _find_readers(layers), {one.name: one for one in layers}
     joined: dict[str, LayerConfig | None] = {}
     for score in layers:

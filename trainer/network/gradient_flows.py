@@ -1,4 +1,4 @@
-"""The gradients of a backward pass. Layers take the gradients of their outputs, and add gradients of their inputs."""
+"""The gradients of a backward pass. A layer takes the gradients of its outputs, and adds gradients of its inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainer.arrays.arguments import Array, DistinctGradient, PickedGradient
 
-# the key of the gradient of the distinct rows of the default output; no output has this name
+# key for the gradient of the default output's distinct rows; no output has this name
 DISTINCT = "distinct rows"
 
 
@@ -20,7 +20,7 @@ class GradientFlows:
 
     def __init__(self, gradients: Mapping[str, Array]) -> None:
         self._gradients: dict[str, dict[str, Array]] = {name: {"": one} for name, one in gradients.items()}
-        # the gradients of default outputs to which only one PickedGradient has been added
+        # by layer: the gradient of the default output, if it consists of only one PickedGradient
         self._picked: dict[str, PickedGradient] = {}
 
     def add(self, name: str, part: Array | DistinctGradient | PickedGradient, output: str = "") -> None:
@@ -37,7 +37,7 @@ class GradientFlows:
         gradients[output] = gradients[output] + part if output in gradients else part
 
     def scale(self, name: str, factor: float) -> None:
-        """Multiply the present gradient of a layer's default output."""
+        """Multiply the present gradient of a layer's default output by the factor."""
         gradients = self._gradients[name]
         picked = self._picked.get(name)
         if picked is not None:
@@ -46,7 +46,7 @@ class GradientFlows:
             gradients[output] = gradients[output] * gradients[output].dtype.type(factor)
 
     def reach(self, name: str) -> bool:
-        """Return whether a gradient of the layer has been added."""
+        """Return whether a gradient of a layer's output has been added."""
         return name in self._gradients
 
     def take_picked(self, name: str) -> PickedGradient | None:

@@ -1,4 +1,4 @@
-"""Move layers that need no steps out of recurrent groups.
+"""Move layers that can process all steps at once out of recurrent groups.
 
 The functions rewrite the model and the groups that `separate_groups` returns, before the network is built.
 """
@@ -18,9 +18,9 @@ Groups = dict[str, Group]
 def simplify_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Groups]:
     """Return the model and its groups (see `separate_groups`), with fewer layers in the groups.
 
-    A group whose step is only a GRU becomes one layer, which runs all steps. A fully connected layer whose output is
-    only a result of the group (for example the scores of all words) moves into the enclosing model. The rows of this
-    layer and their gradients then need no reordering.
+    A group that contains only a GRU becomes one layer, which runs all steps. A fully connected layer moves into the
+    enclosing model if its output is a result of the group and no layer of the group reads it. An example is the layer
+    that computes the scores of all words. The rows of a moved layer and their gradients need no reordering.
     """
     return _move_results(*_join_gru_groups(config, groups))
 
@@ -43,7 +43,11 @@ def _join_gru_groups(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, 
 
 
 def _find_gru(group: Group) -> LayerConfig | None:
-    """Return the GRU if it is the group's only layer; the group has one input, one result and one memory of zeros."""
+    """Return the GRU of a group, or None if one layer cannot replace the group.
+
+    The GRU must be the group's only layer. The group must have one input, one result, and one memory that begins with
+    zeros.
+    """
     record = group.record
     layers = [one for one in group.step.layers if one.type not in ("agent", "scatter_agent")]
     if record.HasField("generator") or (len(record.in_links), len(record.out_links), len(record.memories)) != (1, 1, 1):
@@ -100,7 +104,7 @@ def _move_results(config: ModelConfig, groups: Groups) -> tuple[ModelConfig, Gro
 
 
 def _find_results(group: Group) -> dict[str, LayerConfig]:
-    """Return the layers that can move out of the group, each under the name of its result."""
+    """Return the layers that can move out of the group, by the names of the results that they compute."""
     if group.record.HasField("generator") or not group.record.in_links:
         return {}
     parts = split_step(group)

@@ -30,7 +30,7 @@ OnFinal = Callable[[int], None]
 
 
 class Network:
-    """The layers, in the order of the message. Each layer runs after its inputs.
+    """The layers of a model, in the order of the message. Each layer runs after its inputs.
 
     Only layers that outputs and evaluators need are built, so an unused layer may have any type.
 
@@ -47,7 +47,7 @@ class Network:
         needed = _find_needed(config)
         asked = {*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)}
         layers: Sequence[LayerConfig] = [one for one in config.layers if one.name in needed]
-        if compiled is not None:  # in numpy combined layers are slower, because they compute many small products
+        if compiled is not None:  # in numpy, fused layers are slower, because they compute many small products
             layers = fuse(layers, asked)
         self._nodes = {one.name: Node(one, parameters) for one in layers}
         for node in self._nodes.values():
@@ -62,15 +62,17 @@ class Network:
         every = [node.layer for node in self._nodes.values()]
         self.states = BatchStates([one for one in every if isinstance(one, StatefulLayer)])
         self.output_names = list(config.output_layer_names)
-        self.replicas: Sequence[Network] = (self,)  # the networks whose joined outputs are those of the batch
+        self.replicas: Sequence[Network] = (self,)  # the networks whose joined outputs are the outputs of the batch
         self.outputs: dict[str, Argument] = {}
         self._given: Collection[str] = ()
         self._final_from = self._find_final([_list_parameters(one.config, groups) for one in self._nodes.values()])
 
     def _find_final(self, used: Sequence[set[str]]) -> dict[str, int]:
-        """Return, for each layer, the element from which all gradients are complete after the layer's backward pass.
+        """Return, for each layer, a position in the flat array of all gradients.
 
-        Args: used: the parameters of each layer, in the order of the layers.
+        After the layer's backward pass, all gradients from this position on are complete.
+
+        Args: used: the names of the parameters of each layer, in the order of the layers.
         """
         sizes = [one.size for one in self.parameters.trained()]
         ends = dict(zip((one.name for one in self.parameters.trained()), itertools.accumulate(sizes), strict=True))
@@ -90,11 +92,12 @@ class Network:
                 node.layer.watch(clipping=clipping)
 
     def time_layers(self, measure: Callable[[str], ContextDecorator]) -> None:
-        """Begin to measure the passes of every layer, named `forward <layer> (<type>)` and `backward <layer> (<type>)`.
+        """Begin to measure the passes of every layer.
 
-        The time of a recurrent group's layer includes all layers of the group.
+        The passes are named `forward <layer> (<type>)` and `backward <layer> (<type>)`. The time of a recurrent group's
+        layer includes all layers of the group.
 
-        Args: measure: returns a decorator that measures a function under the given name.
+        Args: measure: takes a name, and returns a decorator that measures a function under this name.
         """
         for node in self._nodes.values():
             for way in ("forward", "backward"):
@@ -102,13 +105,16 @@ class Network:
                 setattr(node, way, measure(name)(getattr(node, way)))
 
     def carried(self) -> dict[str, Any]:
-        """Return the state, without parameters, that layers carry from batch to batch: by layer, JSON-compatible."""
+        """Return, by layer, the state that the layer carries from batch to batch, in a JSON-compatible form.
+
+        Parameters are not included.
+        """
         states = {name: node.layer.carried() for name, node in self._nodes.items()}
         states[STATES_KEY] = self.states.carried()
         return {name: state for name, state in states.items() if state is not None}
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that the network of another process carried from batch to batch."""
+        """Restore states that `carried` returned, for example in another process."""
         for name, one in state.items():
             if name == STATES_KEY:
                 self.states.carry_on(one)
@@ -116,7 +122,7 @@ class Network:
                 self._nodes[name].layer.carry_on(one)
 
     def kept_gradients(self) -> dict[str, Array]:
-        """Return, by layer, the gradients before the activation that the last backward pass has stored."""
+        """Return, by layer, the gradients of the values before the activation, which the last backward pass stored."""
         kept = {name: node.output.kept_gradient for name, node in self._nodes.items()}
         return {name: gradient for name, gradient in kept.items() if gradient is not None}
 
@@ -131,8 +137,8 @@ class Network:
         """Run a batch, and return the output of every layer by name. The outputs stay valid until the next call.
 
         Args: stream: random stream of the dropout masks in training.
-            is_training: whether the layers run in training mode; by default, whether there is a stream. Gradient checks
-                run in training mode without a stream: without random numbers and dropout.
+            is_training: whether the layers run in training mode; the default is true if a stream is given. Gradient
+                checks use training mode without a stream. Dropout then has no effect, and no random number is drawn.
         """
         outputs: dict[str, Argument] = {}
         training = stream is not None if is_training is None else is_training
@@ -146,13 +152,13 @@ class Network:
     def cost(self) -> float:
         """Return the cost of the last batch: the sum over all output layers, in double precision.
 
-        Outputs of ids are left out of the sum.
+        Outputs that contain only ids are left out of the sum.
         """
         values = (self.outputs[name].value for name in self.output_names)
         return float(sum(value.sum(dtype=np.float64) for value in values if value is not None))
 
     def find_bad_cost(self) -> str:
-        """Return the name of the first output layer with a number that is not finite, or ""."""
+        """Return the name of the first output layer that returned a number that is not finite, or ""."""
         for name in self.output_names:
             value = self.outputs[name].value
             if value is not None and not np.isfinite(value).all():
@@ -162,16 +168,16 @@ class Network:
     def backward(self, on_final: OnFinal | None = None) -> None:
         """Add the gradients of the last batch's cost, summed over the samples, to the gradients of the parameters.
 
-        Args: on_final: a function that is called repeatedly with the number of an element. The flat gradients are
-            complete from this element on.
+        Args: on_final: a function that is called repeatedly during the pass with a position in the flat array of all
+            gradients. All gradients from this position on are complete.
         """
         values = {name: self.outputs[name].value for name in self.output_names}
         self.backward_from({name: np.ones_like(value) for name, value in values.items() if value is not None}, on_final)
 
     def backward_from(self, gradients: Mapping[str, Array], on_final: OnFinal | None = None) -> dict[str, Array]:
-        """Run the backward pass, beginning with the given gradients of layers. Add to the gradients of the parameters.
+        """Run the backward pass, and add to the gradients of the parameters.
 
-        Args: on_final: see `backward`.
+        Args: gradients: the gradients of layers' outputs, with which the pass begins. on_final: see `backward`.
         Returns: the gradients of the data layers of the last batch, by name.
         """
         flows, given = GradientFlows(gradients), {}
@@ -201,7 +207,11 @@ def _list_parameters(layer: LayerConfig, groups: Mapping[str, Group]) -> set[str
 
 
 def _find_needed(config: ModelConfig) -> set[str]:
-    """Return the names of the layers that outputs and evaluators depend on, or that print or measure values."""
+    """Return the names of the layers that must be computed.
+
+    These are the outputs, the inputs of evaluators, the layers that print or validate values, and the inputs
+    of all these layers.
+    """
     inputs = {one.name: [each.input_layer_name for each in one.inputs] for one in config.layers}
     waiting = [*config.output_layer_names, *(name for one in config.evaluators for name in one.input_layers)]
     for name in waiting:

@@ -1,8 +1,7 @@
 """A layer in its network: its inputs, and the common processing of every layer's output.
 
-`Node.backward` is the chain rule. A reader may at first skip two optimisations. A layer with repeated rows returns only
-its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage). Several layers are combined into one
-layer (fusion.py).
+`Node.backward` applies the chain rule. A reader may at first skip an optimisation: a layer with repeated rows returns
+only its distinct rows (`_index`, `_keeps_distinct` and `_collect` of OutputStage).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Node:
     def link(self, nodes: Mapping[str, Node]) -> None:
         """Determine which inputs need a gradient.
 
-        Raises: ConfigError: an input is missing, or comes later in the message.
+        Raises: ConfigError: the network has no layer with the name of an input.
         """
         for name in self.inputs:
             if name not in nodes:
@@ -52,16 +51,19 @@ class Node:
         self._wanted = [nodes[name].layer.takes_gradient for name in self.inputs]
 
     def forward(self, outputs: Mapping[str, Argument], is_training: bool, stream: Stream | None) -> Argument:
-        """Return the layer's output, after activation and dropout."""
+        """Return the layer's output, after activation and dropout.
+
+        Raises: ConfigError: an input comes after this layer in the message.
+        """
         try:
             inputs = [outputs[name] for name in self.inputs]
         except KeyError as missing:
-            raise ConfigError(f"layer {self.name} comes before its input {missing} in the message") from missing
+            raise ConfigError(f"layer {self.name} comes before its input {missing} in the model config") from missing
         self.layer.is_training, self.layer.stream = is_training, stream
         result = self.layer.forward(inputs)
         if result.index is not None and any(result is one for one in inputs):
-            # The `backward` of a layer that returns its input itself takes only gradients with all rows. The output of
-            # such a layer must therefore have all rows.
+            # The `backward` of a layer that returns its input object as its result accepts only gradients with all
+            # rows. The output of such a layer must therefore have all rows.
             result = result.with_value(result.value)
         return self.output.forward(result, is_training, stream)
 
@@ -80,23 +82,22 @@ class Node:
             if dx is not None:
                 flows.add(name, dx, output)
                 if position == 0 and self._coeff != 1.0:
-                    # v0.10 scales the whole present gradient of the prediction layer, including the gradients from
-                    # other costs
+                    # As in v0.10, the cost's coefficient multiplies the whole present gradient of the prediction
+                    # layer. This gradient includes the parts that other costs have added.
                     flows.scale(name, self._coeff)
 
 
 class OutputStage:
     """The processing of every layer's output: activation and dropout forward, error clipping backward.
 
-    Attributes: keeps_gradient: whether `kept_gradient` stores the last batch's gradient before the activation, for an
-        evaluator that prints the gradient. logs_clipping: whether to log where an error is clipped.
+    Attributes: keeps_gradient: whether `kept_gradient` stores the last batch's gradient of the values before the
+        activation, which an evaluator prints. logs_clipping: whether to log when a gradient is clipped.
     Raises: ConfigError: the activation is unknown or cannot be combined with dropout.
     """
 
     def __init__(self, config: LayerConfig, layer: Layer) -> None:
         self._name: str = config.name
-        # The fields of the message are read only once, because reading a field takes longer than the pass of a small
-        # layer.
+        # each field of the message is read only once, because reading a field takes longer than a small layer's pass
         kind = "" if layer.applies_activation else config.active_type
         self._activation: Activation = find_activation(kind, config.name, overwrites=layer.owns_result)
         self._drop_rate: float = config.drop_rate
@@ -105,7 +106,7 @@ class OutputStage:
         self._z: Array
         self._y: Array
         self._starts: Ids | None = None
-        self._index: Ids | None = None  # for each row, the number of its distinct row; None: no repeated rows
+        self._index: Ids | None = None  # for each row, the number of its distinct row; None if no row is repeated
         self.keeps_gradient = self.logs_clipping = False
         self.kept_gradient: Array | None = None
         if self._drop_rate and config.active_type == "softmax":
@@ -145,13 +146,16 @@ class OutputStage:
         return is_plain and self._activation.backward_picked is not None
 
     def backward_picked(self, gradient: PickedGradient) -> Array:
-        """Return the gradient of the layer's result from a gradient of the output with one number in each row."""
+        """Return the gradient of the layer's result. The given gradient of the output has one number in each row."""
         assert self._activation.backward_picked is not None  # takes_picked
         return self._activation.backward_picked(gradient, self._y)
 
     @property
     def _keeps_distinct(self) -> bool:
-        """Return whether z and y contain only the distinct rows. With dropout or clipping, z and y contain all rows."""
+        """Return whether z and y contain only the distinct rows.
+
+        With dropout, clipping or a kept gradient, z and y contain all rows.
+        """
         return self._index is not None and not (self._drop_rate or self._threshold or self.keeps_gradient)
 
     def _drop(self, y: Array, is_training: bool, stream: Stream | None) -> Array:
@@ -165,7 +169,7 @@ class OutputStage:
         return y * self._mask
 
     def _undrop(self, gradient: Array) -> Array:
-        """Return the gradient before dropout."""
+        """Return the gradient of the values before dropout."""
         return gradient if self._mask is None else gradient * self._mask
 
     def _clip(self, gradient: Array) -> Array:
@@ -178,7 +182,7 @@ class OutputStage:
         return np.clip(gradient, -threshold, threshold)
 
     def _collect(self, gradients: dict[str, Array]) -> Array:
-        """Remove and return the gradient of the default output, or of its distinct rows if y contains only these."""
+        """Remove the gradient of the default output from `gradients`, and return the gradient of y."""
         full, distinct = gradients.pop("", None), gradients.pop(DISTINCT, None)
         if not self._keeps_distinct:
             return np.zeros_like(self._y) if full is None else full

@@ -15,7 +15,7 @@ ROOT = "root"
 
 
 def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]:
-    """Return the networks of a model, with their inputs and outputs: the model itself, or each of its networks.
+    """Return the networks of a model of type multi_nn. A model of any other type is itself the only network.
 
     Raises: ConfigError: a model of type multi_nn has no network.
     """
@@ -30,7 +30,7 @@ def list_networks(config: ModelConfig) -> Sequence[ModelConfig | SubModelConfig]
 def join_networks(config: ModelConfig) -> ModelConfig:
     """Return one network with the inputs, the outputs and the sum of the costs of all networks.
 
-    Raises: ConfigError: see `list_networks`; or a data layer is an input of two networks.
+    Raises: ConfigError: a model of type multi_nn has no network, or a data layer is an input of two networks.
     """
     if config.type != SEVERAL:
         return config

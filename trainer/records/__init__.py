@@ -1,1 +1,1 @@
-"""The formats of the files that describe a run, for the code that writes or reads these files."""
+"""The formats of the files that describe a run. Code that writes or reads these files uses this package."""

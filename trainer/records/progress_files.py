@@ -1,4 +1,4 @@
-"""The files progress.json of a job and of each trainer, which users and `paddle status` read."""
+"""Read and write the files progress.json of a job and of each trainer. Users and `paddle status` read these files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runtime.durable_files import read_text_file, replace_file
 from trainer.records.records import LARGEST, Record
 
 FILE = "progress.json"
-STALE_S = 60.0  # seconds; the speed of a trainer without a report for this time is ignored
+STALE_S = 60.0  # seconds; the speed of a trainer that has reported nothing for this time is ignored
 
 
 def write_progress(directory: Path, progress: Mapping[str, Any]) -> None:
-    """Replace a progress.json. A reader sees either the old file or the new file.
+    """Replace the progress.json of a directory. A reader sees either the old file or the new file.
 
     Raises: OSError.
     """
@@ -35,7 +35,7 @@ def read_job(output: Path) -> Record:
 
 
 def read_trainers(output: Path, attempt: str) -> dict[str, Record]:
-    """Return {trainer id: progress} of the trainers with a report in this attempt, in the order of the ids."""
+    """Return {trainer id: progress} for the trainers that have reported in this attempt, in the order of the ids."""
     found = {}
     for path in output.glob(f"node_*/{FILE}"):
         one = read_job(path.parent)
@@ -50,7 +50,7 @@ def _is_whole(progress: Record) -> bool:
     if not isinstance(usage, dict):
         return False
     numbers = [*(progress.get(name) for name in ("time", "samples_per_second", "pass", "batch")), *usage.values()]
-    # the comparison is also false if the number is nan
+    # the comparison is also false if a number is nan
     return all(isinstance(one, (int, float)) and abs(one) < LARGEST for one in numbers)
 
 
@@ -67,7 +67,7 @@ def mean_speed(trainers: Mapping[str, Record]) -> float:
 
 
 def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
-    """Return {pass, samples, cost, trainers} of the newest pass that trainer 0 has finished, or None.
+    """Return {pass, samples, cost, trainers} for the newest pass that trainer 0 has finished, or None.
 
     If all `count` trainers have reported this pass, `samples` and `cost` (per sample) cover all trainers. Otherwise
     `samples` and `cost` cover only trainer 0. `trainers` is the number of trainers that `samples` and `cost` cover.
@@ -85,9 +85,9 @@ def sum_last_pass(trainers: Mapping[str, Record], count: int) -> Record | None:
 
 
 def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
-    """Return the number, samples and cost of the newest pass that a trainer has finished.
+    """Return the number, samples and cost of the newest pass that a trainer has finished, or None.
 
-    A cost that is not finite is nan.
+    A cost that is not finite is returned as nan.
     """
     found = trainer.get("last_pass") if trainer else None
     if not isinstance(found, dict):
@@ -99,7 +99,7 @@ def _read_pass(trainer: Record | None) -> tuple[int, int, float] | None:
 
 
 def find_slowest(trainers: Mapping[str, Record]) -> Record | None:
-    """Return {trainer, host, busy_seconds, mean_busy_seconds} of the slowest trainer; None for a single trainer.
+    """Return {trainer, host, busy_seconds, mean_busy_seconds} for the slowest trainer; None for a single trainer.
 
     The slowest trainer has spent the most time on data and computation since the attempt began, and all other trainers
     wait for it.

@@ -1,23 +1,23 @@
-"""The records of a run: the file OUTPUT/records.jsonl has a JSON object in each line.
+"""Read and write the records of a run. Each line of the file OUTPUT/records.jsonl is a record, a JSON object.
 
 All charts of a job come from this file.
 
-Every record has `kind`, `time` (seconds since the epoch) and `attempt` (its name, "" without a launcher):
+Every record has `kind`, `time` (seconds since the epoch) and `attempt` (the attempt's name, "" without a launcher):
 
   start       pass, batch, start_pass, passes, trainers, resumed_from, config, flags, layers, parameters, evaluators,
               method
-  batch       pass, batch, samples, cost, evaluators, window_cost, window_evaluators; where the log has a progress line
-  pass        pass, batch, samples, cost, evaluators, seconds, usage: {trainer: its totals}, as in
-              trainer/telemetry/time_breakdown.py
+  batch       pass, batch, samples, cost, evaluators, window_cost, window_evaluators, for each batch line of the log
+  pass        pass, batch, samples, cost, evaluators, seconds, usage, which has the totals of each trainer
+              (trainer/telemetry/time_breakdown.py)
   test        pass, batch, samples, cost, evaluators
   save        pass, batch, path
   checkpoint  pass, batch, name
   end         status (an exit status), message
 
-In a recurrent group, an agent is a layer that passes on the output of another layer. A start record lists this other
-layer in the `inputs` of the agent, or in its `memory_of` if the agent passes on the output of the previous step.
+In a recurrent group, an agent is a layer that passes on the output of another layer. A start record lists that layer in
+the agent's `inputs`, or in the agent's `memory_of` if the agent passes on the output of the previous step.
 
-Costs and evaluators have six digits, as in the log. A number that is not finite is null.
+Costs and the results of evaluators have six digits, as in the log. A number that is not finite is null.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # this import needs numpy, which readers of records do not ne
 
 Record = dict[str, Any]
 FILE = "records.jsonl"
-LARGEST = 2**53  # a larger time or count is invalid
+LARGEST = 2**53  # a time or count that is at least as large is invalid
 PLACED = ("batch", "pass", "test", "save", "checkpoint")  # kinds of records with a training position
 
 
@@ -45,7 +45,7 @@ def encode_record(record: Mapping[str, Any]) -> str:
     """Return the line of a record, with its newline. A number that is not finite becomes null."""
     try:
         return json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
-    except ValueError:  # numbers that are not finite are rare, so they are searched only after an error
+    except ValueError:  # such numbers are rare, so the record is searched for them only after an error
         return json.dumps(_without_odd_numbers(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
@@ -58,7 +58,7 @@ def _without_odd_numbers(value: Any) -> Any:
 
 
 def read_all_records(output: Path) -> list[Record]:
-    """Return every record of all attempts of a job; [] if the file does not exist.
+    """Return the records of all attempts of a job; [] if the file cannot be read.
 
     A line that is not a record is ignored, because a killed writer may have left a truncated line.
     """
@@ -70,7 +70,7 @@ def read_all_records(output: Path) -> list[Record]:
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterable[Record]:
-    """Yield the records among some lines."""
+    """Yield the valid records in these lines."""
     for line in lines:
         try:
             record = json.loads(line)
@@ -109,12 +109,12 @@ def drop_undone(records: Iterable[Record]) -> list[Record]:
 
 
 def place_of(record: Record) -> tuple[int, float]:
-    """Return a record's pass and the number of batches before the record: infinite for the record of a whole pass."""
+    """Return a record's pass and the number of the pass's batches before the record; inf if it ends the pass."""
     return record["pass"], math.inf if record["kind"] == "pass" else record["batch"]
 
 
 def numbers_of(sums: Accumulator, prefix: str = "") -> Record:
-    """Return the cost and the evaluators in the form of a record, with the digits of the log."""
+    """Return the cost and the evaluators in the form of a record. The numbers are rounded as in the log."""
     evaluators = {name: _shown(text) for name, text in re.findall(r"(\S+?)=(\S+)", sums.text())}
     return {f"{prefix}cost": _shown(f"{sums.average_cost():g}"), f"{prefix}evaluators": evaluators}
 

@@ -1,4 +1,4 @@
-"""The report of a job: an HTML page that is made from the job's output files, during training or later."""
+"""The report of a job is an HTML page. It is made from the job's output files, during training or later."""
 
 from trainer.report.writing import write_report
 

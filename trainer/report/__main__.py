@@ -1,4 +1,4 @@
-"""`paddle report OUTPUT_DIR [OTHER] [-o FILE]`: write the report of one job, or the comparison of two."""
+"""`paddle report OUTPUT_DIR [OTHER] [-o FILE]` writes the report of one job, or the comparison of two jobs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trainer.report.writing import write_comparison, write_report
 def build_parser() -> CommandParser:
     """Return the parser of the command line."""
     parser = CommandParser(prog="paddle report", description="Write the report of a job as one HTML page.")
-    parser.add_argument("output", type=Path, help="output/ of the job, or the --save_dir of a local run")
-    parser.add_argument("other", type=Path, nargs="?", help="the output of another run: the page compares the two runs")
+    parser.add_argument("output", type=Path, help="directory output/ of the job, or --save_dir of a local run")
+    parser.add_argument("other", type=Path, nargs="?", help="output of another run; the page then compares both runs")
     parser.add_argument(
         "-o",
         "--output-file",
         type=Path,
         metavar="FILE",
-        help="default: report.html in the output; for two runs comparison.html in the first output",
+        help="file to write; default: report.html in the output, or for two runs comparison.html in the first output",
     )
     return parser
 
@@ -37,10 +37,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def report(outputs: Sequence[Path], target: Path | None) -> Path:
-    """Write the report of one output, or the comparison of two, and return its path.
+    """Write the report of one output, or the comparison of two outputs. Return the path of the page.
 
-    Raises: MissingInputError: the directory does not exist. NothingFoundError: the directory holds no records of a run.
-    VolumeError: the report cannot be written.
+    Raises: MissingInputError: an output is not a directory. NothingFoundError: an output has no records of a run.
+    VolumeError: the page cannot be written.
     """
     for output in outputs:
         if not os.path.isdir(output):  # noqa: PTH112 - Path.is_dir raises an error in an unreadable directory
@@ -55,7 +55,7 @@ def report(outputs: Sequence[Path], target: Path | None) -> Path:
     except OSError as error:
         place = error.filename or target or outputs[0]
         raise VolumeError(
-            f"the report cannot be written to {place}: {error.strerror}; -o writes it elsewhere"
+            f"the report cannot be written to {place}: {error.strerror}; name another file with -o"
         ) from error
 
 

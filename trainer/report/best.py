@@ -1,4 +1,4 @@
-"""The best pass of a run: the pass with the lowest test cost, or if there are no tests, the lowest training cost."""
+"""Find the best pass of a run. It has the lowest test cost or, in a run without tests, the lowest training cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.report.html.text import general, number, whole
 
 
 class Best(NamedTuple):
-    """The best pass: its number, its lowest cost, and whether this is a test cost."""
+    """The best pass: its number, its cost, and whether this cost is a test cost."""
 
     number: int
     cost: float
@@ -17,13 +17,13 @@ class Best(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The sentence about the best pass beside the curves and the table."""
+        """The sentence about the best pass that the page shows beside the curves and the table."""
         what = "test cost" if self.is_tested else "cost"
         return f"best is pass {self.number}, with the lowest {what}: {general(self.cost)}"
 
 
 def find_best(history: History) -> Best | None:
-    """Return the best pass; of equal passes, the first. Return None if there are fewer than two passes."""
+    """Return the best pass, or the first of several best passes; None if there are fewer than two passes."""
     tested = [(whole(one.get("pass")), number(history.test_of(one).get("cost"))) for one in history.passes]
     is_tested = any(cost is not None for _, cost in tested)
     own = [(whole(one.get("pass")), number(one.get("cost"))) for one in history.passes]

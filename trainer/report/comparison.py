@@ -1,4 +1,4 @@
-"""A page that compares two runs: their numbers side by side, their curves in one chart, and the different settings."""
+"""Make a page that compares two runs: their numbers, their curves, and the settings in which the runs differ."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainer.report.sections.trainers import last_cost
 from trainer.report.state import describe_state, last_pass, time_taken
 
 STYLES = ("a", "b")  # style classes of the two runs
-MOST_LISTED = 20  # maximum number of names of layers or parameters in one cell
+MOST_LISTED = 20  # maximum number of list elements in one cell
 REPORT = "report.html"
 
 
 def make_comparison(runs: Sequence[Facts], links: Sequence[Links]) -> str:
-    """Return the page of two runs.
+    """Return the page that compares two runs.
 
-    Args: links: for each run, an object that makes links to the files of its output.
+    Args: links: for each run, the object that makes links to the files of the run's output.
     """
     names = name_runs([facts.output for facts in runs])
     marks = [tag("span", class_=f"mark {style}", aria_hidden="true") for style in STYLES]
@@ -90,7 +90,7 @@ def merge(charts: Sequence[Sequence[Curves]], names: Sequence[str]) -> list[Curv
 
 
 def list_numbers(runs: Sequence[Facts]) -> list[list[object]]:
-    """Return rows; a row has a name and the values of both runs."""
+    """Return the rows of the table of numbers. A row has a name and the values of both runs."""
     rows: list[list[object]] = [["state", *(describe_state(facts).name for facts in runs)]]
     rows.append(["passes done", *(_passes_done(facts) for facts in runs)])
     rows.append(["took", *(seconds(time_taken(facts)) for facts in runs)])
@@ -128,7 +128,7 @@ def _newest_test(facts: Facts) -> Record:
 def _show_differences(runs: Sequence[Facts], names: Sequence[str]) -> Markup:
     rows = list_differences([facts.history.start for facts in runs])
     if not all(facts.history.starts for facts in runs):
-        return tag("p", "At least one of the runs has no start record, which would hold its configuration.")
+        return tag("p", "The configuration of at least one run is not known, because there is no start record.")
     if not rows:
         return tag("p", "No difference is recorded: flags, settings, layers and parameters are equal.")
     return _tabulate("What differs", names, rows)
@@ -140,7 +140,7 @@ def _tabulate(caption: str, names: Sequence[str], rows: Sequence[Sequence[object
 
 
 def list_differences(starts: Sequence[Record]) -> list[list[str]]:
-    """Return a row (name, values of the runs) for each flag, setting, layer and parameter that differs."""
+    """Return a row (name, values of both runs) for each flag, setting, layer and parameter in which the runs differ."""
     described = [_describe_start(start) for start in starts]
     keys = dict.fromkeys(key for one in described for key in one)
     rows = [[key, *(one.get(key, NONE) for one in described)] for key in keys]

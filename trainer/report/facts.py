@@ -1,4 +1,4 @@
-"""The facts in the output files of a job. Files may be missing, incomplete or malformed."""
+"""Read the facts in the output files of a job. A file may be missing, incomplete or malformed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from trainer.records.records import Record
 from trainer.report.history import History, RecordFile
 from trainer.report.html.text import number, whole
 
-# exit codes of a program that lost a peer; such an error is never the cause of a failure
+# exit codes of a program that has lost a peer; its error is an effect of another failure
 PASSED_ON = (PeerUnreachableError.exit_code, LostPeerError.exit_code)
-LOST_POD = "pod"  # the value of `program` if the pod ended without an error report
+LOST_POD = "pod"  # the value of `program` in the error of a pod that ended without an error report
 _PASS = re.compile(r"pass-\d{5}(-\d{3,})?")
 _LOG = re.compile(r"(train|server)\.log(\.\d+)?")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file or directory of the output: its path below the output, and its size in bytes if it is a file."""
+    """A file or directory of the output. `name` is its path below the output; `bytes` is the size of a file."""
 
     name: str
     bytes: int | None = None
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt: the times of its start and end, the checkpoint from which it continued, and its first failure."""
+    """One attempt. `origin` is the name of the save from which it continued; `failure` is the error that ended it."""
 
     name: str
     started: float | None
@@ -45,7 +45,7 @@ class Attempt:
 
 @dataclass
 class Listing:
-    """The content of the directories: the pods' errors and progress, logs, states, and the names of saved passes."""
+    """The content of an output's directories: the pods' errors and progress, files, and the names of saved passes."""
 
     errors: list[Record] = field(default_factory=list)
     trainers: dict[str, Record] = field(default_factory=dict)
@@ -57,8 +57,8 @@ class Listing:
 class Facts:
     """All facts that a report shows.
 
-    `job` is the job.json of the launcher. `membership` is the record of the driver of an all-reduce job. A missing file
-    gives an empty record.
+    `job` is the content of the launcher's job.json. `membership` is the record of the driver of an all-reduce job. The
+    record of a missing file is empty.
     """
 
     output: Path
@@ -71,7 +71,7 @@ class Facts:
 
     @property
     def name(self) -> str:
-        """The name of the job, from its directory on the volume: <JOB_PATH>/<JOB_NAME>/output."""
+        """The name of the job, which is the parent directory of output/: <JOB_PATH>/<JOB_NAME>/output."""
         path = self.output
         return path.parent.name if path.name == "output" and path.parent.name else path.name or "job"
 
@@ -89,7 +89,7 @@ class Facts:
         return str(attempts[-1].get("name", "") if attempts else self.history.start.get("attempt", ""))
 
     def attempts(self) -> list[Attempt]:
-        """Return the attempts in order, from the launcher's job.json; without a launcher, from the records."""
+        """Return the attempts in order, as the launcher's job.json or, without a launcher, the records list them."""
         times: dict[str, float] = {}
         for start in self.history.starts:
             if (begun := number(start.get("time"))) is not None:
@@ -119,12 +119,12 @@ class Facts:
 
 
 def first_failure(errors: list[Record], attempt: str) -> Record | None:
-    """Return the error that caused the end of an attempt, by the rule of the launcher; None if no error is reported.
+    """Return the error that ended an attempt, by the rule of the launcher; None if no error is reported.
 
     The cause is the earliest error of the first non-empty group of errors. The first group has the errors of pods that
     failed by themselves. The second group has the errors of pods that were stopped from outside, because a Job stops
-    all other pods when one pod has failed. The third group has the errors that only report a lost peer, because such an
-    error is never the cause.
+    all other pods when one pod has failed. The third group has the errors that only report a lost peer, because another
+    failure caused these errors.
     """
     own = [error for error in errors if str(error.get("attempt", "")) == attempt]
     return min(own, key=lambda error: (_rank(error), float(error["time"])), default=None)
@@ -143,10 +143,10 @@ def is_passed_on(error: Record) -> bool:
 
 
 class Reader:
-    """Reads the output of a job repeatedly, but only the files that can have changed.
+    """Read the output of a job repeatedly. Of records.jsonl, only the new lines are read.
 
-    Listing the directories of 1,000 pods on a network file system takes long. Therefore a pause follows each listing,
-    and the pause is twenty times as long as the listing.
+    To list the directories of 1,000 pods on a network file system takes long. Therefore a pause follows each listing.
+    The pause is twenty times as long as the listing.
     """
 
     def __init__(self, output: Path, clock: Callable[[], float] = time.time) -> None:
@@ -156,7 +156,7 @@ class Reader:
         self._due = 0.0
 
     def read(self) -> Facts:
-        """Return all facts of the output. Missing or malformed files are not errors."""
+        """Return all facts of the output. A missing or malformed file is not an error."""
         now = self._clock()
         if now >= self._due:
             self._listing = list_output(self.output)
@@ -189,7 +189,7 @@ def list_output(output: Path) -> Listing:
 
 
 def read_object(path: Path) -> Record:
-    """Return the object in a JSON file, or an empty object if there is none."""
+    """Return the object in a JSON file, or an empty object if the file has no object or cannot be read."""
     try:
         found = json.loads(read_text_file(path))
     except (OSError, ValueError, RecursionError):
@@ -248,7 +248,7 @@ def _objects(value: Any) -> list[Record]:
 
 
 def _read_clock(started: Any, recorded: float | None) -> float | None:
-    """Return the start time of an attempt. job.json has the pods' local time, but does not name their time zone."""
+    """Return the start time of an attempt. job.json has the local time of the pods and does not name the time zone."""
     try:
         clock = time.mktime(time.strptime(str(started), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
@@ -265,7 +265,7 @@ def last_line(error: Record) -> str:
 
 
 def describe_error(error: Record) -> str:
-    """Return a text that names the failed pod, its program and the exit status, without the message."""
+    """Return a text with the failed pod, its program and the exit status. The text omits the error message."""
     place = f"trainer {whole(error.get('trainer_id'))} on {error.get('host', 'an unknown host')}"
     if error.get("program") == LOST_POD:
         return f"{place}: the pod was lost"

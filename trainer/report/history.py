@@ -1,4 +1,4 @@
-"""The content of records.jsonl, kept between reports, because then each report reads only the new records."""
+"""Keep the content of records.jsonl between reports, so that each report reads only the new records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.regular_files import open_regular
 from trainer.records.records import PLACED, Record, parse_lines, place_of
 from trainer.report.html.text import clamp, number, whole
 
-Place = tuple[int, float]  # (pass, completed batches of the pass); infinite at the end of a pass
+Place = tuple[int, float]  # (pass, completed batches of the pass, or inf at the end of the pass)
 
 
 class Batches:
@@ -30,7 +30,7 @@ class Batches:
         return len(self.passes)
 
     def add(self, record: Record, start: int) -> None:
-        """Append the record of a window of batches; `start` is the number of start records before this record."""
+        """Append a record of kind `batch`. `start` is the number of start records before this record."""
         place = clamp(record["pass"]), clamp(record["batch"])
         if self.passes and (self.passes[-1], self.batches[-1]) == place:  # a repeated record
             self._keep(len(self) - 1)
@@ -50,7 +50,7 @@ class Batches:
             column.append(_or_nan(measured.get(name)))
 
     def cut(self, place: Place) -> None:
-        """Drop the batches after a place."""
+        """Remove all batches after a place."""
         keep = len(self)
         while keep and (self.passes[keep - 1], self.batches[keep - 1]) > place:
             keep -= 1
@@ -64,7 +64,7 @@ class Batches:
 
 
 class History:
-    """The valid records. When an attempt continues from a place, the earlier records of later places are dropped."""
+    """The valid records. When an attempt continues at a place, the previous records of later places are removed."""
 
     def __init__(self) -> None:
         self.starts: list[Record] = []
@@ -95,7 +95,7 @@ class History:
 
     @property
     def passes(self) -> list[Record]:
-        """The records of pass ends."""
+        """The records of finished passes."""
         return list(self._placed["pass"].values())
 
     @property
@@ -109,12 +109,12 @@ class History:
         return list(self._placed["save"].values())
 
     def test_of(self, one: Record) -> Record:
-        """Return the record of the test at the end of a pass, or an empty record."""
+        """Return the record of the test at the end of the pass in record `one`, or an empty record."""
         return self._placed["test"].get((one["pass"], one["batch"]), {})
 
     @property
     def start(self) -> Record:
-        """The newest start record; empty before the first start."""
+        """The newest start record; an empty record before the first start."""
         return self.starts[-1] if self.starts else {}
 
     def evaluators(self) -> list[str]:
@@ -128,7 +128,7 @@ class History:
     def pass_lengths(self) -> dict[int, int]:
         """Return the number of batches of each pass.
 
-        An unfinished pass gets at least the largest number of a finished pass.
+        The number of an unfinished pass is an estimate: at least the largest number of batches of a finished pass.
         """
         lengths = {whole(one.get("pass")): whole(one.get("batch")) for one in self.passes}
         longest = max(lengths.values(), default=0)
@@ -152,7 +152,7 @@ class RecordFile:
         self.history = History()
 
     def read(self) -> History:
-        """Read the new records, without an incomplete last line, and return all records."""
+        """Read the new records, except an incomplete last line, and return all records."""
         with contextlib.suppress(OSError), open_regular(self._path) as file:
             facts = os.fstat(file.fileno())
             if facts.st_ino != self._inode or facts.st_size < self._offset:

@@ -1,4 +1,4 @@
-"""Links from a report to the files of its job, relative, because then they work for every mount point of the volume."""
+"""Make links from a report to the files of its job. They are relative, so they work at every mount point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ MOST_PASSES, MOST_FILES = 20, 60
 
 
 class Links:
-    """Makes links to files of an output from a page in a given directory."""
+    """Make the links of a page to the files of an output.
+
+    Args: output: the directory with the files. page: the path of the page.
+    """
 
     def __init__(self, output: Path, page: Path) -> None:
         self._output = output
@@ -29,7 +32,7 @@ class Links:
         return tag("a", text or name, href=first + quote(whole))
 
     def to_pass(self, path: str) -> object:
-        """Return a link to a directory of saved parameters; if it is not in the output, return only its name."""
+        """Return a link to a directory of saved parameters, or only its name if the directory is not in the output."""
         name = Path(path).name
         if not name:
             return NONE

@@ -1,4 +1,4 @@
-"""The page of the report: the head and the sections. The style and the script are inline."""
+"""Make the page of the report, with its head and its sections. The style and the script are part of the page."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_CHARTS = 12
 def make_page(facts: Facts, links: Links, configuration: Markup | None) -> str:
     """Return the report as a self-contained HTML document.
 
-    Args: configuration: the result of `show_configuration` for the newest start. The caller keeps the section of the
-        configuration between reports, because making the section takes the longest time and the section seldom changes.
+    Args: configuration: the result of `show_configuration` for the newest start record. Reports reuse this section,
+        because making it takes longer than all other work for the page, and because it seldom changes.
     """
     state = describe_state(facts)
     main = tag("main", *_make_sections(facts, links, configuration))

@@ -1,4 +1,4 @@
-"""The state of a job in words, for the head of the report."""
+"""Describe the state of a job in words, for the head of the report."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from trainer.report.facts import Facts, describe_error, is_passed_on, last_line
 from trainer.report.html.text import moment, number, seconds, whole
 
 NEVER_RETRY = (64, 65, 66, 77, 78)  # exit codes that end the Job (podFailurePolicy of k8s/job.yaml)
-SILENCE_S = 60.0  # seconds; a training run writes its state every few seconds
+SILENCE_S = 60.0  # a run that has written nothing for this many seconds may have been killed
 
 
 @dataclass(frozen=True)
 class JobState:
-    """The state (training, finished, stopped, failed, restarting or waiting) and the reason, or ""."""
+    """The state (training, finished, stopped, failed, restarting or waiting), and a message about the state, or ""."""
 
     name: str
     message: str = ""
 
 
 def describe_state(facts: Facts) -> JobState:
-    """Return the state of the newest attempt. If an all-reduce job has no records of training, its driver's record
-    decides."""
+    """Return the state of the newest attempt.
+
+    If the training records of an all-reduce job do not show the end of the attempt, the record of its driver is used.
+    """
     found = _describe_training(facts)
     end = facts.membership.get("end")
     if end and found.name in ("training", "waiting"):
@@ -64,13 +66,13 @@ def _describe_training(facts: Facts) -> JobState:
 
 
 def _describe_silence(facts: Facts) -> str:
-    """Return a sentence if an unfinished run has written nothing for a long time, else ""."""
+    """Return sentences for the head if an unfinished run has written nothing for SILENCE_S seconds, otherwise ""."""
     heard = max((one.ended for one in facts.attempts()[-1:] if one.ended is not None), default=None)
     if heard is None or facts.now - heard < SILENCE_S:
         return ""
     return (
         f"The run has written nothing since {moment(heard)}, {seconds(facts.now - heard)} before this page was made. "
-        "It was killed, or it cannot write to this directory."
+        "The run was killed, or it cannot write to this directory."
     )
 
 
@@ -80,7 +82,7 @@ def _describe_silent_driver(facts: Facts) -> str:
 
 
 def share_done(facts: Facts) -> float | None:
-    """Return the share of the job that is done; None if unknown."""
+    """Return the fraction of the job that is done, or None if it is unknown."""
     if describe_state(facts).name == "finished":
         return 1.0
     share = number(facts.progress.get("job_fraction"))
@@ -93,7 +95,7 @@ def share_done(facts: Facts) -> float | None:
 
 
 def time_taken(facts: Facts) -> float | None:
-    """Return the seconds from the first attempt's start to the job's last record; None if unknown."""
+    """Return the seconds from the first attempt's start to the last attempt's end or newest record; None if unknown."""
     attempts = facts.attempts()
     begins = [one.started for one in attempts if one.started is not None]
     ends = [one.ended for one in attempts if one.ended is not None]
@@ -101,7 +103,7 @@ def time_taken(facts: Facts) -> float | None:
 
 
 def last_pass(facts: Facts) -> int:
-    """Return the number of the last pass, plus 1; 0 if unknown."""
+    """Return the number of the last pass that the job will train, plus 1; 0 if it is unknown."""
     start = facts.history.start
     return next((whole(one["passes"]) for one in (start, facts.progress, facts.job) if number(one.get("passes"))), 0)
 

@@ -1,4 +1,4 @@
-"""Write the report into the directory of its source files."""
+"""Write the page of a report or of a comparison, by default into the job's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME, COMPARISON = "report.html", "comparison.html"
 
 
 class Report:
-    """The report of an output. A repeated report reuses the parts of the page that have not changed."""
+    """The report of an output. When the page is made again, the parts that have not changed are reused."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
@@ -35,16 +35,16 @@ class Report:
         return make_page(facts, links, self._configuration[1])
 
 
-# the cache holds at most one report, because a trainer writes the report of its own job after each pass
+# the report that was made last; one is enough, because a trainer makes only the report of its own job
 _reports: list[Report] = []
 
 
 def write_report(output: Path, target: Path | None = None) -> Path:
-    """Write the report of a job's output and return its path.
+    """Write the report of a job's output, and return the path of the page.
 
-    A reader never sees a part of a page: the file is replaced as a whole.
+    The page is replaced as a whole, so no reader sees an incomplete page.
 
-    Args: target: the file to write; default report.html in the output. An existing file is replaced.
+    Args: target: the file to write; by default report.html in the output. An existing file is replaced.
     Raises: OSError: the report cannot be written.  See `find_output` for errors of the target.
     """
     output = Path(os.path.abspath(output))  # noqa: PTH100 - Path.resolve would replace symbolic links
@@ -57,9 +57,9 @@ def write_report(output: Path, target: Path | None = None) -> Path:
 
 
 def write_comparison(outputs: Sequence[Path], target: Path | None = None) -> Path:
-    """Write the page that compares two runs and return its path.
+    """Write the page that compares two runs, and return the path of the page.
 
-    Args: target: the file to write; default comparison.html in the first output. An existing file is replaced.
+    Args: target: the file to write; by default comparison.html in the first output. An existing file is replaced.
     Raises: OSError: the page cannot be written.  See `find_output` for errors of the target.
     """
     paths = [Path(os.path.abspath(output)) for output in outputs]  # noqa: PTH100

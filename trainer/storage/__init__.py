@@ -1,1 +1,1 @@
-"""Models and checkpoints as files, which are written atomically and checked when they are read."""
+"""Store models and checkpoints in files. The files are written atomically, and checked when they are read."""

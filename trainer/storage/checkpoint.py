@@ -1,16 +1,16 @@
-"""Checkpoints on the volume: the complete state of training in `<save_dir>/state/pass-%05d[-%03d]/`.
+"""Write checkpoints to the volume: the complete state of training in `<save_dir>/state/pass-%05d[-%03d]/`.
 
 job.json          the parameters, the counters of every service, the size and checksum of every other file
 trainers.json     each trainer's own state: its position in the data, random states, sums of the pass
-parameters/       the values in the form of a pass directory, also for --init_model_path; not averaged, and without
-                  tables whose rows are on servers
+parameters/       the values, not averaged, in the files of a pass directory, which --init_model_path also reads;
+                  the tables are not here if the servers have their rows
 services/<n>/     the arrays of service n, as in memory
-done              the mark, written last; it contains the checksum of job.json
+done              the mark of a complete checkpoint; it contains the checksum of job.json
 
-A service is one port of a parameter server, or the optimiser of a trainer without servers.
+A service is one port of a parameter server or, without servers, the optimiser of a trainer.
 
-A checkpoint is written to a temporary directory, synced and renamed, and then the mark is written. A checkpoint without
-the mark is not complete. When a checkpoint is removed, its mark is removed first.
+A checkpoint is written to a temporary directory. The directory is synced and renamed, and then the mark is written.
+When a checkpoint is removed, its mark is removed first.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ def write_checkpoint(
     configs: Mapping[str, bytes],
     place: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint atomically, in the place of an old checkpoint of the same name.
+    """Write a checkpoint atomically. It replaces an old checkpoint of the same name.
 
-    Args: place: the position of training, for readers of job.json.
+    Args: gathered: the state to write. configs: file name -> content, for the config and the scripts that it imports.
+        place: the position of training, for readers of job.json.
     Raises: VolumeError: the volume is full, read-only or not writable. Older checkpoints are unchanged.
     """
     write_durably(directory, lambda: _write(directory, gathered, table, configs, place))
@@ -118,7 +119,7 @@ def _write(
 class Files:
     """Write files below a directory. `sizes` has the number of bytes of each file by name.
 
-    Args: sums: an object that also computes the checksum of each file.
+    Args: sums: the object that computes the checksum of each file.
     """
 
     def __init__(self, root: Path, sums: Summing) -> None:
@@ -148,7 +149,7 @@ def _is_all_of(array: npt.NDArray[Any], table: ParameterTable) -> bool:
 
 
 def describe_parameters(table: ParameterTable) -> list[list[Any]]:
-    """Return [name, elements, whether it is static] of each parameter."""
+    """Return [name, number of elements, whether the parameter is static] for each parameter."""
     return [[parameter.name, parameter.size, parameter.is_static] for parameter in table]
 
 
@@ -166,7 +167,7 @@ def order_of(name: str) -> tuple[int, float] | None:
 
 
 def list_checkpoints(folder: Path) -> list[str]:
-    """Return the names of the complete checkpoints, the oldest position first."""
+    """Return the names of the complete checkpoints in the order of their positions in training."""
     if not folder.is_dir():
         return []
     names = [path.name for path in folder.iterdir() if order_of(path.name) and (path / DONE).is_file()]
@@ -176,7 +177,7 @@ def list_checkpoints(folder: Path) -> list[str]:
 def keep_newest(folder: Path, newest: str, count: int) -> None:
     """Remove all checkpoints except `newest` and the `count - 1` checkpoints before it.
 
-    A checkpoint of a later position is also removed: it comes from another run, or from an attempt that was undone.
+    A checkpoint of a later position is also removed, because another run or an attempt that was undone has made it.
     """
     try:
         names = list_checkpoints(folder)
@@ -186,7 +187,7 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
     here = order_of(newest) or (0, 0.0)
     later = [name for name in names if (order_of(name) or here) > here]
     for name in later:
-        glog.info(f"checkpoint {folder / name} is of a later position than this run has reached: it is removed")
+        glog.info(f"the checkpoint {folder / name} is removed: this run has not reached the checkpoint's position")
         _remove(folder / name)
     reached = names[: len(names) - len(later)]
     for name in reached[: max(len(reached) - count, 0)]:
@@ -194,11 +195,11 @@ def keep_newest(folder: Path, newest: str, count: int) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Remove half-written and half-removed checkpoints of an earlier attempt.
+    """Remove half-written and half-removed checkpoints of an earlier attempt. Ignore files that cannot be removed.
 
-    Restore a checkpoint whose replacement was interrupted.
+    If the replacement of a checkpoint was interrupted, the old checkpoint is restored.
 
-    Raises: VolumeError: a checkpoint cannot be restored. Files that cannot be removed are ignored.
+    Raises: VolumeError: a checkpoint cannot be restored.
     """
     try:
         _clean(folder)
@@ -221,7 +222,7 @@ def _clean(folder: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove a checkpoint, its mark first. If the removal fails, only log a warning."""
+    """Remove the mark of a checkpoint, and then the checkpoint. If this fails, only log a warning."""
     try:
         (directory / DONE).unlink(missing_ok=True)
         sync_directory(directory)

@@ -1,8 +1,8 @@
 """Read a checkpoint. A damaged checkpoint is distinguished from a checkpoint that cannot be read at present.
 
-No file is trusted: sizes, checksums, names, types and levels of nesting are checked before use. If the volume does not
-return a file, VolumeError is raised. The checkpoint does not count as damaged, because the file may be readable when
-the volume works again.
+The content of every file is checked before its use: sizes, checksums, names, types and levels of nesting. If the volume
+fails to return a file, VolumeError is raised. The checkpoint is then not regarded as damaged, because the file may be
+readable when the volume works again.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from trainer.storage.model_files import DONE, HEADER, VALUE_BYTES
 from trainer.storage.sums import Sum
 
 MOST_JOB_BYTES = 64 << 20  # maximum bytes of job.json: enough for a hundred thousand parameters, or a thousand services
-# maximum bytes of trainers.json; in local training the file has four bytes for every sample of a pass
+# maximum bytes of trainers.json; in local training this file may have four bytes for every sample of a pass
 MOST_TRAINERS_BYTES = 4 << 30
 MOST_DEPTH = 32  # maximum levels of lists and objects; files of this program have eight levels
-LARGEST = 1 << 63  # a number that is larger than any number in the files of this program
+LARGEST = 1 << 63  # whole numbers must be below LARGEST, and at least -LARGEST
 CHUNK = 4 << 20  # number of bytes that are read and summed at a time
 TYPES = ("<f4", "<i8", "|u1")  # types of the arrays of a state
 _SHOWN = 5
 
 
 def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
-    """Return the state, and fill the table. After an error the table has undefined content.
+    """Return the state in a checkpoint, and fill the table with its values, which are undefined after an error.
 
-    Raises: MissingInputError: there is no complete checkpoint.  DamagedError: a part of the checkpoint is damaged.
+    Raises: MissingInputError: the directory is no complete checkpoint.  DamagedError: the checkpoint is damaged.
         VolumeError: the checkpoint cannot be read now. ConfigError: the checkpoint has a different version or different
             parameters.
     """
@@ -49,7 +49,7 @@ def read_checkpoint(directory: Path, table: ParameterTable) -> CheckpointState:
 
 
 class _Reader:
-    """A reader of one checkpoint. `_sizes` and `_sums` are the files' sizes and checksums in job.json."""
+    """A reader of one checkpoint. `_sizes` and `_sums` are the sizes and checksums of files that job.json lists."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -103,8 +103,8 @@ class _Reader:
         version = job.get("version")
         if isinstance(version, int) and version > VERSION:
             raise ConfigError(
-                f"the checkpoint {directory} is of version {version}, this program reads version {VERSION}; go on with "
-                "the program that wrote it"
+                f"the checkpoint {directory} has version {version}, but this program reads version {VERSION}; resume "
+                "with the release that wrote the checkpoint"
             )
         if version != VERSION:
             self._damaged(f"{JOB} has no valid version")
@@ -114,7 +114,7 @@ class _Reader:
         if "sums" not in job:
             glog.info(
                 f"the checkpoint {directory} has no checksums of its files, because an older release wrote it: "
-                "a changed bit is not noticed"
+                "changed bits are not detected"
             )
         return job
 
@@ -173,10 +173,10 @@ class _Reader:
         size = math.prod(shape) * kind.itemsize
         if not file:
             if (kind, shape) != (table.values.dtype, table.values.shape):
-                self._damaged(f"{JOB} gives the values of service {number} another shape than the parameters have")
+                self._damaged(f"{JOB} gives the values of service {number} a type or shape that is not the parameters'")
             return table.values
         if self._sizes.get(file) != size:
-            self._damaged(f"the array {record['name'][:50]!r} of service {number} does not fill its file")
+            self._damaged(f"the array {record['name'][:50]!r} of service {number} and its file differ in size")
         self._stat(file)  # memory for the array is allocated only after this check
         array = np.empty(shape, kind)
         self._read_into(file, _bytes_of(array))
@@ -189,12 +189,12 @@ class _Reader:
             self._damaged(f"{TRAINERS} is no list of {count} trainers")
         for number, one in enumerate(trainers):
             if one is not None and not _is_told(one):
-                self._damaged(f"{TRAINERS} has no training position of trainer {number}")
+                self._damaged(f"{TRAINERS} does not have the training position of trainer {number}")
 
     # ----- Files
 
     def _parse(self, name: str, text: bytes | bytearray) -> Any:
-        """Return the content of a JSON file. Numbers and levels of nesting are limited."""
+        """Return the content of a JSON file. Sizes of numbers and levels of nesting are limited."""
         try:
             found = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
@@ -238,7 +238,7 @@ class _Reader:
             self._damaged(f"the file {name} has another checksum: it has changed since it was written")
 
     def _fill(self, name: str, size: int, targets: Sequence[memoryview]) -> str:
-        """Read a file into the targets, or if there are none, only for the checksum. Return the checksum."""
+        """Read a file into the targets, and return its checksum. Without targets, only compute the checksum."""
         found = Sum()
         self._stat(name)
         skimmed = bytearray(0 if targets else min(size, CHUNK))
@@ -286,7 +286,7 @@ class _Reader:
 
 
 def name_others(directory: Path) -> str:
-    """Return the paths of all other complete checkpoints in a directory, in its `state` and beside it."""
+    """Return the paths of all other complete checkpoints in the directory, in its `state`, and beside it."""
     folders = (directory, directory / FOLDER, directory.parent)
     try:
         found = [folder / name for folder in folders for name in list_checkpoints(folder)]
@@ -298,7 +298,7 @@ def name_others(directory: Path) -> str:
 
 
 def _is_directory(path: Path) -> bool:
-    """Return whether a path leads to a directory. Raises: VolumeError: the volume does not answer."""
+    """Return whether a path leads to a directory. Raises: VolumeError: the volume returns an error."""
     try:
         return path.is_dir()
     except OSError as error:
@@ -306,7 +306,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a path exists. Raises: VolumeError: the volume does not answer."""
+    """Return whether a path exists. Raises: VolumeError: the volume returns an error."""
     try:
         path.lstat()
     except OSError as error:
@@ -317,7 +317,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _read_part(file: Any, part: memoryview) -> int:
-    """Fill a part. Raises: EOFError, OSError."""
+    """Fill `part` from the file, and return its length. Raises: EOFError: the file ends too early.  OSError."""
     done = 0
     while done < part.nbytes:
         count = file.readinto(part[done:])
@@ -331,7 +331,7 @@ def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-# ----- Validity (pure)
+# ----- Validity
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -339,7 +339,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether a value has only finite numbers within the limit, and not too many levels of nesting."""
+    """Return whether all numbers of a value are finite and within the limit, and it has at most `depth` levels."""
     if isinstance(value, dict):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value.values())
     if isinstance(value, list):
@@ -375,7 +375,7 @@ def _is_array(record: Any) -> bool:
 
 
 def _is_told(own: Any) -> bool:
-    """Return whether the state of a trainer has a position. Other code checks the other fields when it uses them."""
+    """Return whether the state of a trainer has a position. Code that uses the other fields checks these fields."""
     return isinstance(own, dict) and isinstance(own.get("place"), dict)
 
 

@@ -1,7 +1,7 @@
-"""The handling of a save that cannot be resumed from, because it is damaged or does not fit the job.
+"""Handle a save from which the job cannot resume, because the save is damaged or does not fit the job.
 
 If the launcher chose a damaged save, the save is renamed, and the next attempt uses an older save. If a user named the
-save by a flag, the save keeps its name. The error says that the save is damaged, and names the other saves.
+save by a flag, the save keeps its name. The error then says that the save is damaged, and names the other saves.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from runtime import glog
 from runtime.durable_files import sync_directory
 from runtime.errors import ConfigError, DamagedError, LostFileError, MissingInputError, SetAsideError, VolumeError
 
-# environment variable from the launcher: the checkpoint or pass that this attempt resumes from
+# environment variable with which the launcher names the checkpoint or pass from which this attempt resumes
 CHOSEN = "PADDLE_CHOSEN_SAVE"
 SUFFIX = ".damaged"
 
 
 @contextmanager
 def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """Handle the errors of the block, in which a save is read.
+    """Handle the errors of the `with` block, in which a save is read.
 
-    Raises: SetAsideError: the save is damaged, and the launcher chose it; the save has a new name now.
-        DamagedError, MissingInputError: the error of the block, for a save that a user named.
-        VolumeError: the save cannot be set aside.
+    Raises: SetAsideError: the save is damaged, and the launcher chose it. The save has a new name now.
+        DamagedError, MissingInputError: the error of the block, if a user named the save.
+        VolumeError: the damaged save cannot be renamed.
     """
     is_chosen = _is_chosen(save, environ)
     with advising(save, environ):
@@ -39,8 +39,8 @@ def judging(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
         except MissingInputError as error:
             if is_chosen and has_been_set_aside(Path(save)):
                 raise SetAsideError(
-                    f"another trainer has found {save} damaged and set it aside; the next attempt goes on from an "
-                    "older save"
+                    f"another trainer has found that {save} is damaged and has renamed it; the next attempt goes on "
+                    "from an older save"
                 ) from error
             if not (is_chosen and isinstance(error, LostFileError)):
                 raise
@@ -54,10 +54,10 @@ def _set_aside_error(save: str | Path, error: Exception) -> SetAsideError:
 
 @contextmanager
 def advising(save: str | Path, environ: Mapping[str, str]) -> Iterator[None]:
-    """Add what to do to the errors of the block, in which a save is restored.
+    """Add advice to the errors of the `with` block, in which a save is restored.
 
-    Raises: ConfigError, MissingInputError: the save does not fit the job. If the launcher chose the save, the user sets
-        no flag that names the save, so the text names the variable with which the job starts from the beginning.
+    Raises: ConfigError, MissingInputError: the save does not fit the job. If the launcher chose the save, no flag of
+        the user names it. The text then names the variable with which the job starts from the beginning.
     """
     try:
         yield
@@ -74,7 +74,7 @@ def _is_chosen(save: str | Path, environ: Mapping[str, str]) -> bool:
 
 
 def set_aside(save: Path) -> Path:
-    """Rename a damaged save and return its new path. Under the new name no program uses the save.
+    """Rename a damaged save, and return its new path. No program uses a save with the new name.
 
     Raises: VolumeError: the save cannot be renamed.
     """
@@ -86,13 +86,13 @@ def set_aside(save: Path) -> Path:
     except FileNotFoundError:  # another trainer has already renamed the save
         return target
     except OSError as error:
-        raise VolumeError(f"{save} is damaged and cannot be set aside: {error.strerror}; rename it") from error
-    glog.warning(f"{save} is damaged: it is {target} now")
+        raise VolumeError(f"{save} is damaged and cannot be renamed: {error.strerror}; rename it yourself") from error
+    glog.warning(f"{save} is damaged: its name is {target} now")
     return target
 
 
 def has_been_set_aside(save: Path) -> bool:
-    """Return whether a save was renamed because of damage."""
+    """Return whether a save was renamed because it was damaged."""
     try:
         return not save.exists() and any(save.parent.glob(f"{save.name}{SUFFIX}*"))
     except OSError:

@@ -1,8 +1,8 @@
-"""Resuming from a checkpoint of a job that divided its samples differently among the trainers.
+"""Resume from a checkpoint of a job that divided its samples differently among the trainers.
 
 If the number of trainers or the set of absent pods has changed, each trainer has different samples. The data positions
 in the checkpoint are then of no use. The pass of the checkpoint therefore restarts, with the parameters and the
-optimiser state of the checkpoint. `pserver.store.resharding` divides the state of the parameter servers again.
+optimiser state of the checkpoint. `pserver.store.resharding` divides the state of the parameter servers anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pserver.store.snapshot import CheckpointState
 from runtime import glog
 from runtime.errors import ConfigError
 
-ABSENT = "absent"  # the key in a trainer's state for the result of `find_absent` when the checkpoint was made
+ABSENT = "absent"  # the key of a trainer's state under which a checkpoint stores the result of `find_absent`
 BEFORE = "before"  # the stage of a position between two passes (see trainer.training.position)
 
 
@@ -41,15 +41,16 @@ def redivide(restored: CheckpointState, trainers: int, absent: str, shown: str) 
     number, is_before = place.get("number"), place.get("stage") == BEFORE
     if first is None or type(number) is not int or number < 0:
         raise ConfigError(
-            f"the checkpoint {shown} was made by {_count(len(told), '')} and does not contain their position, "
-            f"but this job has {trainers}: go on with the same number of trainers, or only with the parameters of a "
-            "pass: --init_model_path=<save_dir>/pass-*"
+            f"the checkpoint {shown} was made by {_count(len(told), '')} and does not contain the trainers' position, "
+            f"but this job has {trainers}: resume with the same number of trainers, or load only the parameters of a "
+            "pass with --init_model_path=<save_dir>/pass-*"
         )
     origins = [trainer % len(told) for trainer in range(trainers)]
     begins = {"place": {"number": number, "stage": BEFORE}, ABSENT: absent, "data": None, "test": None, "sums": {}}
     sentence = (
-        f"the checkpoint {shown} was made by {_count(len(told), was_absent)}, this job has {_count(trainers, absent)}: "
-        "it keeps the parameters, the optimiser state and the learning rate schedule, and the samples are divided anew"
+        f"the checkpoint {shown} was made by {_count(len(told), was_absent)}, but this job has "
+        f"{_count(trainers, absent)}: it keeps the parameters, the optimiser state and the learning rate schedule, and "
+        "the samples are divided anew"
     )
     if is_before:
         glog.info(f"{sentence}, from pass {number} on")

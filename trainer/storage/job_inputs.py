@@ -1,4 +1,4 @@
-"""The inputs of a job: the config, the scripts to copy, the initial values, and the checkpoint to resume from."""
+"""Read the inputs of a job: the config, the scripts to copy, the initial values, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from trainer.telemetry.legacy_words import AT
 
 
 def read_config(flags: Values) -> tuple[TrainerConfig, str]:
-    """Return the config message and the path of its script; "" is the path for a message from a merged model.
+    """Return the config message and the path of its script. The path is "" for a message from a merged model.
 
-    Raises: MissingInputError: there is no config.  ConfigError, DataError: the config is invalid.
+    Raises: MissingInputError: no config is found.  ConfigError, DataError: the config is invalid.
     """
     use_python_path(flags.python_path)
     merged = find_merged_config(flags.config, flags.init_model_path)
@@ -73,14 +73,17 @@ def read_copies(path: str, config: TrainerConfig, table: ParameterTable) -> dict
     taken = next((parameter.name for parameter in table if parameter.name in copies), None)
     if taken is not None:
         raise ConfigError(
-            f"parameter {taken!r} cannot be saved: the config's file of that name is copied into every save; "
+            f"parameter {taken!r} cannot be saved: a script of the config has the same name and is in every save, too; "
             "rename the layer or the ParamAttr"
         )
     return copies
 
 
 def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None:
-    """Return the content of the checkpoint to resume from. All other trainers receive the content from trainer 0."""
+    """Return the content of the checkpoint, or None. Only trainer 0 reads it; the other trainers get their parts later.
+
+    Raises: see `judging` and `read_checkpoint`.  ConfigError: another number of trainers made the checkpoint.
+    """
     if not flags.resume_from or flags.trainer_id != 0:
         return None
     glog.info(f"Loading the checkpoint {flags.resume_from}")
@@ -93,8 +96,8 @@ def read_resumed(flags: Values, table: ParameterTable) -> CheckpointState | None
     if made_by != number:
         raise ConfigError(
             f"the checkpoint {flags.resume_from} was made by {made_by} trainer{'s' * (made_by != 1)}, "
-            f"this job has {number}: go on with the same number of trainers, or only with the parameters of a "
-            "pass: --init_model_path=<save_dir>/pass-*"
+            f"but this job has {number}: resume with the same number of trainers, or load only the parameters of a "
+            "pass with --init_model_path=<save_dir>/pass-*"
         )
     return restored
 
@@ -110,7 +113,7 @@ def fill_parameters(
     """Load the initial model, or draw initial values. Return the path of the model, or "" without a model.
 
     Args: stream: the random stream for the initial values.  previous: the directory of the pass before --start_pass.
-        elsewhere: parameters whose files the parameter servers load.
+        elsewhere: the names of the parameters whose files the parameter servers load.
     Raises: MissingInputError: the model or one of its files is missing.  DataError: a file is damaged.
     """
     model = flags.init_model_path or config.init_model_path

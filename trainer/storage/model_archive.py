@@ -1,4 +1,4 @@
-"""Read a tar archive of parameters that the version-2 API wrote. No field of the archive is trusted.
+"""Read a tar archive of parameters that the version-2 API wrote. Sizes and positions in it are checked before use.
 
 Source: spec/trainer.md 3.8.
 """
@@ -17,14 +17,15 @@ from typing import IO, Any
 from runtime.errors import DataError, reading_error
 from runtime.regular_files import open_regular
 
-MAGIC_PLACE, MAGIC = 257, b"ustar"  # position and text of the mark of an uncompressed tar archive
+MAGIC_PLACE, MAGIC = 257, b"ustar"  # every uncompressed tar archive has this text at this position
 # Maps the first bytes of a compressed file to the function that opens the file. Python 2's tarfile supported only these
 # formats.
 OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
-MEMBERS_LIMIT = 100_000
+MEMBERS_LIMIT = 100_000  # maximum number of members of an archive
 HEADER_LIMIT = 1 << 16  # maximum bytes of a member's extended header, which tarfile reads into memory
-EXPANDED_LIMIT = 1 << 30  # maximum decompressed bytes of an archive; EXPANSION_LIMIT may allow more
-EXPANSION_LIMIT = 100  # maximum decompressed bytes, as a multiple of the compressed bytes
+# an archive may have EXPANDED_LIMIT decompressed bytes, or EXPANSION_LIMIT times its compressed bytes if that is more
+EXPANDED_LIMIT = 1 << 30
+EXPANSION_LIMIT = 100
 
 
 def is_archive(path: Path) -> bool:
@@ -41,9 +42,9 @@ def is_archive(path: Path) -> bool:
 
 
 class ParameterArchive:
-    """A tar archive, compressed or not, with a file of the values and a file of the description of each parameter.
+    """A tar archive, compressed or not. For each parameter it has a file of values, and a file with a description.
 
-    Raises: DataError: the archive is damaged, or needs more memory or time than an archive of parameters can need.
+    Raises: DataError: the archive is damaged, or exceeds a limit above.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +58,7 @@ class ParameterArchive:
             self.close = opened.pop_all().close
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the first `most` bytes of a member, or None if there is no such member."""
+        """Return the first `most` bytes of the member `name`, or None if there is no such member."""
         member = self._members.get(name)
         if member is None:
             return None
@@ -68,7 +69,7 @@ class ParameterArchive:
         except (OSError, EOFError, zlib.error) as error:
             raise self._wrong(f"member {name} cannot be read: {error}") from error
         if len(data) < length:
-            raise self._wrong(f"member {name} is cut off: {len(data)} of {member.size} bytes")
+            raise self._wrong(f"member {name} is cut off: it has {len(data)} of {member.size} bytes")
         return data
 
     def names(self) -> list[str]:
@@ -94,7 +95,7 @@ class ParameterArchive:
 
 
 class _BoundedFile:
-    """The decompressed archive for tarfile. The size of a header and the size of the archive are limited."""
+    """The decompressed archive, as a file for `tarfile`. The sizes of a header and of the archive are limited."""
 
     def __init__(self, path: Path, opened: contextlib.ExitStack) -> None:
         plain = opened.enter_context(open_regular(path))

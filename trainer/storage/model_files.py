@@ -45,29 +45,30 @@ def pass_name(number: int, part: int = 0) -> str:
 
 
 def encode_parameter(parameter: Parameter) -> list[bytes | memoryview]:
-    """Return the content of a parameter's file: the header, the values and, with sparse storage, the values' places."""
+    """Return the content of a parameter's file: header, values and, with sparse storage, the values' positions."""
     values = np.ascontiguousarray(parameter.value, "<f4")
     places = [] if parameter.pattern is None else [parameter.pattern.encode()]
     return [HEADER.pack(0, VALUE_BYTES, values.size), values.data, *places]
 
 
 def count_file_bytes(parameter: Parameter) -> int:
-    """Return the length of a parameter's file."""
+    """Return the number of bytes of a parameter's file."""
     places = 0 if parameter.pattern is None else parameter.pattern.file_bytes
     return HEADER.size + parameter.size * VALUE_BYTES + places
 
 
-# a function that writes the files of the tables into a directory; its argument is the directory's full path
+# the type of a function that writes the files of the tables into a directory, whose full path is the argument
 SaveTables = Callable[[str], None]
 
 
 def save_pass(
     directory: Path, table: ParameterTable, configs: Mapping[str, bytes], save_tables: SaveTables | None = None
 ) -> None:
-    """Write a pass directory atomically, in the place of an old pass directory of the same name.
+    """Write a pass directory atomically. It replaces an old pass directory of the same name.
 
     Args: configs: file name -> content, for the config (first) and the scripts that it imports; may be empty.
-        save_tables: makes the parameter servers write the tables; None: the tables get files like all other parameters.
+        save_tables: a function with which the parameter servers write the tables. If it is None, this program writes
+        the tables like all other parameters.
     Raises: VolumeError: the volume is full, read-only or not writable.
     """
     elsewhere = {one.name for one in table.tables()} if save_tables else set()
@@ -90,8 +91,10 @@ def prepare_save_directory(directory: str) -> None:
 def list_files(
     table: ParameterTable, configs: Mapping[str, bytes], elsewhere: Collection[str] = ()
 ) -> Iterator[tuple[str, Content]]:
-    """Yield the name and content of each file of a pass directory. Files that servers write are omitted; the mark is
-    last."""
+    """Yield the name and content of each file of a pass directory. The mark of a complete pass comes last.
+
+    Args: elsewhere: the names of the parameters whose files the parameter servers write; they are omitted.
+    """
     for parameter in table:
         if parameter.name not in elsewhere:
             yield parameter.name, encode_parameter(parameter)
@@ -125,7 +128,7 @@ def _write_directory(
 def remove_pass(directory: Path) -> None:
     """Remove a pass directory if it exists.
 
-    The directory is renamed first, so no reader finds a half removed directory.
+    The directory is renamed first, so no reader finds a pass that lacks some files.
 
     Raises: VolumeError: the directory cannot be removed.
     """
@@ -136,7 +139,7 @@ def remove_pass(directory: Path) -> None:
     try:
         remove_if_possible(old)
         directory.rename(old)
-        if old.is_symlink():  # a user has replaced the pass by a link
+        if old.is_symlink():  # a user has replaced the pass directory by a symbolic link
             old.unlink()
         else:
             shutil.rmtree(old)
@@ -145,9 +148,9 @@ def remove_pass(directory: Path) -> None:
 
 
 def write_whole_file(path: Path, parts: Content) -> None:
-    """Write a file that a user named, atomically, in the place of an old file of the same name.
+    """Write a file atomically under a name that a user has given. It replaces an old file of this name.
 
-    Raises: VolumeError: the volume is full, read-only or not writable, or something that is not a file has this name.
+    Raises: VolumeError: the volume is full, read-only or not writable, or `path` exists and is not a file.
     """
     try:
         place = find_output(path)

@@ -1,4 +1,4 @@
-"""The sources of a model: a directory with a file for each parameter, a merged file, or a tar archive.
+"""Read a model from a directory with a file for each parameter, from a merged file, or from a tar archive.
 
 Source: spec/trainer.md 3.5 to 3.8.
 """
@@ -38,9 +38,9 @@ from trainer.storage.model_files import DONE, HEADER, PATH_FILE, VALUE_BYTES, co
 from trainer.telemetry.legacy_words import AT
 
 NAMES_SHOWN = 8
-WIDTHS = (VALUE_BYTES, 8)  # possible bytes of a value; programs of v0.10 with double precision wrote eight
-PATH_BYTES = 4096  # maximum bytes of path.txt, which has the name of a file
-LENGTH = struct.Struct("<q")  # the length of the message, at the start of a merged file
+WIDTHS = (VALUE_BYTES, 8)  # possible numbers of bytes of a value; programs of v0.10 with double precision wrote eight
+PATH_BYTES = 4096  # maximum bytes of path.txt, which contains the name of the config script
+LENGTH = struct.Struct("<q")  # the number of bytes of the config message, at the start of a merged file
 
 
 def load_model(
@@ -54,7 +54,7 @@ def load_model(
 ) -> None:
     """Fill the table from a pass directory, a merged file, or an archive of the version-2 API.
 
-    Args: strategy: for a parameter without file: fail, rand (drawn from `stream`) or zero.
+    Args: strategy: what happens to a parameter without a file: fail, rand (its values are drawn from `stream`) or zero.
         needs_done: whether the model must be a directory with the mark of a complete pass. elsewhere: names of
             parameters that the parameter servers load.
     Raises: MissingInputError: the model, the mark, or (with fail) a parameter is missing.
@@ -86,7 +86,7 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
     """Return the values of a parameter file.
 
     Args: source: the path of the file, for messages.
-    Raises: DataError: the bytes are no parameter file, or do not have `size` values.
+    Raises: DataError: the bytes are not the content of a parameter file with `size` values.
     """
     if len(data) < HEADER.size:
         raise DataError(
@@ -95,17 +95,18 @@ def decode_parameter(data: bytes, source: str, name: str, size: int) -> npt.NDAr
     version, value_bytes, count = HEADER.unpack_from(data)
     if (version, value_bytes) != (0, VALUE_BYTES):
         raise DataError(
-            f"{source} is no parameter file of float32: its header says version {version}, {value_bytes} bytes a value"
+            f"{source} is no parameter file of float32: its header has version {version} and {value_bytes} bytes per "
+            "value"
         )
     if count != size:
         raise DataError(f"The size ({count}) in the file does not match the size ({size}) of the parameter: {name}")
     if len(data) < HEADER.size + count * VALUE_BYTES:
-        raise DataError(f"{source} is cut off: {len(data)} bytes for {count} values")
+        raise DataError(f"{source} is cut off: it has {len(data)} bytes for {count} values")
     return np.frombuffer(data, "<f4", count, HEADER.size)
 
 
 def find_flaw(header: bytes, length: int, expected: int) -> str:
-    """Return why a parameter file must be damaged, or "" if there is no sign of damage.
+    """Return the reason why a parameter file must be damaged, or "" if there is no sign of damage.
 
     A complete file of a different size or type belongs to the model of a different config, and is not damaged.
 
@@ -117,14 +118,14 @@ def find_flaw(header: bytes, length: int, expected: int) -> str:
     version, value_bytes, count = HEADER.unpack(header)
     needed = HEADER.size + count * value_bytes
     if version or value_bytes not in WIDTHS:
-        return f"is no parameter file: its header says version {version}, {value_bytes} bytes a value"
+        return f"is no parameter file: its header has version {version} and {value_bytes} bytes per value"
     if length < needed or (length > needed != expected != length):
-        return f"is cut off, or its header is wrong: {length} bytes for {count} values"
+        return f"is cut off, or its header is wrong: it has {length} bytes for {count} values"
     return ""
 
 
 def name_other_passes(directory: Path) -> str:
-    """Return ": " and the paths of other complete passes beside a pass, or ""."""
+    """Return ": " and the paths of the other complete passes beside a pass, or "" if there are none."""
     try:
         found = [path for path in sorted(directory.parent.glob("pass-*")) if path != directory and is_complete(path)]
     except OSError:
@@ -149,7 +150,7 @@ def refuse_save_directory(path: str | Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists. Raises: VolumeError: the volume does not answer."""
+    """Return whether a path exists. Raises: VolumeError: the volume returns an error."""
     try:
         return path.exists()
     except OSError as error:
@@ -159,10 +160,10 @@ def _exists(path: Path) -> bool:
 def _make_up(
     parameter: Parameter, path: str | Path, strategy: str, stream: Stream, there: Sequence[str], is_lost: bool
 ) -> None:
-    """Set the values of a missing parameter by the strategy, or refuse the model.
+    """Set the values of a parameter that the model lacks, or refuse the model. The strategy decides.
 
-    Args: there: names of the model's parameters. is_lost: whether the model is a complete pass of this config; such a
-        model must have contained the parameter.
+    Args: there: the names of the model's parameters. is_lost: whether the model is a complete pass of this config. Such
+        a model must have contained the parameter.
     """
     glog.info(f"missing parameters [{path}/{parameter.name}] while loading model.", at=AT["missing"])
     if strategy == "rand":
@@ -181,7 +182,7 @@ def _make_up(
         raise (LostFileError if is_lost else MissingInputError)(
             f"{parameter.name} missing, not allowed: {Path(path).absolute()} has no such parameter; it has "
             f"{shown or 'none'}{hint}; name the model of this config, or give "
-            "--load_missing_parameter_strategy=rand (first values are drawn) or =zero"
+            "--load_missing_parameter_strategy=rand (random values) or =zero"
         )
 
 
@@ -189,7 +190,7 @@ def _make_up(
 
 
 class Model(Protocol):
-    """Parameters by name."""
+    """A model, from which parameters are read by name."""
 
     def read(self, name: str, most: int) -> bytes | None:
         """Return the first `most` bytes of the file of a parameter, or None if there is no file."""
@@ -236,9 +237,9 @@ class Directory:
 
 
 class MergedFile:
-    """The output of `paddle merge_model`: the length of a TrainerConfig, this message, and its parameters in order.
+    """The output of `paddle merge_model`: the length of a TrainerConfig message, the message, and its parameters.
 
-    Raises: DataError: the file is no merged model.
+    Raises: DataError: the file is not a merged model.
     """
 
     def __init__(self, path: Path) -> None:
@@ -277,7 +278,7 @@ class MergedFile:
             return file.read(min(end - start, most))
 
     def names(self) -> list[str]:
-        """Return the parameter names in the message."""
+        """Return the names of the parameters in the message."""
         return list(self._places)
 
     def close(self) -> None:
@@ -310,8 +311,8 @@ def _is_parameter(path: Path) -> bool:
 def open_model(path: str | Path, *, needs_done: bool = False) -> Model:
     """Return the model at a path.
 
-    Raises: MissingInputError: there is no model, or a directory lacks the mark of a complete pass. DataError: the file
-        is no model.
+    Raises: MissingInputError: there is no model, or a directory lacks the mark of a complete pass. DataError: the path
+        leads to something that is not a model.
     """
     place = Path(path)
     if place.is_file() and not needs_done:
@@ -338,9 +339,10 @@ def is_complete(directory: str | Path) -> bool:
 
 
 def find_config(config: str, model: str, save_directory: str = "", first_pass: int = -1) -> str:
-    """Return the config script: the given script, or if none is given, the script that the initial model names.
+    """Return the path of the config script. Without `config`, it is the script that the initial model names.
 
-    Args: model: a model directory. save_directory, first_pass: the pass that is used without a model.
+    Args: config: the script in the flags, or "". model: the directory of the initial model, or "". save_directory,
+        first_pass: without `model`, the initial model is this pass in this directory.
     Raises: MissingInputError: no config is found. DataError: the model's `path.txt` is invalid.
     """
     if config:
@@ -367,7 +369,7 @@ def find_config(config: str, model: str, save_directory: str = "", first_pass: i
 def naming_modules(config: str, path: str) -> Iterator[None]:
     """Add advice to the error if the script of a model directory imports a module that is not in the directory.
 
-    Args: config: the given script, or "".  path: the result of `find_config`.
+    Args: config: the script in the flags, or "".  path: the result of `find_config`.
     """
     try:
         yield
@@ -382,9 +384,9 @@ def naming_modules(config: str, path: str) -> Iterator[None]:
 
 
 def find_merged_config(config: str, model: str) -> TrainerConfig | None:
-    """Return the config inside a merged file; None if a script is given.
+    """Return the config inside a merged file; None if `config` names a script, or `model` is not a file.
 
-    Raises: DataError: the file is no merged model.
+    Raises: DataError: the file is not a merged model.  MissingInputError: the file is an archive without a config.
     """
     if config or not model or not Path(model).is_file():
         return None

@@ -15,11 +15,11 @@ from trainer.arrays.arguments import Argument, Sparse
 
 
 class PredictionFile:
-    """A file with the rows of the output layers as text: the values of each output, followed by a semicolon.
+    """A file with the rows of the output layers as text.
 
-    For sequences every frame is a row. A line has one row of each output. The number of lines is the number of rows of
-    the first output. As in v0.10, further rows of later outputs are omitted. Of an output with both values and ids only
-    the values are shown.
+    A line has one row of each output, and a semicolon follows each row. Every frame of a sequence is a row. The number
+    of lines is the number of rows of the first output. As in v0.10, further rows of other outputs are omitted. If an
+    output has both values and ids, only the values are written.
 
     Raises: VolumeError: the file cannot be written.
     """
@@ -42,7 +42,8 @@ class PredictionFile:
         if min(map(len, columns), default=0) < lines:
             rows = ", ".join(f"{name} {len(column)}" for name, column in zip(outputs, columns, strict=True))
             raise ConfigError(
-                f"an output has fewer rows than the first output, and the file needs one row of each: {rows}"
+                "an output has fewer rows than the first output, but each line of the prediction file needs a row of "
+                f"every output; the numbers of rows are: {rows}"
             )
         try:
             self._file.writelines("".join(row) + "\n" for row in itertools.islice(zip(*columns, strict=False), lines))
@@ -50,7 +51,10 @@ class PredictionFile:
             raise VolumeError(f"cannot write predictions to {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Finish the file."""
+        """Close the file.
+
+        Raises: VolumeError: the last rows cannot be written.
+        """
         try:
             self._file.close()
         except OSError as error:

@@ -1,13 +1,13 @@
-"""The directory that a run saves to.
+"""The directory in which a run saves.
 
-Only one run at a time uses the directory. If a run starts from the beginning, the passes of an earlier run are moved
+Only one run at a time uses the directory. If a run starts from the beginning, it moves the passes of an earlier run
 away.
 
-The lock is a POSIX lock on the file `.lock`. The text of the file names the holder. The kernel releases the lock when
-the process ends in any way. A file that a killed process has left is reused. On NFS (version 4, or version 3 with
-lockd) the server keeps the lock, so the lock also excludes runs on other machines. When a whole machine is lost, the
-server releases the lock after that machine's lease (90 s by default), or when the machine returns. On a file system
-without locks a WARNING is logged.
+A run locks the directory with a POSIX lock on the file `.lock`. The text of this file names the process that holds the
+lock. The kernel releases the lock when the process ends in any way. A file that a killed process has left is reused. On
+NFS (version 4, or version 3 with lockd) the server keeps the lock, so the lock also excludes runs on other machines.
+When a whole machine is lost, the server releases the lock after that machine's lease (90 s by default), or when the
+machine returns. On a file system without locks a WARNING is logged.
 
 A job with launchers needs no lock, because its job.json names the attempt that writes. The launcher of such a job has
 already moved old output away.
@@ -38,17 +38,17 @@ from trainer.flags import Values
 from trainer.storage.model_files import prepare_save_directory
 
 LOCK = ".lock"
-MOST_HOLDER_BYTES = 300
+MOST_HOLDER_BYTES = 300  # maximum number of bytes that are read from the lock file
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid and padding
 _HELD = (errno.EACCES, errno.EAGAIN)
 _PASS = re.compile(r"\.?pass-[0-9].*")
-_TOLD = ("records.jsonl", "progress.json", "report.html")  # other files of a run
+_TOLD = ("records.jsonl", "progress.json", "report.html")  # files of an earlier run that move with its passes
 
 
 class SaveDirectory:
     """Lock a directory for this process, and release it.
 
-    Attributes: has_earlier: whether the directory holds passes of an earlier run that `begin` must move away.
+    Attributes: has_earlier: whether the directory has passes of an earlier run, which `begin` must move away.
     """
 
     def __init__(self, flags: Values, environ: Mapping[str, str]) -> None:
@@ -63,7 +63,7 @@ class SaveDirectory:
     def prepare(self, directory: str, first_model: str = "") -> None:
         """Create and lock the directory. If this run does not resume from a save, look for passes of an earlier run.
 
-        Args: first_model: the model that the config starts from, or "".
+        Args: first_model: the init_model_path of the config, or "".
         Raises: VolumeError: the directory cannot be created or written. DirectoryInUseError: another run writes into
             the directory.
         """
@@ -98,7 +98,7 @@ class SaveDirectory:
         if self._lock is None:
             return
         with contextlib.suppress(OSError):
-            if self._is_shared:  # only the last trainer gets this lock, and removes the file
+            if self._is_shared:  # only the last trainer can get this lock, so only it removes the file
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self._path / LOCK).unlink()
         os.close(self._lock)
@@ -113,7 +113,7 @@ class SaveDirectory:
                     raise OSError(errno.EEXIST, "is not a regular file", str(path))
                 if not _lock(handle, directory, is_shared=self._is_shared):
                     return
-                if _is_still(handle, path):  # the previous run may have ended and removed the file
+                if _is_still(handle, path):  # otherwise a run that has just ended has removed the locked file
                     self._lock, handle = handle, -1
             finally:
                 if handle >= 0:
@@ -145,7 +145,7 @@ def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
         if error.errno in _HELD:
             holder = os.pread(handle, MOST_HOLDER_BYTES, 0).decode("utf-8", "replace").strip()
             raise DirectoryInUseError(
-                f"--save_dir={directory}: another run writes into it, {glog.clean(holder) or 'which has just begun'}; "
+                f"--save_dir={directory}: another run writes into it ({glog.clean(holder) or 'it has just begun'}); "
                 "wait for its end, or choose another directory"
             ) from error
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
@@ -156,9 +156,9 @@ def _lock(handle: int, directory: str, *, is_shared: bool) -> bool:
 
 
 def is_abandoned(directory: Path) -> bool:
-    """Return whether a run has left its lock file and no process holds the lock; False if the answer is unknown.
+    """Return whether a run has left its lock file, and no process holds the lock; False if this is unknown.
 
-    The lock is only queried. Taking the lock could refuse a run that begins at the same moment.
+    The lock is only queried, and not taken. If this program took the lock, a run that begins now could be refused.
     """
     try:
         handle = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -183,7 +183,7 @@ def _is_still(handle: int, path: Path) -> bool:
 
 
 def find_earlier(directory: Path) -> list[Path]:
-    """Return the passes of an earlier run, and the directory of its checkpoints.
+    """Return the paths of an earlier run's passes, and of the directory of its checkpoints.
 
     Raises: OSError.
     """
@@ -197,7 +197,7 @@ def find_earlier(directory: Path) -> list[Path]:
 def move_earlier(directory: Path) -> Path | None:
     """Move the passes and checkpoints of an earlier run to the first free run-<k>/.
 
-    Returns: the name of the new directory, or None if there is nothing to move.
+    Returns: the path of the new directory, or None if there is nothing to move.
     Raises: OSError.
     """
     found = find_earlier(directory)

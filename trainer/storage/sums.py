@@ -1,6 +1,6 @@
-"""Checksums of files that detect changed bits, computed during writing and during reading.
+"""Compute checksums that detect changed bits, while files are written and while files are read.
 
-The checksum is the SHA-256 of three parts: the first 16 bytes (the header of a parameter file), the sums over each
+The checksum is the SHA-256 of three parts: the first 16 bytes (the header of a parameter file), the sums of each
 following whole mebibyte, and the remaining bytes. A mebibyte is a matrix of 256 rows of 512 words of 64 bits. The sums
 of a mebibyte are the sums of its rows and of its columns, modulo 2^64. A change in up to three words of a mebibyte is
 always detected. Any other damage, including exchanged blocks, is detected with probability 1 - 2^-64. The checksum does
@@ -20,16 +20,16 @@ import numpy as np
 
 from runtime.durable_files import Content
 
-HEAD = 16  # bytes of the header
+HEAD = 16  # number of bytes of the header of a parameter file
 ROWS, COLUMNS = 256, 512
 PIECE = 8 * ROWS * COLUMNS  # bytes of a block: one mebibyte
-SMALL = 1 << 16  # bytes; the calling thread sums up to this many, because switching threads takes longer
+SMALL = 1 << 16  # for at most this many bytes no other thread is used, because switching threads would take longer
 
 Bytes = bytes | bytearray | memoryview
 
 
 class Sum:
-    """The checksum of bytes that arrive in parts. The checksum does not depend on the division into parts."""
+    """The checksum of bytes that are added in parts. It does not depend on how the bytes are divided into parts."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -81,7 +81,7 @@ def sum_of(content: Iterable[Bytes]) -> str:
 
 
 class Summing:
-    """A context with a thread that computes checksums of memory, while the caller writes the memory to files.
+    """A context with a thread that computes the checksums of files' content while other code writes the files.
 
     After `add`, the memory must not change before `result` returns or the context ends.
     """

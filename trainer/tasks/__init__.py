@@ -1,1 +1,1 @@
-"""Training with a master: trainers join and leave, and train one task after another."""
+"""Train with a master. Trainers join and leave the job, and train one task after another."""

@@ -1,4 +1,4 @@
-"""Assemble a session that trains tasks, which has its own kind of updater, data source and saving."""
+"""Assemble a session that trains tasks. It has its own kind of updater and of data source, and its own way to save."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TaskAssembly(Assembly):
     def training(self) -> tuple[TrainingSession, Updater, Reporter]:
         """Join the job, and connect the updater. Return the training session, the updater and the reporter.
 
-        Errors of the user's config are raised before any wait.
+        An error in the user's config is raised before this method waits for another program.
         """
         self._log_mode()
         config = self._config
@@ -63,7 +63,7 @@ class TaskAssembly(Assembly):
         self._directory.prepare(parts.save_dir, config.init_model_path)
         offer = list(name_chunks(self._source.entries))
         STOPPER.limit(BATCH_LIMIT_S)
-        with STOPPER:  # a signal waits until `look` is called
+        with STOPPER:  # the error of a signal is held back until `look` is called
             try:
                 first_pass = join_job(job, self._flags, offer)
             except JobOverError as over:
@@ -79,14 +79,14 @@ class TaskAssembly(Assembly):
     def end(self) -> None:
         """Leave the job, if the trainer has not left it already."""
         super().end()
-        # A signal may have interrupted a call while the call held a lock of the client. Leaving could then block for
-        # ever, so the trainer does not leave. The trainer's lease expires soon.
+        # A signal may have interrupted a call that holds a lock of the client. `leave` could then block for ever, so it
+        # is not called, and the master removes the trainer when the trainer's lease expires.
         if self._job is not None and STOPPER.is_clean:
             self._job.close(leaves=True)
 
     @property
     def number(self) -> int | None:
-        """The number that the master has assigned, or None."""
+        """The number that the master has assigned to this trainer, or None before that."""
         return self._number
 
     def _make_task_reporter(self, save_dir: str, job: TaskJob) -> Reporter:
@@ -98,10 +98,10 @@ class TaskAssembly(Assembly):
         return None
 
     def _make_reporter(self, save_dir: str) -> Reporter:
-        return Reporter()  # a reporter without files, which serves until the master has assigned a number
+        return Reporter()  # a reporter without files, which is used until the master has assigned a number
 
     def _begin(self, reporter: Reporter) -> None:
-        """Do nothing. The trainer that begins the job moves the passes of an earlier run."""
+        """Do nothing. The trainer that sends the initial values moves the passes of an earlier run away."""
 
     def _open(
         self, data: DataConfig, stream: Stream, check: Callable[[], None], *, is_train: bool
@@ -116,16 +116,16 @@ class TaskAssembly(Assembly):
 
 
 def look() -> None:
-    """End a wait if a signal must end the training.
+    """Record that this trainer is alive. End its wait if a signal has arrived.
 
-    Raises: StoppedError.
+    Raises: StoppedError: a signal has arrived.
     """
     LIVENESS.turn()
     STOPPER.leave()
 
 
 def _connect(updater: ElasticUpdater) -> None:
-    """Join the servers. If the job is over, only log this: the first request to the master will report the end."""
+    """Connect to the servers. If the job is over, only log this; the next request to the master reports the end."""
     try:
         updater.connect()
     except TaskTakenError as error:

@@ -1,4 +1,4 @@
-"""The interfaces of the master and of the updater that training with tasks uses."""
+"""The interfaces through which training with tasks uses the master and the updater."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.updaters.local import Updater
 
 
 class TaskMaster(Protocol):
-    """The master for a trainer that has joined the job. `master.client.MasterClient` describes the methods."""
+    """The master of a job that this trainer has joined. `master.client.MasterClient` describes the methods."""
 
     @property
     def number(self) -> int:
@@ -28,9 +28,9 @@ class TaskMaster(Protocol):
         """Return a task of a pass, or the message that the pass is over. Wait while other trainers may return tasks."""
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool) -> bool:
-        """Report a trained task. Return False if another trainer has the task now.
+        """Report that a task has been trained. Return False if another trainer has the task now.
 
-        Args: wants_next: whether to request the next task, too.
+        Args: samples: the number of trained samples. wants_next: whether to request the next task, too.
         """
 
     def fail(self, task: TaskGrant, reason: str, samples: int) -> bool:
@@ -42,14 +42,18 @@ class TaskMaster(Protocol):
     def give_back(self, task: TaskGrant, samples: int, patience: float | None = None) -> bool:
         """Return a task to the master.
 
-        Args: samples: the number of the task's samples that this trainer has trained.
+        Args: samples: the number of the task's samples that this trainer has trained. patience: maximum seconds to wait
+            for the master, or None for the usual time.
         """
 
     def request_save(self, pass_number: int, block: float) -> str:
-        """Return whether this trainer must save the model of a pass that is over."""
+        """Ask to save the model of a pass that is over. Return the answer, for example `GRANTED`.
+
+        Args: block: the seconds in which the master asks no other trainer to save the pass.
+        """
 
     def report_saved(self, pass_number: int) -> bool:
-        """Report that the model is saved."""
+        """Report that the model of a pass has been saved."""
 
     def leave(self) -> None:
         """Leave the job. The master assigns an unfinished task to another trainer at once."""
@@ -59,8 +63,7 @@ class TaskUpdater(Updater, Protocol):
     """An updater for trainers that join and leave. No trainer waits for others when a pass begins or ends."""
 
     def set_pass(self, number: int) -> None:
-        """Set the pass of the next steps. For all trainers the earlier passes are over.
+        """Set the pass of the next steps. All earlier passes are over for all trainers.
 
-        This method is also called before `finish_pass`. Only the trainer that tests or saves the pass calls
-        `finish_pass`.
+        This method is also called before `finish_pass`, which only the trainer that tests or saves the pass calls.
         """

@@ -1,4 +1,4 @@
-"""The end of a job, which a trainer reads in the registry, even after the master has ended."""
+"""Notice the end of a job. A trainer reads the end in the registry, even after the master has ended."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class JobOverError(Exception):
 
 
 class EndWatch:
-    """Read the registry repeatedly while no master accepts this trainer.
+    """Read the registry repeatedly until a master has accepted this trainer.
 
-    Args: is_joined: whether a master has accepted this trainer. look: a function that is called before every read, and
-        that may raise an error. clock: returns monotonic seconds.
+    Args: is_joined: a function that returns whether a master has accepted this trainer. look: a function that is called
+        before every read; an error that it raises ends the wait. clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class EndWatch:
         self._due = 0.0
 
     def __call__(self) -> None:
-        """Raise JobOverError if the job is over.
+        """Check whether the job is over.
 
-        Raises: JobOverError.  DamagedError: the record in the registry is invalid.
+        Raises: JobOverError: the job is over.  DamagedError: the record in the registry is invalid.
         """
         self._look()
         now = self._clock()
@@ -61,7 +61,7 @@ def tell_end(end: JobEnd) -> None:
     Raises: DataError: the job has failed, or tasks were discarded.
     """
     if end.reason:
-        raise DataError(f"the master has ended the job: {end.reason}; the log of the master has more")
+        raise DataError(f"the master has ended the job: {end.reason}; for details see the log of the master")
     if end.discarded:
         raise DataError(end.discarded)
     glog.info("the job is over: all its passes are done")

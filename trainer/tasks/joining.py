@@ -1,4 +1,4 @@
-"""Joining the job of a master: the identity of the trainer, the digest of its config, and its file list."""
+"""Join the job of a master, with the identity of the trainer, the digest of its config, and its file list."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from trainer.flags import Values
 from trainer.tasks.job_end import EndWatch
 from trainer.updaters.elastic.servers import ElasticMembership
 
-LONGEST_UID = 200
-STORE_TTL_S = 10.0  # the lease of the store; only the leader among the masters uses the lease
+LONGEST_UID = 200  # maximum number of characters of a trainer's name
+STORE_TTL_S = 10.0  # seconds of the store's lease, which only the leader of the masters uses
 
 
 def name_trainer(flag: str, environ: Mapping[str, str]) -> str:
-    """Return the trainer's name at the master: the flag's value, or else the UID of its pod, or else a generated name.
+    """Return the name by which the master knows this trainer.
 
-    Raises: ConfigError: the identity is too long.
+    It is the value of the flag. Without the flag it is the UID of the pod, and outside of a pod a generated name.
+
+    Raises: ConfigError: the name is too long.
     """
     name = flag or environ.get("POD_UID", "") or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     if len(name) > LONGEST_UID:
-        raise ConfigError(f"--trainer_uid (or POD_UID) has {len(name)} characters; it may have {LONGEST_UID}")
+        raise ConfigError(f"--trainer_uid (or POD_UID) has {len(name)} characters; it may have at most {LONGEST_UID}")
     return name
 
 
@@ -70,9 +72,9 @@ def open_job(
 ) -> TaskJob:
     """Return the job that the flags select, without waiting.
 
-    Args: config: digest of the config. look: a function that is called every second while this trainer waits; it may
-        raise an error. begin: a function that is called before this trainer sends the initial values to the servers;
-        another trainer may send them.
+    Args: config: digest of the config. look: a function that is called every second while this trainer waits; an error
+        that it raises ends the wait. begin: a function that is called before this trainer sends the initial values to
+        the servers. It is not called if another trainer sends them.
     Raises: UsageError, ConfigError: a flag or a variable is invalid.  PeerUnreachableError: etcd does not answer.
     """
     own = read_environment(environ)
@@ -102,7 +104,7 @@ def open_job(
 
 
 def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
-    """Wait until the master accepts this trainer, offer the file list to the master, and return the present pass.
+    """Wait until the master accepts this trainer, offer it the file list, and return the number of the current pass.
 
     Raises: PeerUnreachableError: no master has answered within --wait.
         ConfigError: the job has a different file list or config.  JobOverError: the job is over.
@@ -119,7 +121,7 @@ def join_job(job: TaskJob, flags: Values, offer: Sequence[str]) -> int:
 
 
 def check_entries(entries: Sequence[str], list_name: str) -> None:
-    """Check that each entry of the list can be a task.
+    """Check that the list has entries, and that each entry can be a part of a task.
 
     Raises: DataError: the list is empty, or an entry is blank.
     """
@@ -133,8 +135,8 @@ def check_entries(entries: Sequence[str], list_name: str) -> None:
 def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
     """Return the SHA-256, in hexadecimal, of the settings that must be equal in all trainers of a job.
 
-    The settings are the network, the settings of the optimiser, and the provider of the training data with its
-    arguments. The digest omits paths. The file list has its own digest.
+    These settings are the network, the settings of the optimiser, and the provider of the training data with its
+    arguments. The name of the list file may differ. The content of the list has its own digest.
     """
     data = DataConfig()
     data.CopyFrom(config.data_config)
@@ -149,10 +151,11 @@ def digest_config(config: TrainerConfig, *, is_own: bool) -> str:
 
 
 def spell(value: Any) -> Iterable[str]:
-    """Yield texts of a value. Equal values have equal texts in every process. For an object only its type is yielded.
+    """Yield texts that describe a value. Equal values have equal texts in every process.
 
-    Pickles of equal values may differ: the order of a set differs between processes, and the pickle of an object may
-    contain an address.
+    A value that is neither plain nor a container is described only by its type. A pickle is not used, because pickles
+    of equal values may differ: the order of a set depends on the process, and the pickle of an object may contain a
+    memory address.
     """
     if isinstance(value, Mapping):
         yield f"{{{len(value)}"

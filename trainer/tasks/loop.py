@@ -1,7 +1,7 @@
-"""Tasks and passes: the training loop of a job in which a master assigns tasks.
+"""The training loop over tasks and passes, for a job in which a master assigns tasks.
 
-Log lines, tests and saves follow v0.10 as far as possible. A trainer counts the batches and samples of its own tasks.
-One of the trainers tests and saves at the end of a pass.
+Log lines, tests and saves are those of v0.10 as far as possible. A trainer counts only the batches and samples of its
+own tasks. One of the trainers tests and saves at the end of a pass.
 
 Source: spec/distributed.md 5.8.
 """
@@ -36,9 +36,9 @@ from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
 from trainer.updaters.elastic.errors import TaskTakenError
 
-BATCH_LIMIT_S = 15  # seconds that a signal waits for the end of a batch. Source: half the grace period of a pod
-LEAVE_S = 5.0  # seconds for returning a task to the master after a signal. Source: the grace period of a pod, 30 s
-SAVE_BLOCK_S = 3600.0  # maximum seconds for testing and saving a pass; the loss of the trainer is detected earlier
+BATCH_LIMIT_S = 15  # maximum seconds that a batch may still take after a signal. Source: half a pod's grace period
+LEAVE_S = 5.0  # maximum seconds for returning a task after a signal. Source: the grace period of a pod, 30 s
+SAVE_BLOCK_S = 3600.0  # seconds for testing and saving a pass, in which the master asks no other trainer to save it
 LOOK_S = 0.5  # seconds between two checks for a signal
 LONGEST_REST_S = 30.0  # maximum seconds of a pause after successive failed tasks
 NAMES_SHOWN = 3  # maximum number of files of a task in a log line
@@ -46,20 +46,20 @@ NAMES_SHOWN = 3  # maximum number of files of a task in a log line
 
 @dataclass
 class TaskProgress:
-    """The counts of the trained part of a task."""
+    """The numbers of batches and samples of a task that have been trained."""
 
     batches: int = 0
     samples: int = 0
 
 
 class TaskTraining:
-    """The training job with tasks.
+    """The training of one trainer with tasks.
 
-    A signal ends the job of this trainer after the current batch. The task returns to the master, and this does not
-    count as a failure. A task with bad data fails, and the trainer continues with the next task. The trainer also
-    continues when the master has taken a task away.
+    After a signal this trainer ends when its current batch is complete. It returns its task to the master, and this
+    does not count as a failure of the task. If the data of a task is bad, or if the master has taken a task away, the
+    trainer continues with the next task.
 
-    Args: first_pass: number of the present pass. wait: a function that waits for a number of seconds.
+    Args: first_pass: number of the current pass. wait: a function that waits for a number of seconds.
     Raises (run): DataError: the job has failed or has discarded tasks, or the values are not finite.
         PeerUnreachableError: the master or the servers were unreachable for too long.  VolumeError: a save failed.
         StoppedError: a signal arrived.
@@ -87,14 +87,14 @@ class TaskTraining:
         stopper.limit(BATCH_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: the position where training begins."""
+        """Return the pass and the batch at which training begins."""
         return {"pass": self._position.number, "batch": 0}
 
     def run(self) -> None:
         """Train tasks until the master reports the end of the job."""
-        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary: an infinite cost makes the task fail
+        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary, because an infinite cost is an error
             try:
-                # a signal waits until the next call of `leave`, because it must not interrupt an operation
+                # a signal must not interrupt an operation, so it waits until the next call of `Stopper.leave`
                 with self._stopper:
                     while not (over := self._run_pass()).is_last:
                         pass
@@ -112,7 +112,7 @@ class TaskTraining:
             raise DataError(over.discarded)
 
     def _leave(self) -> None:
-        """Leave the servers and the master. The master assigns this trainer's tasks to other trainers."""
+        """Leave the servers and the master. The master then assigns this trainer's tasks to other trainers."""
         self._updater.finish()
         with contextlib.suppress(JobOverError):  # the master has already ended
             self._master.leave()
@@ -124,7 +124,7 @@ class TaskTraining:
         self._log.since_start.reset()
         reporter.start_pass(position.number)
         got = self._run_tasks()
-        # The master requests a save of an earlier pass again if the trainer that should save the pass has left.
+        # if the trainer that had to save an earlier pass has left, the master asks the other trainers to save it
         while not got.is_last and got.next_pass <= position.number:
             self._save_pass(got.next_pass - 1)
             got = self._run_tasks()
@@ -139,7 +139,7 @@ class TaskTraining:
         return got
 
     def _run_tasks(self) -> PassOver:
-        """Train tasks until the master has none."""
+        """Train tasks until the master has no task for this trainer. Return the message about the end of the pass."""
         while isinstance(got := self._get_task(), TaskGrant):
             self._run_task(got)
         return got
@@ -170,7 +170,7 @@ class TaskTraining:
             if self._stopper.is_clean:
                 self._log.end_dots()
                 glog.info(f"{name} is given back after {done.samples} samples, which count as repeated")
-                # if the master cannot be reached now, it detects the departure later
+                # a master that cannot be reached now detects later that this trainer has left
                 with contextlib.suppress(PaddleError, JobOverError):
                     self._master.give_back(task, done.samples, LEAVE_S)
             raise
@@ -184,7 +184,7 @@ class TaskTraining:
         is_accepted = self._master.finish(task, done.samples, wants_next=True)
         took = time.monotonic() - began
         self._log.end_dots()
-        ending = "is done" if is_accepted else "is done by another trainer, and what was trained here is a repetition"
+        ending = "is done" if is_accepted else "is done by another trainer, so this trainer has repeated its samples"
         glog.info(
             f"{name} {ending}: {done.batches} batches, {done.samples} samples in {took:.2f} s: {show_files(task.files)}"
         )
@@ -193,9 +193,9 @@ class TaskTraining:
         self._failed = 0
 
     def _fail(self, task: TaskGrant, name: str, error: PaddleError, samples: int) -> None:
-        """Report a failed task. After successive failures pause, and let other trainers take the next tasks.
+        """Report a failed task. Pause after successive failures, so that other trainers take the next tasks.
 
-        Without the pause a trainer whose volume is lost would fail all tasks before other trainers could take them.
+        Without the pause, all tasks could fail at a trainer that has lost its volume, before other trainers take them.
         """
         self._log.end_dots()
         glog.error(f"{name} has failed: {error}")
@@ -229,7 +229,7 @@ class TaskTraining:
             glog.info(f"this trainer got no task of pass {position.number}")
 
     def _save_pass(self, number: int) -> None:
-        """Test and save, if the master selects this trainer."""
+        """Test and save a pass, if the master selects this trainer."""
         if self._master.request_save(number, SAVE_BLOCK_S) != GRANTED:
             return
         parts, position = self._parts, Position(number)
@@ -254,7 +254,7 @@ class TaskTraining:
     # -----
 
     def _rest(self, seconds: float) -> None:
-        """Wait; a signal ends the wait."""
+        """Wait for this time. A signal ends the wait."""
         for _ in range(math.ceil(seconds / LOOK_S)):
             LIVENESS.turn()
             self._stopper.leave()
@@ -262,6 +262,6 @@ class TaskTraining:
 
 
 def show_files(files: tuple[str, ...]) -> str:
-    """Return a text with the names of a task's first files and the number of its other files."""
+    """Return the names of a task's first files, and the number of its other files, as text."""
     shown = ", ".join(files[:NAMES_SHOWN])
     return shown if len(files) <= NAMES_SHOWN else f"{shown} and {len(files) - NAMES_SHOWN} more"

@@ -1,1 +1,1 @@
-"""The reports of a run during training: log lines, progress, records and metrics."""
+"""Report on a run during training: in log lines, in files of progress and records, and in metrics."""

@@ -1,4 +1,4 @@
-"""The description of a run in the start record: the flags, network, parameters and settings."""
+"""Describe a run for its start record, with its flags, network, parameters and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.flags import Values
 
 
 def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) -> dict[str, Any]:
-    """Return the fields of a start record (trainer/records/records.py) without its position."""
+    """Return the fields of a start record (trainer/records/records.py), except the position in training."""
     model = config.model_config
     sources, memories = _link_groups(model.sub_models)
     return {
@@ -52,9 +52,11 @@ def describe_run(flags: Values, config: TrainerConfig, table: ParameterTable) ->
 
 
 def _link_groups(groups: Iterable[SubModelConfig]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return, for recurrent groups, {agent: the layer whose output it passes on} and {memory: its layer}.
+    """Return the sources and the memories of recurrent groups.
 
-    The first mapping also has {memory: the layer with the initial value} for each memory with an initial value.
+    The first mapping names for each agent the layer whose output it passes on, and for each memory with an initial
+    value the layer of this value. The second mapping names for each memory the layer whose output of the previous step
+    it passes on.
     """
     sources: dict[str, list[str]] = {}
     memories: dict[str, str] = {}

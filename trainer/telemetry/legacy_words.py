@@ -1,4 +1,4 @@
-"""Texts of v0.10 that tools search for: source positions in log lines, and the mark of a complete model."""
+"""Texts of v0.10 for which tools search: source positions in log lines, and the mark of a complete model."""
 
 # the source file and line of v0.10 for each log line that tools and users read
 AT = {

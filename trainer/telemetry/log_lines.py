@@ -1,4 +1,4 @@
-"""The text of the log lines that users and tools read, in the format of v0.10. Numbers have the format `%g`.
+"""Make the log lines that users and tools read, in the format of v0.10. Numbers have the format `%g`.
 
 Source: spec/trainer.md section 2.
 """
@@ -34,12 +34,12 @@ def pass_line(number: int, batches: int, since_start: Accumulator) -> str:
 
 
 def test_line(result: Accumulator) -> str:
-    """Return the line of a test in training."""
+    """Return the log line of a test during training."""
     return f" Test samples={result.samples} cost={result.average_cost():g} Eval: {result.text()}"
 
 
 def average_line(result: Accumulator) -> str:
-    """Return the line with the cost and the measures of the averaged parameters on training batches."""
+    """Return the log line with the cost and the measures of the averaged parameters on some training batches."""
     return f" Averaged parameter: cost={result.average_cost():g} Eval: {result.text()}"
 
 
@@ -54,9 +54,9 @@ def test_batch_line(batches: int, result: Accumulator) -> str:
 
 
 def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
-    """Return a parameter's statistics: values after the batch's step, summed gradient, and learning rates.
+    """Return the log line about a parameter: its values after the step, its summed gradient, and its learning rates.
 
-    Args: rates: the rate of every element, if the learning method has separate rates.
+    Args: rates: the learning rate of every element, if the learning method has different rates for the elements.
     """
     numbers = [*_mean_and_max(parameter.value)]
     numbers += [0.0, 0.0] if parameter.is_static else _mean_and_max(parameter.gradient)
@@ -70,7 +70,7 @@ def statistics_line(parameter: Parameter, rates: Array | None = None) -> str:
 
 
 def log_layers(network: AnyNetwork) -> None:
-    """For each replica, log the statistics of the output of every layer except data and cost layers.
+    """Log the statistics of every layer's output in each replica. Data layers and cost layers are omitted.
 
     Source: --show_layer_stat.
     """

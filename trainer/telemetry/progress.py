@@ -1,4 +1,4 @@
-"""The progress of training: the share of the pass and of the job, the speed, and the time left."""
+"""The progress of training: the finished fractions of the pass and of the job, the speed, and the time left."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ BAR_PERIOD_S = 0.1  # minimum seconds between two updates of the bar
 
 
 class Place(NamedTuple):
-    """The progress of a run at one moment. An unknown field is None.
+    """The progress of a run at one moment. A field that is not known is None.
 
-    `samples`: the trained samples of the pass. `samples_per_second`: this trainer's speed over at least the last
-    SPEED_S seconds; after the end, the mean of the run. `seconds_left`: computed from the average speed of the whole
+    `passes` is the number of the last pass, plus 1. `samples` is the number of the pass's trained samples.
+    `samples_per_second` is this trainer's speed over at least SPEED_S seconds. In the first SPEED_S seconds, and after
+    the end of the run, it is the speed over the whole run. `seconds_left` is computed from the speed over the whole
     run.
     """
 
@@ -45,7 +46,10 @@ class Place(NamedTuple):
         return ", ".join(words)
 
     def bar(self) -> str:
-        """Return a bar and the log line. While the length of a pass is unknown, the bar counts only whole passes."""
+        """Return a progress bar, followed by the text of the log line.
+
+        Before the length of a pass is known, the bar counts only whole passes.
+        """
         fraction = self.job_fraction
         if fraction is None:
             fraction = self.pass_number / max(self.passes, 1)
@@ -53,7 +57,7 @@ class Place(NamedTuple):
 
 
 class TerminalBar:
-    """A progress bar at the bottom of the terminal. If stderr is not a terminal, there is no bar."""
+    """A progress bar at the bottom of the terminal. `is_on` is false if stderr is not a terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.is_on = is_terminal(sys.stderr, os.environ)
@@ -69,9 +73,9 @@ class TerminalBar:
 class Progress:
     """A counter of samples. The length of a pass is known after the first pass, or from an earlier run of the job.
 
-    Args: passes: the number of the last pass, plus 1. pass_samples: the samples of a pass, from an earlier run; 0:
-        unknown. clock: returns monotonic seconds. has_whole_passes: False if this trainer trains a different part of
-        every pass. Fractions of a pass are then unknown.
+    Args: passes: the number of the last pass, plus 1. pass_samples: the number of samples of a pass in an earlier run,
+        or 0. clock: returns monotonic seconds. has_whole_passes: whether this trainer trains the same samples in every
+        pass; otherwise the fraction of a pass is unknown.
     """
 
     def __init__(
@@ -99,19 +103,19 @@ class Progress:
         self._number, self._samples = number, samples
 
     def add(self, samples: int) -> None:
-        """Count a batch."""
+        """Count a batch of `samples` samples."""
         self._samples += samples
         self._since_start += samples
         self._window_samples += samples
 
     def finish_pass(self, samples: int) -> None:
-        """Store the number of samples in a pass."""
+        """End a pass, which has had `samples` samples."""
         self._samples = samples
         if self._has_whole_passes:
             self.pass_samples = samples
 
     def look(self, *, is_over: bool = False) -> Place:
-        """Return the present progress. After the end of the run, the speed is the mean speed."""
+        """Return the present progress. If `is_over`, that is, after the run, the speed is that of the whole run."""
         now = self._clock()
         average = self._since_start / max(now - self._start, 1e-9)
         if now - self._window_start >= SPEED_S:
@@ -128,6 +132,6 @@ class Progress:
 
 
 def spell_time(seconds: float) -> str:
-    """Return h:mm:ss."""
+    """Return a time in the form h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

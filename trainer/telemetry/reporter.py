@@ -1,11 +1,11 @@
-"""The reports of a run besides its log: records, progress and an HTML report, in the output of the job.
+"""Write the records, the progress and the HTML report of a run into the output of the job.
 
 Only trainer 0 writes records.jsonl, progress.json and report.html. Every trainer of a job with launchers also writes
-its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files. A slow or lost volume therefore does
-not delay training. Failed writes are lost, and one WARNING reports them.
+its own node_<id>/progress.json, which trainer 0 reads. A thread writes all files, so a slow or lost volume does not
+delay training. The first write that fails is reported by a WARNING.
 
-Trainers of a master join and leave, so no trainer writes the files of the job. Each trainer of a master writes its own
-records.jsonl and progress.json into node_<number>/. The master writes tasks.json about the job.
+The trainers of a job with a master join and leave, so no trainer writes the files of the job. Each of them writes its
+own records.jsonl and progress.json into node_<number>/. The master writes tasks.json about the job.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from trainer.telemetry.snapshot import FINISHED, TRAINING, Snapshot, name_end
 from trainer.telemetry.time_breakdown import TimeBreakdown
 from trainer.telemetry.writer import Writer
 
-LAST_WRITES_S = 10.0  # seconds for writing the last files; a lost volume must not delay the exit for longer
+LAST_WRITES_S = 10.0  # maximum seconds for the last writes; a lost volume must not delay the exit longer
 
 
 @dataclass(frozen=True)
 class OutputTarget:
-    """The directories that a trainer writes to. `node` is only for this trainer; without a launcher it is None.
+    """The directories into which a trainer writes.
 
-    in_tasks: whether a master assigns the tasks of this trainer.
+    `output` is the directory of the job. `node` is the directory of this trainer; without a launcher it is None.
+    `in_tasks` is whether a master assigns tasks to this trainer.
     """
 
     output: Path
@@ -59,14 +60,17 @@ class OutputTarget:
 
     @property
     def records(self) -> Path | None:
-        """The directory of the records.jsonl of this trainer, or None."""
+        """The directory in which this trainer writes records.jsonl, or None if it writes no records."""
         if self.in_tasks:
             return self.node
         return self.output if self.is_first else None
 
 
 def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> OutputTarget | None:
-    """Return the directories of a trainer, in PADDLE_OUTPUT or the save directory; None if it writes no files."""
+    """Return the directories of a trainer, or None if the trainer writes no files.
+
+    The output is PADDLE_OUTPUT or, without a launcher, the save directory.
+    """
     output = environ.get("PADDLE_OUTPUT", "")
     node = Path(output) / f"node_{trainer_id}" if output else None
     if trainer_id and node is None:
@@ -76,7 +80,7 @@ def find_target(save_dir: str, trainer_id: int, environ: Mapping[str, str]) -> O
 
 
 def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> OutputTarget:
-    """Create and return the directories of a trainer of a master: node_<number>/ in the output of the job."""
+    """Return the directories of a trainer with a master, and create its node_<number>/ in the output of the job."""
     output = Path(environ.get("PADDLE_OUTPUT", "") or save_dir)
     node = output / f"node_{number}"
     with contextlib.suppress(OSError):  # the first write reports the error
@@ -86,15 +90,15 @@ def find_task_target(save_dir: str, number: int, environ: Mapping[str, str]) -> 
 
 
 class Reporter:
-    """The reports of a session about its run.
+    """The reports of a training session about its run.
 
     The thread of the session counts batches and samples, and makes a Snapshot of these counts at the end of every
-    batch. All reports use one snapshot and are therefore consistent: the progress line, progress.json, /metrics,
-    `status` and the HTML report.
+    batch. The progress line, progress.json, /metrics, `status` and the HTML report all use the newest snapshot and
+    therefore agree.
 
-    Args: target: None: no files, only progress lines. passes: the number of the last pass, plus 1. line_period_s:
-        seconds between two lines of progress; 0: none. in_tasks: whether a master assigns the tasks. The number of this
-        trainer's samples in a pass is then unknown.
+    Args: target: the directories to write into, or None if only progress lines are wanted. passes: the number of the
+        last pass, plus 1. line_period_s: seconds between two lines of progress; 0 means no lines. in_tasks: whether a
+        master assigns tasks to this trainer. The number of this trainer's samples in a pass is then unknown.
     Thread safety: any thread may read `snapshot`. The thread of the writer replaces `_others` as a whole. Only the
     thread of the session uses the other attributes.
     """
@@ -125,16 +129,16 @@ class Reporter:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The run at the end of its newest batch."""
+        """The newest snapshot of the run."""
         return self._snapshot
 
     # ----- Called by the session
 
     def start(self, *, writes: bool = True, **facts: Any) -> None:
-        """Begin training.
+        """Record that training begins.
 
-        Args: writes: whether files are written at once; False: files are written after a call of `write`. facts: fields
-            of the start record.
+        Args: writes: whether files are written from now on. If not, they are written after a call of `write`. facts:
+            fields of the start record.
         """
         self.breakdown.begin()
         self._progress.begin()
@@ -145,19 +149,19 @@ class Reporter:
         self._record("start", **facts)
 
     def write(self) -> None:
-        """Begin to write files. Earlier reports have been kept in memory."""
+        """Begin to write files. Until now, reports have been kept in memory."""
         if self._writer is not None:
             self._writer.start()
 
     def start_pass(self, number: int, batches: int = 0, samples: int = 0) -> None:
-        """Begin a pass, or continue in it."""
+        """Begin a pass, or continue in it after some batches and samples."""
         self._pass_watch.start()
         self.breakdown.pass_number, self.breakdown.batch = number, batches
         self._progress.start_pass(number, samples)
         self._publish()
 
     def add(self, batch: int, samples: int) -> str:
-        """Count a batch, and return the progress line if it is due, or ""."""
+        """Count a batch. Return the progress line if it is due, otherwise ""."""
         self.breakdown.count(batch, samples)
         self._progress.add(samples)
         self._publish()
@@ -194,20 +198,20 @@ class Reporter:
         return self._record("test", **self._where(), samples=result.samples, **numbers_of(result))
 
     def add_save(self, path: str) -> None:
-        """Record a save of parameters."""
+        """Record that the parameters have been saved in a directory."""
         self._record("save", **self._where(), path=path)
 
     def add_checkpoint(self, name: str) -> None:
-        """Record a checkpoint."""
+        """Record that a checkpoint has been made."""
         self._record("checkpoint", **self._where(), name=name)
 
     def show(self) -> None:
-        """Request the HTML report, after a pass."""
+        """Request a new HTML report, after the end of a pass."""
         if self._writer is not None:
             self._writer.show()
 
     def end(self, status: int, message: str = "") -> None:
-        """Record the end of the run, and wait for the last writes."""
+        """Record the end of the run, and wait for the last writes. `status` is the exit status of the program."""
         self._record("end", ending=(name_end(status), message), status=status, message=message)
         if self._writer is not None:
             self._writer.end(LAST_WRITES_S)
@@ -220,7 +224,7 @@ class Reporter:
     def _take_snapshot(self, ending: tuple[str, str] = (TRAINING, "")) -> Snapshot:
         breakdown, status = self.breakdown, ending[0]
         place = self._progress.look(is_over=status != TRAINING)
-        if status != TRAINING:  # a finished run has done the whole job and has no time left
+        if status != TRAINING:  # a finished run has done the whole job, and needs no more time
             share = 1.0 if status == FINISHED else place.job_fraction
             place = place._replace(job_fraction=share, seconds_left=0.0 if status == FINISHED else None)
         return Snapshot(
@@ -251,9 +255,10 @@ class Reporter:
         return record
 
     def _own(self, snapshot: Snapshot) -> Record:
-        """Return this trainer's progress: the present time, phase and idle seconds, and the snapshot's values.
+        """Return this trainer's progress: the present time, phase and idle seconds, and the values of the snapshot.
 
-        A waiting trainer also writes progress.json. `paddle status` can then show the phase and the length of the wait.
+        A waiting trainer also writes progress.json, so that `paddle status` can show in which phase it waits, and for
+        how long.
         """
         target = self._target or OutputTarget(Path(), None, 0)
         return {

@@ -1,4 +1,4 @@
-"""A run at one moment: the source of the progress line, progress.json, /metrics, `status` and the report."""
+"""A snapshot of a run, which the progress line, progress.json, /metrics, `status` and the report show."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TRAINING, FINISHED, FAILED, STOPPED = "training", "finished", "failed", "stopped
 
 
 class Snapshot(NamedTuple):
-    """A run at the end of a batch, or at the beginning or end of a pass or of the run. It never changes.
+    """The state of a run at the end of a batch, or at the beginning or end of a pass or of the run. It never changes.
 
-    Attributes: place: the progress. batch: completed batches of the pass. pass_samples: the samples of a whole pass, 0
-        if unknown. batches, passes: numbers of batches and passes that the program has completed. spent: the time
-        breakdown. numbers: cost and evaluators of the newest log line; the cost is None before the first line.
-        last_pass: {pass, samples, cost} of this trainer's newest finished pass. status, message: TRAINING or the kind
-        of end, and the reason for the end.
+    Attributes: place: the progress. batch: number of completed batches of the pass. pass_samples: number of samples of
+        a whole pass, or 0 if it is unknown. batches, passes: numbers of batches and passes that this process has
+        completed. spent: the time breakdown. numbers: cost and evaluators of the newest log line; the cost is None
+        before the first line. last_pass: {pass, samples, cost} of this trainer's newest finished pass. status: TRAINING
+        or, after the end of the run, the result of `name_end`. message: the reason for the end.
     """
 
     place: Place
@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
 
 
 def name_end(exit_status: int) -> str:
-    """Return the kind of end of a run with this exit status: FINISHED, STOPPED or FAILED."""
+    """Return how a run with this exit status has ended: FINISHED, STOPPED or FAILED."""
     if exit_status in STOP_CODES:
         return STOPPED
     return FAILED if exit_status else FINISHED

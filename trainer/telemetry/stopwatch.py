@@ -1,4 +1,4 @@
-"""Measured durations of calls, by name."""
+"""Measure the durations of calls and blocks of code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """Measures named blocks of code. `times` has a list of milliseconds for each name."""
+    """Measure named blocks of code. For each name, `times` has a list of durations in milliseconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -17,17 +17,17 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Add the duration of the block."""
+        """Measure the `with` block, and add its duration to those of `name`."""
         start = self._clock()
         yield
         self.times.setdefault(name, []).append((self._clock() - start) * 1e3)
 
     def mean(self, name: str, count: int) -> float:
-        """Return the total milliseconds of a name, divided by `count`; 0 for a name without times."""
+        """Return the sum of the milliseconds of a name, divided by `count`; 0 for a name without durations."""
         return sum(self.times.get(name, ())) / count
 
     def table(self) -> list[str]:
-        """Return the lines of the table."""
+        """Return the lines of a table with the durations of all names."""
         lines = ["======= StatSet: [GlobalStatInfo] status ======"]
         for name, times in self.times.items():
             numbers = {
@@ -43,7 +43,10 @@ class Stopwatch:
 
 
 class Measured:
-    """A proxy for an object that measures some of its methods."""
+    """A proxy for an object. It measures the calls of some methods of the object.
+
+    Args: names: method -> the name under which the stopwatch counts its calls.
+    """
 
     def __init__(self, target: object, clock: Stopwatch, names: Mapping[str, str]) -> None:
         self._target = target

@@ -1,7 +1,7 @@
-"""The time of a trainer, divided into phases.
+"""Divide the time of a trainer into phases.
 
-The main thread changes a TimeBreakdown, and any thread may read its totals. Values that change together are in one
-tuple, which is replaced as a whole.
+The main thread changes a TimeBreakdown, and any thread may read its totals. Values that change together are stored in
+one tuple, which is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-# the phases of a trainer: waiting for the data provider; computing forward, backward and evaluators; waiting for
-# servers and other trainers; testing; saving; anything else
+# The phases of a trainer, in this order: it waits for the data provider; it computes the forward pass, the backward
+# pass and the evaluators; it waits for servers and other trainers; it tests; it saves; it does any other work.
 DATA, COMPUTE, EXCHANGE, TEST, SAVE, OTHER = "data", "compute", "exchange", "test", "save", "other"
 
 
 class Spent(NamedTuple):
     """The totals of one trainer at one moment.
 
-    Attributes: samples: samples trained so far, in all passes. seconds: seconds since training began. phases: {phase:
-        its seconds}.
+    Attributes: samples: number of samples trained so far, in all passes. seconds: seconds since training began. phases:
+        the seconds of each phase.
     """
 
     samples: int
@@ -27,7 +27,7 @@ class Spent(NamedTuple):
     phases: dict[str, float]
 
     def describe(self) -> dict[str, float]:
-        """Return {samples, seconds, and <phase>_seconds of every phase}, in the form of records and progress.json."""
+        """Return the totals in the form of records and progress.json: samples, seconds and each <phase>_seconds."""
         phases = {f"{name}_seconds": round(seconds, 6) for name, seconds in self.phases.items()}
         return {"samples": self.samples, "seconds": round(self.seconds, 6), **phases}
 
@@ -35,13 +35,13 @@ class Spent(NamedTuple):
 class TimeBreakdown:
     """The position and the times of a trainer since it began to train.
 
-    Switching the phase takes about half a microsecond.
+    A switch of the phase takes about half a microsecond.
 
-    Attributes: pass_number, batch: the current pass, and its completed batches. samples: trained samples of all passes.
-        batches: trained batches of all passes. passes: number of finished passes.
+    Attributes: pass_number: number of the current pass. batch: number of its completed batches. samples, batches:
+        numbers of trained samples and batches in all passes. passes: number of finished passes.
 
-    Args: clock: returns monotonic seconds. Thread safety: only one thread may change the object. Other threads may call
-    `phase`, `idle_seconds` and `spent`.
+    Args: clock: returns monotonic seconds.
+    Thread safety: only one thread may change the object. Other threads may call `phase`, `idle_seconds` and `spent`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +73,7 @@ class TimeBreakdown:
         return before
 
     def count(self, batch: int, samples: int) -> None:
-        """Count a batch of `samples` samples. With this batch, `batch` batches of the pass are complete."""
+        """Count a batch of `samples` samples. After it, `batch` batches of the pass are complete."""
         self.batch = batch
         self.batches += 1
         self.samples += samples

@@ -1,4 +1,4 @@
-"""The metrics and the health of a trainer, which the thread of `runtime.health` reads."""
+"""The metrics and the health of a trainer. The thread of `runtime.health` reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _OF = ("trainer",)
 NO_NUMBER = "none"  # the label of a trainer that no master has accepted yet
 
-READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun", _OF)
+READY = Metric("paddle_trainer_ready", "1 when the trainer has connected and begun its job", _OF)
 TURN = Metric(
     "paddle_trainer_turn_age_seconds",
     "seconds since the trainer last began a batch of training or testing, or checked for answers of its peers",
@@ -31,17 +31,17 @@ TURN = Metric(
 
 PASS = Metric("paddle_trainer_pass", "number of the current pass", _OF)
 BATCH = Metric("paddle_trainer_batch", "completed batches of the current pass", _OF)
-WANTED = Metric("paddle_trainer_wanted_passes", "the number of the last pass, plus 1", _OF)
+WANTED = Metric("paddle_trainer_wanted_passes", "number of the last pass that the trainer will train, plus 1", _OF)
 PASSES = Metric("paddle_trainer_passes_total", "passes that the trainer has finished", _OF)
 BATCHES = Metric("paddle_trainer_batches_total", "batches that the trainer has trained", _OF)
 SAMPLES = Metric("paddle_trainer_samples_total", "samples that the trainer has trained", _OF)
-SPEED = Metric("paddle_trainer_samples_per_second", "samples a second, over the last few seconds of training", _OF)
+SPEED = Metric("paddle_trainer_samples_per_second", "samples per second over the last few seconds of training", _OF)
 COST = Metric("paddle_trainer_cost", "average cost since the pass began, from the newest line of the log", _OF)
 EVALUATOR = Metric("paddle_trainer_evaluator", "value of each evaluator since the pass began", ("trainer", "evaluator"))
 SECONDS = {
     DATA: Metric("paddle_trainer_data_seconds_total", "seconds of waiting for the data provider", _OF),
     COMPUTE: Metric(
-        "paddle_trainer_compute_seconds_total", "seconds of computing forward, backward and the evaluators", _OF
+        "paddle_trainer_compute_seconds_total", "seconds of forward and backward passes and of evaluators", _OF
     ),
     EXCHANGE: Metric(
         "paddle_trainer_exchange_seconds_total", "seconds of waiting for pservers and other trainers", _OF
@@ -71,8 +71,8 @@ METRICS = (
 class TrainerMetrics:
     """The state of a trainer for its health pages.
 
-    Args: trainer_id: None until a master has assigned a number. job: the environment of the job, with the maximum
-        seconds of a turn of the main loop.
+    Args: trainer_id: the number of the trainer, or None until a master has assigned a number. job: the environment of
+        the job, which contains the maximum seconds without progress of the main loop.
     """
 
     def __init__(self, trainer_id: int | None, job: JobEnvironment, liveness: Liveness = LIVENESS) -> None:
@@ -81,7 +81,7 @@ class TrainerMetrics:
         self._has_begun = False
 
     def begin(self, reporter: Reporter | None, trainer_id: int | None = 0) -> None:
-        """Record that training begins with this id. Without a reporter the job does not train.
+        """Record that the job begins, with this trainer id. Without a reporter the job does not train.
 
         The order of the assignments matters, because the thread of /metrics may read between two assignments. A ready
         trainer must already have its numbers.
@@ -91,9 +91,9 @@ class TrainerMetrics:
         self._has_begun = True
 
     def why_stuck(self) -> str:
-        """Return "" if the main loop has made a turn recently (see `runtime.health.liveness`), else the problem.
+        """Return the problem if the main loop makes no progress (see `runtime.health.liveness`), otherwise "".
 
-        A save may take any time, because restarting the program would not make the volume faster.
+        A save may take any time, because a restart of the program would not make the volume faster.
         """
         age = self._liveness.age
         if age <= self._job.stuck_timeout or (self._reporter and self._reporter.breakdown.phase == SAVE):
@@ -101,7 +101,7 @@ class TrainerMetrics:
         return f"the trainer has begun no batch for {age:.0f} s, and it does not wait for its peers"
 
     def why_not_ready(self) -> str:
-        """Return "" after training has begun, else the problem."""
+        """Return the problem if the trainer has not begun its job, otherwise ""."""
         return "" if self._has_begun else "the trainer has not begun yet"
 
     def read(self) -> Iterator[Sample]:
@@ -119,7 +119,7 @@ def _label(trainer_id: int | None) -> str:
 
 
 def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
-    snapshot = reporter.snapshot  # one snapshot, because all values must be from one moment
+    snapshot = reporter.snapshot  # only one snapshot, because all values must be from the same moment
     yield Sample(PASS, snapshot.place.pass_number, of)
     yield Sample(BATCH, snapshot.batch, of)
     yield Sample(WANTED, snapshot.place.passes, of)
@@ -132,13 +132,13 @@ def _read_reporter(reporter: Reporter, of: tuple[str]) -> Iterator[Sample]:
     for name, value in snapshot.numbers["evaluators"].items():
         if value is not None:
             yield Sample(EVALUATOR, value, (*of, name))
-    # the times include the present phase, so a long test or wait is visible
+    # the times include the phase that has not ended, so a long test or wait is visible
     for phase, seconds in reporter.breakdown.spent().phases.items():
         yield Sample(SECONDS[phase], seconds, of)
 
 
 class Watched:
-    """Serve /healthz, /readyz and /metrics until the end of the block, if --metrics_port is set.
+    """Serve /healthz, /readyz and /metrics until the end of the `with` block, if --metrics_port is set.
 
     Raises: ConfigError: see `read_environment`.
     """

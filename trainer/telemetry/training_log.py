@@ -1,4 +1,4 @@
-"""The log lines during training, and the sums that they show."""
+"""Write the log lines of training, and add up the costs and measures that these lines show."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trainer.telemetry.reporter import Reporter
 
 
 class TrainingLog:
-    """Counts batches, and writes the log lines that are due after a batch.
+    """Count batches, and write the log lines that are due after a batch.
 
-    Attributes: since_start: the sums of the pass. window: the sums since the last progress line. averaged: the sums for
-        the averaged values, over the last `log_period` batches of every `average_period`. average_period: batches
-        between two log lines about the averaged values; 0: none.
+    Attributes: since_start: the sums of the pass. window: the sums since the last batch line. averaged: the sums for
+        the averaged values, over the last `log_period` batches of every `average_period`. average_period: number of
+        batches between two log lines about the averaged values; 0 means no such lines.
 
     Args: averages: whether the optimiser averages the values of its steps.
     Source: spec/trainer.md section 2.
@@ -40,7 +40,7 @@ class TrainingLog:
         self.since_start, self.window, self.averaged = (Accumulator(list(evaluators)) for _ in range(3))
         self.average_period = flags.average_test_period if averages and flags.trainer_id == 0 else 0
         self._has_open_dots = False
-        self._progress_line = ""  # the line of progress that is due after the current batch, or ""
+        self._progress_line = ""  # the progress line that is due after the current batch, or ""
         self._bar = TerminalBar()
 
     @property
@@ -49,12 +49,12 @@ class TrainingLog:
         return {"pass": self.since_start, "window": self.window, "averaged": self.averaged}
 
     def start_batch(self, batches: int) -> None:
-        """Begin a batch. The first batch after a progress line resets the sums of the window."""
+        """Begin a batch after `batches` batches of the pass. The first batch after a batch line resets `window`."""
         if batches % self._flags.log_period == 0:
             self.window.reset()
 
     def measures_average(self, batches: int) -> bool:
-        """Return whether the current batch counts in `averaged`, which a period's first counted batch resets."""
+        """Return whether the current batch counts in `averaged`. The first such batch of a period resets `averaged`."""
         if not self.average_period:
             return False
         first = self.average_period - self._flags.log_period
@@ -64,7 +64,7 @@ class TrainingLog:
         return bool(offset >= first)
 
     def count(self, batches: int, cost: float, samples: int, measures: Sequence[Any]) -> None:
-        """Count a completed batch. With this batch, `batches` batches of the pass are complete."""
+        """Count a completed batch. After it, `batches` batches of the pass are complete."""
         for one in (self.since_start, self.window):
             one.add(cost, samples, list(measures))
         self._progress_line = self._reporter.add(batches, samples)
@@ -72,10 +72,10 @@ class TrainingLog:
     def write_batch(self, number: int, batches: int, rates: Callable[[Parameter], Array | None]) -> None:
         """Write the lines that are due after a batch of pass `number`.
 
-        A dot is written without newline, so the next log line follows on the line of the dot. A terminal shows a bar
-        instead.
+        A dot is written without a newline, so the next log line follows on the line of the dot. A terminal shows a
+        progress bar and no dots.
 
-        Args: rates: returns the rate of each element of a parameter in the last step.
+        Args: rates: a function that returns the learning rate of each element of a parameter in the last step, or None.
         """
         flags = self._flags
         period = flags.show_parameter_stats_period
@@ -106,7 +106,7 @@ class TrainingLog:
         self._has_open_dots = False
 
     def write_pass(self, number: int, batches: int) -> None:
-        """End a pass, and write its line if it had a batch."""
+        """Record the end of a pass, and write the line of the pass if it had a batch."""
         record = self._reporter.finish_pass(self.since_start)
         if batches:
             self.since_start.finish()

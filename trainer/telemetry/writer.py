@@ -1,4 +1,4 @@
-"""The thread that writes the reports of a run. A slow volume therefore does not delay training."""
+"""Write the reports of a run in a thread of their own, so that a slow volume does not delay training."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trainer.records.records import FILE
 from trainer.telemetry.snapshot import Snapshot
 
 PERIOD_S = 5.0  # seconds between two writes of progress.json
-MOST_UNWRITTEN = 10_000  # maximum lines that wait for the volume
-REPORT_SHARE = 0.05  # maximum share of the time for creating reports during training
+MOST_UNWRITTEN = 10_000  # maximum number of lines that are kept for a volume that cannot be written
+REPORT_SHARE = 0.05  # maximum fraction of the training time in which reports are made
 
 
 class WriterState(enum.Enum):
     """The states of a writer, in their order. The training thread sets the first three states."""
 
-    NEW = "lines are kept until the thread is started"
-    WRITING = "the thread writes a round whenever a round is due"
-    ENDING = "end() was called: the next round is the last one, and it makes the report"
-    ENDED = "the last round was taken; further reports are not written"
+    NEW = "the thread has not been started, and lines are kept in memory"
+    WRITING = "the thread makes a round of writes whenever a round is due"
+    ENDING = "end() has been called; the next round is the last one, and makes the report"
+    ENDED = "the last round has begun, and later reports are not written"
 
 
 class Round(NamedTuple):
-    """The content of one write, which was taken at one moment."""
+    """The content of one round of writes. All of it was taken at the same moment."""
 
     lines: list[str]
     snapshot: Snapshot | None
@@ -38,16 +38,15 @@ class Round(NamedTuple):
 
 
 class Writer(threading.Thread):
-    """Append records, and write progress and report when they are due.
+    """Append records to records.jsonl, and write the progress files and the report when they are due.
 
-    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. The shared fields are
-    read and changed only under `_lock`. `_take` decides about a whole round while it holds the lock. The snapshot and
-    the records of a page are therefore always from one moment, and the last page has the last record. Only the writing
-    thread uses the other fields.
+    Two threads share the fields `_state`, `_lines`, `_snapshot`, `_is_asked` and `_wants_report`. A thread must hold
+    `_lock` to read or change a shared field. `_take` takes the whole content of a round while it holds the lock. So
+    the snapshot and the records in a report are from the same moment, and the last report contains the last record.
+    Only the writing thread uses the other fields.
 
     Args: output: directory of records.jsonl and report.html. write_progress: a function that writes the progress files.
-        The argument of the function is the newest snapshot, or None before the first snapshot. has_report: whether to
-        create the report.
+        Its argument is the newest snapshot, or None before the first snapshot. has_report: whether to make the report.
     """
 
     def __init__(self, output: Path, write_progress: Callable[[Snapshot | None], None], *, has_report: bool) -> None:
@@ -62,7 +61,7 @@ class Writer(threading.Thread):
         self._lines: list[str] = []
         self._snapshot: Snapshot | None = None
         self._is_asked = self._wants_report = False
-        self._unwritten: list[str] = []  # lines to write again, because the volume may become writable again
+        self._unwritten: list[str] = []  # lines that could not be written, and that the next round writes
         self._has_warned = False
         self._report_due = 0.0 if has_report else math.inf
 
@@ -84,14 +83,14 @@ class Writer(threading.Thread):
                 self._lines.append(line)
 
     def show(self) -> None:
-        """Request that the files are written now. The report is made as soon as REPORT_SHARE allows this."""
+        """Request that the files are written now. The report is made as soon as REPORT_SHARE permits."""
         with self._lock:
             self._is_asked = True
             self._wants_report = self._has_report
             self._changed.notify()
 
     def end(self, limit_s: float) -> None:
-        """Make a last write and end the thread. Wait at most `limit_s` seconds."""
+        """Let the thread make its last round and end. Wait at most `limit_s` seconds for this."""
         with self._lock:
             self._state = WriterState.ENDING if self._state is WriterState.WRITING else WriterState.ENDED
             self._changed.notify()
@@ -99,7 +98,7 @@ class Writer(threading.Thread):
             self.join(limit_s)
 
     def run(self) -> None:
-        """Write all due records until the end."""
+        """Make rounds of writes until the last round."""
         is_last = False
         while not is_last:
             lines, snapshot, makes_report, is_last = self._take()
@@ -110,7 +109,7 @@ class Writer(threading.Thread):
                 self._try(self._make_report)
 
     def _take(self) -> Round:
-        """Wait until a write is due, and return its content."""
+        """Wait until a round is due, and return its content."""
         with self._lock:
             if self._state is WriterState.WRITING and not self._is_asked:
                 self._changed.wait(self._patience())
@@ -126,7 +125,7 @@ class Writer(threading.Thread):
             return Round(lines, self._snapshot, makes_report, is_last)
 
     def _patience(self) -> float:
-        """Return the maximum seconds to wait for the next write."""
+        """Return the maximum seconds until the next round."""
         if not self._wants_report:
             return PERIOD_S
         return min(PERIOD_S, max(0.0, self._report_due - time.monotonic()))
@@ -151,15 +150,15 @@ class Writer(threading.Thread):
         self._report_due = time.monotonic() + took / REPORT_SHARE
 
     def _try(self, action: Callable[[], None]) -> None:
-        """Call the action. Errors of the action do not stop the thread; the first error is logged."""
+        """Call the action. Its errors do not end the thread. Only the first error is logged."""
         try:
             action()
         except Exception as error:
             if not self._has_warned:
                 self._has_warned = True
-                # str() of an OSError contains the path of the file, which repr() omits
+                # str() of an OSError contains the path of the file, and repr() does not
                 why = f"{type(error).__name__}: {error}"
-                glog.warning(f"records, progress or report cannot be written; training goes on without them: {why}")
+                glog.warning(f"records, progress or report cannot be written; training continues without them: {why}")
 
 
 def ends_line(path: Path) -> bool:

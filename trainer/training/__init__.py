@@ -1,1 +1,1 @@
-"""The jobs of `paddle train`: the loop over passes and batches, tests, timing, checkgrad and checkpoints."""
+"""The jobs of `paddle train`: training, tests, timing and checkgrad. Training makes saves and checkpoints."""

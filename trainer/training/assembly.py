@@ -1,4 +1,4 @@
-"""Assemble a session from the command line. The config is made first, then the parameters, the network and the data.
+"""Assemble a session from the command line: first the config, then the parameters, the network and the data.
 
 Unsupported features are refused before any data is read.
 """
@@ -60,19 +60,19 @@ if TYPE_CHECKING:
     from trainer.updaters.collective import CollectiveTrainers
     from trainer.updaters.parameter_servers import ParameterServers
 
-# seconds that a thread waits for the interpreter lock when it returns from a matrix product. Source: a tenth of the 5
-# ms that Python uses by default
+# seconds that a thread waits for the interpreter lock before it requests the lock, for example after a matrix product.
+# Source: a tenth of Python's default, 5 ms
 SWITCH_INTERVAL_S = 0.0005
-SCRIPT_LIMIT_S = 5  # seconds that a signal waits for the end of a config script
+SCRIPT_LIMIT_S = 5  # maximum seconds that a config script may still run after a signal
 
 
 class Assembly:
-    """Read the config, and build the parts of a session. `training` or `testing` returns the session."""
+    """Read the config, and build the parts of a session. `training`, `testing` or `gradient_checking` returns it."""
 
     def __init__(self, flags: Values) -> None:
         self._flags = flags
-        # Two imports come before the directories of the config are on the module path. A file in the config's
-        # directories can therefore not replace a module of this project.
+        # The next two statements import modules of this project. They come before the directories of the config are on
+        # the module path, so that no file in these directories can replace a module of this project.
         self._servers = self._make_servers()
         if self._keeps_records() and flags.trainer_id == 0:  # only the trainer that makes the report needs this module
             importlib.import_module("trainer.report")
@@ -81,7 +81,7 @@ class Assembly:
             glog.info(f"random number seed={seed}", at=AT["seed"])
         self._seed = seed
         STOPPER.limit(SCRIPT_LIMIT_S)
-        with STOPPER:  # signals wait, because an `except:` in the script would catch a signal handler's exception
+        with STOPPER:  # the error of a signal is held back, because an `except:` in the script could catch it
             self._config, self._path = read_config(flags)
         STOPPER.limit(0)
         self._is_training = flags.job in ("train", "checkgrad", "time")
@@ -115,7 +115,7 @@ class Assembly:
         if restored is None:
             elsewhere = [] if parts.save_tables is None else [one.name for one in self._table.tables()]
             model = self._fill_parameters(parts, elsewhere)
-        # the directory is made after the model is loaded; if the model cannot be loaded, no directory is made
+        # the directory is made after the model has been loaded, so that an error in loading leaves no directory
         if saves_model(self._flags):
             self._directory.prepare(parts.save_dir, self._config.init_model_path)
         session = (Timing if self._flags.job == "time" else Training)(parts, updater, STOPPER)
@@ -197,7 +197,7 @@ class Assembly:
     def _connect(
         self, session: Training | Timing, updater: Updater, restored: CheckpointState | None, model: str
     ) -> None:
-        """Connect the updater, and let the servers load the tables of a model, or the state of a checkpoint."""
+        """Connect the updater. The servers get the checkpoint's state, or load the tables of the model."""
         try:
             with advising(self._flags.resume_from, os.environ):
                 own = updater.connect(restored)
@@ -233,7 +233,7 @@ class Assembly:
         )
 
     def _begin(self, reporter: Reporter) -> None:
-        """Move the passes and records of an earlier run away, and begin to write those of this run."""
+        """Move the passes and records of an earlier run away, and begin to write the records of this run."""
         if not self._directory.has_earlier:
             return
         with STOPPER:  # a signal must not interrupt the move
@@ -273,21 +273,21 @@ class Assembly:
         )
 
     def _list_inputs(self) -> list[dict[str, int]]:
-        """Return the sizes of the data layers of each network of the model, in input order."""
+        """Return {data layer: size} in input order, for each network of the model."""
         model = self._config.model_config
         sizes = {layer.name: layer.size for layer in model.layers}
         return [{name: sizes[name] for name in one.input_layer_names} for one in list_networks(model)]
 
     def _make_streams(self, picking: Stream) -> DataStreams:
-        """Return one stream for picking samples, and another stream for the thread that picks entries of the list."""
+        """Return the random streams of a data source, whose samples are picked with the stream `picking`."""
         return DataStreams(picking, mixing=Stream(self._seed))
 
 
 def _import_servers(is_collective: bool) -> type[ParameterServers] | type[CollectiveTrainers]:
     """Return the class for parameter servers, or for all-reduce.
 
-    The import of the class is not at the top of this file, because a local run does not need the modules of the class.
-    Importing these modules takes 73 ms of CPU time, in addition to 600 ms for all other modules (nine runs of `import
+    The class is not imported at the top of this file, because a local run does not need its modules. Their import takes
+    73 ms of CPU time, in addition to 600 ms for all other modules (nine runs of `import
     trainer.updaters.parameter_servers` after `import trainer.training.assembly`).
     """
     if is_collective:
@@ -300,7 +300,7 @@ def _import_servers(is_collective: bool) -> type[ParameterServers] | type[Collec
 
 
 def warn_of_test_flags(flags: Values, config: TrainerConfig) -> None:
-    """Log a warning for each test flag whose effect differs from its name."""
+    """Log a warning for each given test flag that does not do what its name says."""
     if "test_period" in flags.given:
         glog.warning(
             "--test_period: every test uses all test data; a test follows every pass and, with a positive number "

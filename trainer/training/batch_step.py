@@ -1,4 +1,4 @@
-"""One mini-batch of training: the forward and the backward pass, a check for infinite numbers, the optimiser's step."""
+"""Train on a mini-batch: the forward and the backward pass, a check for infinite numbers, and the optimiser's step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from trainer.updaters.local import Updater
 class BatchResult(NamedTuple):
     """The result of one batch.
 
-    Attributes: cost: the cost summed over the samples.  measures: the result of each evaluator.
+    Attributes: cost: the cost, summed over the samples. samples: the number of samples. measures: the result of each
+        evaluator.
     """
 
     cost: float
@@ -34,9 +35,9 @@ class BatchResult(NamedTuple):
 
 
 class BatchStep:
-    """Train on successive batches. The caller advances the position.
+    """Train on successive batches. Other code advances the position.
 
-    Attributes: is_open: whether an exchange with the updater has begun and is not finished. The values may then contain
+    Attributes: is_open: whether an exchange with the updater has begun and has not ended. The values may then contain
         half of a step, and must not be saved.
     """
 
@@ -52,9 +53,9 @@ class BatchStep:
         )
 
     def compute(self, slots: Mapping[str, Argument], samples: int, position: Position) -> BatchResult:
-        """Run a batch forward and backward.
+        """Run the forward and the backward pass of a batch.
 
-        The gradients are then in the table, or are being sent to the servers.
+        When this method returns, the gradients are in the table, or are being sent to the servers.
 
         Raises: DataError: the cost or a gradient is not finite.
         """
@@ -86,15 +87,19 @@ class BatchStep:
         return BatchResult(cost, samples, measure(network, parts.evaluators))
 
     def step(self, samples: int, *, checkpoint: bool = False) -> bool:
-        """Take the optimiser's step. Return whether a trainer has requested a checkpoint after this step."""
+        """Take the optimiser's step for a batch of `samples` samples.
+
+        Args: checkpoint: whether this trainer requests a checkpoint after the step.
+        Returns: whether any trainer has requested a checkpoint after the step.
+        """
         with self.exchange():
             return self._updater.step(samples, checkpoint)
 
     @contextmanager
     def exchange(self) -> Iterator[None]:
-        """A context in which this trainer waits for the updater.
+        """A context for an exchange with the updater. `is_open` is true in the context.
 
-        After an exception in the context, `is_open` stays true.
+        After an exception in the context, `is_open` remains true.
         """
         self.is_open = True
         self._breakdown.switch(EXCHANGE)

@@ -1,4 +1,4 @@
-"""The checkgrad job: it compares the gradients of a user's config with differences of the cost, on one batch.
+"""The checkgrad job compares the gradients of a user's config with differences of the cost, for one batch.
 
 Source: spec/trainer.md 7.3; trainer/Trainer.cpp of v0.10.
 """
@@ -19,7 +19,7 @@ from trainer.network.data_parallel import AnyNetwork
 from trainer.network.network import Batch
 from trainer.training.parts import Parts
 
-TOLERANCE = 0.01  # a parameter with a larger relative difference is marked in the log
+TOLERANCE = 0.01  # maximum relative difference of a parameter that the log does not mark
 
 
 class GradientChecking:
@@ -41,7 +41,7 @@ class GradientChecking:
         with np.errstate(all="ignore"):
             cost = run_forward(parts.network, batch[0])
             if not np.isfinite(cost):
-                raise DataError(f"the cost of layer {parts.network.find_bad_cost()} is {cost:g}; no gradient to check")
+                raise DataError(f"the cost of layer {parts.network.find_bad_cost()} is {cost:g}, so it has no gradient")
             glog.info(f"original cost={cost:g}")
             found = check_parameters(parts.network, parts.table, batch[0], parts.flags.checkgrad_eps, parts.stream)
             for number, one in enumerate(found):
@@ -49,7 +49,7 @@ class GradientChecking:
 
 
 def make_line(one: Comparison, fill: str) -> str:
-    """Return the log line for a parameter. `fill` pads the columns."""
+    """Return the log line for a parameter. `fill` is the character that pads the columns."""
     columns = (
         ("", one.name, 20),
         ("step=", f"{one.step:g}", 15),
@@ -75,7 +75,7 @@ def check_parameters(
 ) -> Iterator[Comparison]:
     """Return the comparison for each trained parameter, in order.
 
-    Args: epsilon: the desired relative change of the cost.  stream: random stream of the directions.
+    Args: epsilon: the desired relative change of the cost.  stream: the random stream for the directions of the steps.
     """
     cost = run_forward(network, batch)
     table.clear_gradients()

@@ -1,4 +1,4 @@
-"""The policy of checkpoints: when a checkpoint is due, which state of a trainer it has, and how a trainer resumes."""
+"""Decide when a checkpoint is due, collect the state of a trainer for a checkpoint, and resume from this state."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from trainer.training.saves import check_values
 from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
-# maximum bytes of the data states of all trainers together. Source: half of MAX_NOTE_BYTES of pserver.wire.protocol,
-# which limits the message with these states
+# maximum bytes of the data positions of all trainers together. Source: half of MAX_NOTE_BYTES of pserver.wire.protocol,
+# which limits the message that contains these positions
 NOTES_BYTES = 8 << 20
 
 
 def wants_checkpoints(flags: Values) -> bool:
-    """Return whether a run makes checkpoints: it uses parameter servers or has a flag for checkpoints."""
+    """Return whether a run makes checkpoints. A local run makes checkpoints only if a flag for them is given."""
     asked = flags.checkpoint_period_by_batches or flags.checkpoint_period_seconds or flags.resume_from
     return bool(flags.job == "train" and (asked or not flags.local))
 
 
 class CheckpointPolicy:
-    """Decides when a checkpoint is made, and makes checkpoints together with the other trainers.
+    """Decide when a checkpoint is made, and make checkpoints together with the other trainers.
 
-    Attributes: is_on: whether this run makes checkpoints; False: every method does nothing.
+    Attributes: is_on: whether this run makes checkpoints. If not, every method does nothing.
 
     Args: clock: returns monotonic seconds.
     """
@@ -57,7 +57,7 @@ class CheckpointPolicy:
         self._is_first = parts.flags.trainer_id == 0
         self._state = TrainerState(parts, log.sums)
         self._last = clock()
-        self._may_leave = False  # whether the checkpoint that a signal waits for has been made
+        self._may_leave = False  # whether a signal has arrived, and a checkpoint has been made
         self.is_on = wants_checkpoints(parts.flags)
         if self.is_on:
             for source in (parts.train, parts.test):
@@ -67,10 +67,10 @@ class CheckpointPolicy:
                 clean(parts.pass_directory(FOLDER))
 
     def is_wanted(self, batches: int) -> bool:
-        """Return whether this trainer requests a checkpoint after the step that completes batch `batches` of the pass.
+        """Return whether this trainer requests a checkpoint after the step with which `batches` batches are complete.
 
-        Trainer 0 requests a checkpoint when a period is over. With servers, a trainer with a waiting signal also
-        requests a checkpoint. A local run with a waiting signal makes a checkpoint after the batch, without a request.
+        Trainer 0 requests a checkpoint when a checkpoint period is over. With servers, a trainer that has received a
+        signal also requests a checkpoint. In a local run a signal needs no request: the checkpoint follows the batch.
         """
         flags = self._parts.flags
         if not self.is_on:
@@ -83,7 +83,7 @@ class CheckpointPolicy:
         return bool(period and batches % period == 0) or bool(seconds and self._clock() - self._last >= seconds)
 
     def mark(self) -> None:
-        """Store the random states of this position. A test may change the states before `describe` is called."""
+        """Store the random states of this position, because a test may change them before `describe` is called."""
         if self.is_on:
             self._state.mark()
 
@@ -102,8 +102,8 @@ class CheckpointPolicy:
         if self._is_first:
             check_values(parts, position)
             self._log.end_dots()
-        # A waiting signal now has no time limit. If a peer is lost, an error ends the wait; if no peer is lost, the
-        # checkpoint will be complete.
+        # If a signal has arrived, this trainer now has no time limit for its end. It ends when the checkpoint is
+        # complete, or with an error when a peer is lost.
         self._stopper.ignore_limit()
         before = breakdown.switch(SAVE)
         own = self._state.describe(position) | ({LEAVES: True} if self._stopper.is_waiting else {})
@@ -119,7 +119,7 @@ class CheckpointPolicy:
         self._may_leave = not parts.flags.local and self._stopper.is_waiting
 
     def leave_if_made(self) -> None:
-        """Raise StoppedError if the checkpoint that a signal waits for has been made.
+        """Raise StoppedError if a signal has arrived and a checkpoint has been made.
 
         Raises: StoppedError.
         """
@@ -127,9 +127,9 @@ class CheckpointPolicy:
             self._stopper.leave()
 
     def resume(self, own: Mapping[str, Any]) -> Position:
-        """Restore the state in `own`, except the parameters, and return the position.
+        """Restore a state that `describe` returned, and return its position. The parameters are not restored here.
 
-        If the position is inside a pass, read the data up to the position.
+        If the position is inside a pass, the data is read up to the position.
 
         Raises: DataError, MissingInputError: the provider raised an error, a sample is invalid, or `describe` has not
             written `own`.
@@ -143,7 +143,7 @@ class CheckpointPolicy:
 class TrainerState:
     """The state from which one trainer can resume, without the parameters and the optimiser.
 
-    Args: sums: the sums in log lines, by name.
+    Args: sums: the sums of the log lines, by name.
     """
 
     def __init__(self, parts: Parts, sums: Mapping[str, Accumulator]) -> None:
@@ -156,7 +156,7 @@ class TrainerState:
         self._marked = self._parts.stream.state, self._parts.network.carried()
 
     def describe(self, position: Position) -> dict[str, Any]:
-        """Return the state at a position in a JSON-compatible form."""
+        """Return the state at a position in a form that JSON can store."""
         parts = self._parts
         stream, network = self._marked
         batches = position.batches if position.stage == INSIDE else None
@@ -203,7 +203,7 @@ class TrainerState:
             parts.test.resume(own["test"], parts.batch_size)
         if parts.train is not None and own["data"] is not None:
             parts.train.resume(own["data"], parts.batch_size)
-        # a provider that still runs must continue with the random states that `resume` has left
+        # a provider that still runs must continue with the random states that `parts.train.resume` has left
         if own["data"] is None or own["data"]["is_read"]:
             random_states.put_back(own["random"])
         parts.stream.state = operator.index(own["stream"])

@@ -1,4 +1,4 @@
-"""The training loop over passes and batches. Tests, saves and log lines follow the same batches as in v0.10.
+"""The training loop over passes and batches. Tests, saves and log lines come after the same batches as in v0.10.
 
 Source: spec/trainer.md sections 2 and 3.
 """
@@ -25,18 +25,17 @@ from trainer.training.stopping import Stopper
 from trainer.training.testing import run_test
 from trainer.updaters.local import Updater
 
-# seconds that a signal waits for a step of the servers. Source: a small part of the grace period of a pod, 30 s
+# maximum seconds that an optimiser step may take after a signal. Source: a small part of a pod's grace period, 30 s
 STEP_LIMIT_S = 5
-# seconds that a signal waits for the end of a batch; a checkpoint can be made after the batch
+# maximum seconds that a batch may take after a signal; a checkpoint can be made only after a batch
 CHECKPOINT_LIMIT_S = 15
 
 
 class Training:
     """The training job.
 
-    A signal ends the job after the current batch, and the steps since the last save are saved in a checkpoint. Without
-    checkpoints, trainer 0 saves inside the pass. With parameter servers and without checkpoints, a signal ends the job
-    at once, or after a step that is in progress.
+    A signal ends the job after the current batch. The steps since the last save are then saved in a checkpoint or, in a
+    local run without checkpoints, in a pass directory.
 
     Raises (run): DataError: the provider raised an error, or a number is not finite. LostPeerError,
         PeerUnreachableError: the servers or other trainers are lost. VolumeError: a save failed. StoppedError: a signal
@@ -54,7 +53,7 @@ class Training:
         self._saves = Saves(parts, updater, stopper)
         self._checkpoints = CheckpointPolicy(parts, updater, stopper, self._log)
         if not parts.flags.local:
-            stopper.limit(CHECKPOINT_LIMIT_S if self._checkpoints.is_on else STEP_LIMIT_S)
+            stopper.limit(CHECKPOINT_LIMIT_S)
 
     def resume(self, own: Mapping[str, Any] | None) -> None:
         """Resume from a checkpoint. The updater has already restored the parameters. The caller must call `run` next.
@@ -65,24 +64,24 @@ class Training:
         if own is None or not self._checkpoints.is_on:
             raise ConfigError(
                 f"the checkpoint has no state of trainer {self._flags.trainer_id}: use as many trainers as the job "
-                "that made it, or leave out --resume_from"
+                "that made the checkpoint, or leave out --resume_from"
             )
         self._position = self._checkpoints.resume(own)
         if self._position.number >= self._end_pass:
             glog.info(
                 f"nothing is left to do: the last pass is {self._end_pass - 1} (--start_pass + --num_passes - 1), and "
-                "it is done"
+                "this pass is done"
             )
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: the position where training begins or resumes."""
+        """Return the pass and the batch at which training begins or resumes."""
         return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
         """Train all passes."""
-        # with servers, all trainers make a checkpoint together after a step; a signal must wait for this checkpoint
+        # with servers, all trainers make a checkpoint together after a step, and a signal must wait for this checkpoint
         is_held = self._checkpoints.is_on and not self._flags.local
-        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary: an infinite cost ends the run with an error
+        with np.errstate(all="ignore"):  # numpy's warnings are unnecessary, because an infinite cost is an error
             try:
                 with self._stopper.hold(is_held):
                     while self._position.number < self._end_pass:
@@ -144,13 +143,13 @@ class Training:
         return batch
 
     def _run_batch(self, slots: Mapping[str, Argument], samples: int) -> None:
-        """Train on a batch. Make a checkpoint if a trainer has requested a checkpoint after this step."""
+        """Train on a batch. If a trainer has requested a checkpoint after this step, make the checkpoint."""
         position = self._position
         result = self._step.compute(slots, samples, position)
         with self._stopper:
             is_wanted = self._step.step(samples, checkpoint=self._checkpoints.is_wanted(position.batches + 1))
-            # Trainer 0 writes the checkpoint before it takes part in the next step. The next step of every other
-            # trainer therefore ends only after the checkpoint is written, and the trainer may then leave.
+            # Trainer 0 writes a checkpoint before it takes part in the next step. When this step ends at another
+            # trainer, the previous checkpoint has therefore been written, and the trainer may leave.
             self._checkpoints.leave_if_made()
             position.count_batch()
             self._saves.unsaved_steps += 1
@@ -160,7 +159,7 @@ class Training:
                 self._make_checkpoint_inside()
 
     def _finish_batch(self) -> None:
-        """Perform the due work after a step: log lines, tests and saves."""
+        """Write the log lines, and make the tests and saves, that are due after a step."""
         position = self._position
         self._log.write_batch(position.number, position.batches, self._updater.rates)
         period, by_batches = self._flags.test_period, self._flags.saving_period_by_batches
@@ -192,12 +191,12 @@ class Training:
         glog.warning(f"the data provider delivers no sample in pass {number}; the other trainers may still train it")
 
     def _test(self) -> None:
-        # A signal must not interrupt the exchange of values and averages. A decay would otherwise be half done, or
-        # averages would replace the values.
+        # A signal must not interrupt the exchange of values and averages. Otherwise a decay could be half done, or the
+        # averages could stay in the place of the values.
         run_test(self._parts, self._log, self._stopper.hold_at_ends(self._updater.averaged()))
 
     def _make_checkpoint(self, name: str) -> None:
-        """Make a checkpoint. If a signal waits for a checkpoint, trainer 0 then ends."""
+        """Make a checkpoint. If trainer 0 has received a signal, trainer 0 ends after the checkpoint."""
         if not self._checkpoints.is_on:
             return
         self._checkpoints.make(self._position, name)
@@ -217,7 +216,7 @@ class Training:
             is_cut = self._step.is_open or not self._checkpoints.is_on
             awaited = "its step was done" if is_cut else "a checkpoint could be made"
             where = self._position.where()
-            glog.warning(f"stopped in {where} before {awaited}; nothing is saved")
+            glog.warning(f"training stopped in {where} before {awaited}; nothing is saved")
             return
         self._log.end_dots()
         if not self._checkpoints.is_on:

@@ -1,6 +1,6 @@
-"""Checks for infinite and undefined numbers.
+"""Check for infinite and undefined numbers.
 
-An error names the origin of the numbers before a model with them is saved.
+An error names the origin of such numbers, before a model that contains them is saved.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from trainer.network.data_parallel import AnyNetwork
 
 CHECK_PERIOD = 16  # number of batches between two checks of gradients
-WINDOW = 65536  # number of elements of large parameters that a check reads
-SMALL = 4096  # maximum elements of a parameter that is always checked completely
+WINDOW = 65536  # number of elements of all gradients that a check reads, besides the gradients of small parameters
+SMALL = 4096  # maximum number of elements of a small parameter, which every check reads completely
 
 
 class GradientCheck:
-    """Checks the gradients of all small parameters, and in each check the next WINDOW elements of all gradients.
+    """Check the gradients of all small parameters, and in each check the next WINDOW elements of all gradients.
 
-    The next cost reveals every number that is not finite. This check finds most non-finite numbers one batch earlier,
-    and takes less than 1 % of the time of a batch.
+    A gradient that is not finite also shows in the cost of the next batch. This check finds most such gradients one
+    batch earlier. It takes less than 1 % of the time of a batch.
     """
 
     def __init__(self, table: ParameterTable) -> None:
@@ -39,7 +39,10 @@ class GradientCheck:
         self._position = self._batches = 0
 
     def find(self) -> str:
-        """Return the name of a parameter with a non-finite gradient, or "". A call checks only some gradients."""
+        """Return the name of a parameter whose gradient is not finite, or "".
+
+        Only every CHECK_PERIOD-th call checks gradients.
+        """
         self._batches += 1
         if self._batches % CHECK_PERIOD:
             return ""
@@ -56,7 +59,7 @@ class GradientCheck:
 
 
 def describe_source(network: AnyNetwork) -> str:
-    """Describe the first layer output of the last batch with a number that is not finite, and the layer's inputs."""
+    """Describe the first layer of the last batch whose output has a number that is not finite, and its inputs."""
     for replica, layer in itertools.product(network.replicas, network.config.layers):
         output = replica.outputs.get(layer.name)
         if output is None or output.value is None or is_finite(output.value):
@@ -73,7 +76,7 @@ def describe_source(network: AnyNetwork) -> str:
         ]
         what = f"the first such output is that of layer {layer.name} ({layer.type})"
         return f"{what}, with {', '.join(inputs)}" if inputs else what
-    return "every single output is finite, only their sum is not"
+    return "the output of every layer is finite, but the sum of the costs is not"
 
 
 def describe_users(network: AnyNetwork, parameter: str) -> str:
@@ -97,12 +100,12 @@ def describe_users(network: AnyNetwork, parameter: str) -> str:
 
 
 def find_bad_value(table: ParameterTable) -> str:
-    """Return the name of the first parameter with a value that is not finite, or ""."""
+    """Return the name of the first parameter that has a value that is not finite, or ""."""
     return next((parameter.name for parameter in table if not is_finite(parameter.value)), "")
 
 
 def describe_range(argument: Argument) -> str:
-    """Describe an argument's numbers: the range of the finite numbers, and the count of the other numbers."""
+    """Return a text with the range of an argument's finite numbers, and with the count of its other numbers."""
     if argument.value is not None:
         return _spell_range(argument.value.reshape(-1))
     if argument.ids is not None:

@@ -1,4 +1,4 @@
-"""The parts that a job of training, testing or checking uses."""
+"""The parts of which a job of training, testing or checking consists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.telemetry.reporter import Reporter
 
 
 class TrainingSession(Protocol):
-    """A job that trains, or measures training."""
+    """A job that trains, or that measures the time of training."""
 
     def run(self) -> None:
         """Run the job to its end."""
@@ -31,9 +31,10 @@ class Parts:
 
     Attributes: configs: the files that are copied into every pass directory, by name.  save_dir: the directory of the
         pass directories.  train, test: the data sources; None if the config has no such data.
-        averages: whether the optimiser averages the values of its steps. save_tables: makes the parameter servers save
-        the tables; None if trainer 0 saves the tables. reporter: reports the progress. begin: moves the passes and
-        records of an earlier run away. Every batch and save calls `begin`; only the first call has an effect.
+        averages: whether the optimiser averages the values of its steps. save_tables: a function with which the
+        parameter servers save the tables; None if trainer 0 saves the tables. begin: a function that moves the passes
+        and records of an earlier run away. It is called before every batch and save, and only the first call has an
+        effect.
     """
 
     flags: Values
@@ -56,7 +57,7 @@ class Parts:
         return Path(self.save_dir) / name
 
     def shown_directory(self, name: str) -> str:
-        """Return the path of a pass directory in the form of the log: `./` precedes a plain name."""
+        """Return the path of a pass directory as the log shows it, with `./` before a name that has no directory."""
         return f"{self.save_dir if '/' in self.save_dir else './' + self.save_dir}/{name}"
 
     def training_data(self) -> BatchSource:

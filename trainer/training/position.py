@@ -1,8 +1,8 @@
-"""The position of training: the pass, its completed batches, and the saves inside it.
+"""The position of training: the pass, its completed batches, and the saves inside the pass.
 
-A position is between two batches, right after a step. Tests and saves that are due at a position follow the position.
-The tests and saves are repeated when training resumes from the position. A run that resumes from a checkpoint therefore
-does the same work as a run that was never interrupted.
+A position is between two batches, directly after a step. The tests and saves that are due after this step come after
+the position. A run that resumes at the position therefore makes these tests and saves, like a run that was never
+interrupted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ STAGES = BEFORE, INSIDE, AFTER = "before", "inside", "after"
 class Position:
     """Training is BEFORE, INSIDE or AFTER pass `number`, of which `batches` batches are complete.
 
-    `saves` and `checkpoints` are the numbers of saves and checkpoints inside the pass. `is_due`: the log lines, tests
-    and saves after the last batch have not been made yet. In stage AFTER, the test and the save of the pass have not
-    been made yet.
+    `saves` and `checkpoints` are the numbers of saves and checkpoints inside the pass. `is_due` is whether the log
+    lines, tests and saves after the last batch have not been made yet. In stage AFTER, the test and the save of the
+    pass have not been made yet.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Position:
         self.is_due = False
 
     def where(self) -> str:
-        """Return the name of the current batch for messages. In messages batches count from 1."""
+        """Return the name of the batch after this position, for messages. Messages count batches from 1."""
         return f"batch {self.batches + 1} of pass {self.number}"
 
     def name_inside(self) -> str:

@@ -1,4 +1,4 @@
-"""Saves of the parameters in pass directories."""
+"""Save the parameters in pass directories."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Saves:
         self.unsaved_steps = 0
 
     def save(self, name: str, position: Position) -> None:
-        """Save the parameters to a directory of this name. Only trainer 0 saves.
+        """Save the parameters in the directory `name`. Only trainer 0 saves.
 
-        No line may be logged between the line of a test and the line of the save that follows it.
+        If a save follows a test, no log line may come between the lines of both.
 
         Raises: DataError: a value is not finite.  VolumeError: the directory cannot be written.
         """
@@ -37,13 +37,13 @@ class Saves:
             self.write(name, position)
 
     def write(self, name: str, position: Position) -> None:
-        """Save the present values of the table.
+        """Save the present values of the parameters in the directory `name`.
 
         Raises: see `save`.
         """
         parts, breakdown = self._parts, self._parts.reporter.breakdown
         check_values(parts, position)
-        parts.begin()  # no batch has called `begin` if this trainer has had no batch
+        parts.begin()  # this call is necessary if this trainer has had no batch
         glog.info(f"Saving parameters to {parts.shown_directory(name)}", at=AT["save"])
         before = breakdown.switch(SAVE)
         save_pass(parts.pass_directory(name), parts.table, parts.configs, parts.save_tables)
@@ -60,7 +60,7 @@ class Saves:
             self.save(pass_name(position.number), position)
         elif position.batches:
             self.save(pass_name(position.number, position.saves + 1), position)
-        else:  # these steps belong to the previous pass, which was not saved
+        else:  # the steps belong to the previous pass, which was not saved
             self.save(pass_name(position.number - 1), position)
 
 

@@ -1,4 +1,4 @@
-"""Signals that end the program: at once, or after work that must not be interrupted."""
+"""Handle signals that end the program at once, or after work that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from runtime.errors import StoppedError, stopped_by
 
 
 class Stopper:
-    """Raises StoppedError for SIGTERM and SIGINT. Inside a `with` block the error is raised at the end of the block.
+    """Raise StoppedError for SIGTERM and SIGINT. In a `with` block of this object, the error is held back to the end.
 
-    Only the first SIGTERM has an effect. A second SIGINT (Ctrl-C) ends the wait of the first signal; `is_clean` is then
-    False.
+    Only the first SIGTERM has an effect. A second SIGINT (Ctrl-C), or the time limit, raises the error at once.
+
+    Attributes: is_clean: whether no signal has interrupted a block.
     """
 
     def __init__(self) -> None:
@@ -31,32 +32,35 @@ class Stopper:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a signal waits for the end of a block."""
+        """Whether a signal has arrived whose error is held back until the end of a block."""
         return self._waiting is not None
 
     def ignore_limit(self) -> None:
-        """Remove the time limit for which a signal waits for the end of a block."""
+        """Remove the time limit for an error that is held back until the end of a block."""
         signal.alarm(0)
 
     def leave(self) -> None:
-        """Raise StoppedError if a signal waits for the end of a block.
+        """Raise an error now that is held back until the end of a block.
 
-        Raises: StoppedError.
+        Raises: StoppedError: a signal has arrived in the block.
         """
         if self._waiting is not None:
             raise self._take(self._waiting)
 
     def limit(self, seconds: int) -> None:
-        """Limit the time for which a signal waits for the end of a block; 0: no limit."""
+        """Set the maximum seconds for which the error of a signal is held back; 0 means no limit."""
         self._deadline_s = seconds
 
     def hold(self, is_wanted: bool) -> AbstractContextManager[None]:
-        """Return a context; a signal waits for the end of the context. If `is_wanted` is false, it has no effect."""
+        """Return a context that holds back the error of a signal, or, if not `is_wanted`, a context without effect."""
         return self if is_wanted else nullcontext()
 
     @contextmanager
     def hold_at_ends(self, context: AbstractContextManager[None]) -> Iterator[None]:
-        """Enter and leave `context` without interruption by a signal. A signal may interrupt the block itself."""
+        """Return a context that enters and leaves `context` without interruption by a signal.
+
+        A signal may interrupt the `with` block itself.
+        """
         with ExitStack() as stack:
             with self:
                 stack.enter_context(context)
@@ -86,7 +90,7 @@ class Stopper:
         raise self._take(self._waiting or stopped_by(number))
 
     def _take(self, error: StoppedError) -> StoppedError:
-        """Ignore further signals while the program ends. An interruption would leave connections half closed."""
+        """Ignore further signals while the program ends. A signal could interrupt the closing of a connection."""
         ignore_signals()
         self._waiting = None
         return error
@@ -100,7 +104,7 @@ def ignore_signals() -> None:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing. SIG_IGN is not used, because Python then prints an error if a signal has already arrived."""
+    """Do nothing. SIG_IGN is not used, because Python would print an error if a signal had already arrived."""
 
 
 STOPPER = Stopper()  # there is only one Stopper, because signals belong to the process

@@ -1,4 +1,4 @@
-"""The time job, which measures the duration of a batch and of the parts of a batch, after ten warm-up batches.
+"""The time job measures the duration of a batch and of the parts of a batch, after ten batches that are not measured.
 
 Builds of v0.10 with timers print tables of the same form.
 
@@ -26,14 +26,14 @@ from trainer.training.position import Position
 from trainer.training.stopping import Stopper
 from trainer.updaters.local import Updater
 
-WARM_UP_BATCHES = 10
-TIMED_BATCHES = 100  # number of batches for --test_period=0, with which v0.10 measured no batch
+WARM_UP_BATCHES = 10  # number of batches before the measured batches
+TIMED_BATCHES = 100  # maximum number of measured batches with --test_period=0, with which v0.10 measured no batch
 TIMED_S = 20.0  # maximum seconds for TIMED_BATCHES batches; at least one batch is measured
 DATA, BATCH, FORWARD, BACKWARD, UPDATE = "GetData", "FwdBwd", "ForwardTimer", "BackwardTimer", "UpdateTimer"
 
 
 class Timing:
-    """The time job: it measures `--test_period` training batches with equal data, or with --feed_data new data.
+    """The time job. It measures `--test_period` training batches, which all have the same data without --feed_data.
 
     Raises (run): DataError: the data does not have one full batch, or a number is not finite.
     """
@@ -48,7 +48,7 @@ class Timing:
             stopper.limit(STEP_LIMIT_S)
 
     def place(self) -> dict[str, int]:
-        """Return {pass, batch}: the position where training begins."""
+        """Return the pass and the batch at which training begins."""
         return {"pass": self._position.number, "batch": self._position.batches}
 
     def run(self) -> None:
@@ -73,7 +73,7 @@ class Timing:
         self._updater.finish()
 
     def _time_batches(self, clock: Stopwatch, slots: Mapping[str, Argument], size: int) -> int:
-        """Train, and return the number of batches."""
+        """Train and measure batches, and return their number."""
         wanted = self._flags.test_period
         end = time.perf_counter() + TIMED_S
         batches = 0
@@ -96,7 +96,10 @@ class Timing:
         self._step = BatchStep(replace(self._parts, network=network), updater, self._stopper, self._log)
 
     def _layer_table(self, layers: Stopwatch, batches: int) -> list[str]:
-        """Return a line for each layer, the slowest first: its ms for a batch, and its share of all layers' time."""
+        """Return a line for each layer, with its milliseconds per batch and its share of the time of all layers.
+
+        The slowest layer comes first.
+        """
         rows: dict[str, dict[str, float]] = {}
         for name, times in layers.times.items():
             way, _, layer = name.partition(" ")
@@ -111,7 +114,7 @@ class Timing:
         return [*lines, "-" * 50]
 
     def _fetch(self, size: int) -> Mapping[str, Argument]:
-        """Return a full batch. After the last batch of the data, restart the data."""
+        """Return a full batch. After the last batch, begin again with the first batch of the data."""
         for _ in range(2):
             batch = self._source.next_batch(size)
             if batch is not None and batch[1] == size:
@@ -132,7 +135,7 @@ class Timing:
 def summary_line(clock: Stopwatch, batches: int, size: int, elapsed: float) -> str:
     """Return the line with the most important numbers.
 
-    Args: size: samples of a batch.  elapsed: seconds of all batches.
+    Args: size: number of samples of a batch.  elapsed: seconds that all batches took.
     """
     each = elapsed * 1e3 / batches
     named = {"forward": FORWARD, "backward": BACKWARD, "update": UPDATE, "data": DATA}

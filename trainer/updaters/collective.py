@@ -1,9 +1,9 @@
-"""Steps by all-reduce: every trainer has the whole optimiser, and takes each step with the sum of all gradients.
+"""The updater of --collective jobs: an all-reduce adds the gradients of all trainers in each step.
 
-All trainers add in the order of their ranks, as the parameter servers do. Therefore all trainers compute equal values,
-which also equal the values of a job with servers. All trainers also add three counts of a step: the samples, the
-trainers that request a checkpoint, and the trainers with a batch. A trainer whose data ends earlier takes part with
-zeros until no trainer has a batch.
+Every trainer has the whole optimiser. The gradients are added in the order of the trainers' ranks, as on parameter
+servers. Therefore all trainers compute equal values, which also equal the values of a job with servers. The all-reduce
+also adds three counts of a step: the samples, the trainers that request a checkpoint, and the trainers with a batch. A
+trainer whose data ends earlier takes part with zeros until no trainer has a batch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CollectiveUpdater:
     """The optimiser of every trainer of a job without servers. `operations.init` must have been called.
 
     Raises: ConfigError: parameters have sparse updates, which need servers.
-        HorovodInternalError (all but the constructor): a trainer is lost.
+        HorovodInternalError: a trainer is lost. All methods except the constructor may raise this error.
     """
 
     def __init__(self, table: ParameterTable, optimization: Optimization, pool: ThreadPool = SINGLE_THREAD) -> None:
@@ -71,8 +71,8 @@ class CollectiveUpdater:
         rank = operations.rank()
         if rank == 0 and restored is not None and len(restored.services) != 1:
             raise ConfigError(
-                f"the checkpoint was made with {len(restored.services)} services of parameter servers; go on with as "
-                "many services"
+                f"the checkpoint was made with {len(restored.services)} services of parameter servers; resume without "
+                "--collective, and with as many services"
             )
         given = None
         if rank == 0 and restored is not None:
@@ -150,12 +150,12 @@ class CollectiveUpdater:
         return self._local.rates(parameter)
 
     def finish(self) -> None:
-        """Wait until all trainers have ended their training, and leave."""
+        """Wait until all trainers have ended their training, and leave the group."""
         operations.barrier()
         operations.shutdown()
 
     def abort(self, reason: str) -> None:
-        """Leave. The other trainers detect in their next step that this trainer has left."""
+        """Leave the group. The other trainers detect in their next step that this trainer has left."""
         operations.shutdown()
 
 

@@ -1,14 +1,15 @@
-"""The updater for num_batches_per_send_parameter > 1: several steps in this process, then an exchange with the servers.
+"""The updater for num_batches_per_send_parameter > 1.
 
-The setting center_parameter_update_method selects one of two forms of an exchange:
+It takes several steps in this process, and then exchanges values with the servers. The setting
+center_parameter_update_method selects one of two forms of an exchange:
 
 average            The servers add rate * sum(values - values of the last exchange), where the sum is over the trainers.
                    The new values of the servers replace the values of the trainers.
 elastic_average    The servers add rate * sum(values - values of the servers). The values of each trainer move by
                    rate * (values - values of the servers) towards the values of the servers.
 
-The rate is delta_add_rate / trainers. The values of the servers, the centre, therefore move by delta_add_rate times the
-mean of the changes.
+The rate is delta_add_rate / number of trainers. The values of the servers, which are also called the centre, therefore
+move by delta_add_rate times the mean of the changes.
 
 Source: RemoteParameterUpdater.cpp of v0.10.
 """
@@ -53,7 +54,7 @@ class StepsSinceExchange:
 
 
 class DeltaUpdater:
-    """A separate optimiser in each trainer. Every few batches the servers collect the changes.
+    """A separate optimiser in each trainer. Every few batches the servers collect the changes of the trainers' values.
 
     The averages of `average_window` are on the servers. A checkpoint waits for the next exchange. The trainers then
     store the states of their own optimisers on the servers.
@@ -232,7 +233,7 @@ class DeltaUpdater:
 def share_decay(
     parameters: Sequence[ParameterSpec], sending: Sending, *, trainers: int, is_asynchronous: bool
 ) -> tuple[list[ParameterSpec], list[ParameterSpec]]:
-    """Return two lists of the parameters' settings: for the steps of the trainers, and for the servers.
+    """Return the settings of all parameters for the steps of the trainers, and their settings for the servers.
 
     If num_batches_regularization of a parameter equals num_batches_per_send_parameter, the servers apply the
     parameter's decay, once in each exchange. The rate of this decay is the rate of the parameter, times `sending.rate`,
@@ -265,7 +266,7 @@ def share_decay(
             raise ConfigError(
                 f"parameter {p.name}: with num_batches_regularization={p.num_batches_regularization} and "
                 f"{'delta_add_rate of one trainer' if is_asynchronous else 'delta_add_rate'} its decay on the servers "
-                f"is {max(l1, l2):g} in each exchange; it must be at most {MOST_DECAY:g}: choose smaller values"
+                f"is {max(l1, l2):g} in each exchange; it must be at most {MOST_DECAY:g}: choose a smaller decay"
             )
         own.append(replace(p, decay_rate=0.0, decay_rate_l1=0.0, num_batches_regularization=1))
         served.append(replace(plain, decay_rate=l2, decay_rate_l1=l1))

@@ -138,7 +138,7 @@ class LocalUpdater:
             return None
         if len(restored.services) != 1:
             raise ConfigError(
-                f"the checkpoint was made with {len(restored.services)} services of parameter servers; go on with "
+                f"the checkpoint was made with {len(restored.services)} services of parameter servers; resume with "
                 "--local=0 and as many services"
             )
         snapshot.put_back(self._shard, restored.services[0])
@@ -174,7 +174,9 @@ class LocalUpdater:
     def step(self, samples: int, checkpoint: bool = False) -> bool:
         """Take one optimiser step. Return `checkpoint`, because no other trainer can request a checkpoint."""
         self.pruning.mask_gradients()
-        # The gradients are read first, because a parameter without a gradient in this batch then has no touched rows.
+        # `gradients` fills the gradient of each unused parameter with zeros. It is read first, because
+        # `touched_rows` of an unused parameter is then an empty array. Otherwise it would be None, which means that all
+        # rows are updated.
         gradients = self._table.gradients
         touched = {
             number: rows

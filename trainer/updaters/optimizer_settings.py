@@ -111,7 +111,7 @@ def read_sending(config: OptimizationConfig, *, trainers: int) -> Sending:
     if trainers < 2:
         raise ConfigError(
             f"settings: num_batches_per_send_parameter is {send}, which needs more than one trainer: "
-            f"--num_gradient_servers is {trainers}; leave it at 1"
+            f"--num_gradient_servers is {trainers}; set num_batches_per_send_parameter to 1"
         )
     return Sending(send, get, config.delta_add_rate / trainers, method == ELASTIC_AVERAGE, shrink)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from runtime import glog
 from trainer.flags import Values
 
-END_TIMEOUT_S = 20.0  # seconds; a server without messages from its trainers ends earlier by itself
+END_TIMEOUT_S = 20.0  # maximum seconds until the server ends; without messages from trainers it ends earlier by itself
 _SHARED = (
     "port",
     "ports_num",

@@ -25,7 +25,7 @@ from trainer.updaters.own_server import OwnServer
 from trainer.updaters.remote import RemoteUpdater
 from trainer.updaters.tables import SPARSE_PORTS, RemoteTables, TablesUpdater
 
-# seconds; long, because a user may start the trainer before the servers
+# maximum seconds to connect to the servers, which is long, because a user may start the trainer before the servers
 CONNECT_TIMEOUT_S = 60.0
 
 
@@ -78,7 +78,7 @@ class ParameterServers:
         client: Client,
         pool: ThreadPool,
     ) -> RemoteUpdater | DeltaUpdater:
-        """Return the updater of the parameters other than tables."""
+        """Return the updater of the parameters that are not tables."""
         if sending.batches_per_send == 1:
             return RemoteUpdater(table, optimization, client, batches_per_get=sending.batches_per_get)
         return DeltaUpdater(
@@ -105,7 +105,7 @@ class ParameterServers:
             "own_addresses": own,
             "source": own[0] if len(own) == 1 else "",
             "peer_timeout": job.peer_timeout,
-            # in an attempt the launcher has already waited for the servers, so a silent server is lost
+            # in an attempt of a job, the launcher has already waited for the servers, so a silent server counts as lost
             "connect_timeout": job.peer_timeout if job.attempt else CONNECT_TIMEOUT_S,
         }
 
@@ -117,7 +117,7 @@ class ParameterServers:
         sending: Sending,
         options: Mapping[str, Any],
     ) -> RemoteTables:
-        """Return the tables, whose rows are exchanged in every batch, even if num_batches_per_send_parameter > 1."""
+        """Return the tables. Their rows are exchanged in every batch, even if num_batches_per_send_parameter > 1."""
         if not self._flags.ports_num_for_sparse:
             names = ", ".join(parameter.name for parameter in table.tables())
             raise ConfigError(

@@ -1,9 +1,9 @@
-"""Find the rows of tables that a batch uses, from the slots of the batch and before the forward pass.
+"""Find the rows of tables that a batch uses, from the slots of the batch, before the forward pass.
 
-Of a parameter with sparse_update on parameter servers, only the rows of the batch are fetched. Only these rows have the
-servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a data layer.
-A table projection takes the rows from ids; a fully connected layer or projection takes the rows from a sparse slot.
-Inside recurrent groups the input of a step must be a data layer of the enclosing network.
+If a parameter has sparse_update and is on parameter servers, only the rows of the batch are fetched. Only these rows
+have the servers' values during the batch. Every layer that uses such a parameter must therefore take its rows from a
+data layer. A table projection takes the rows from ids; a fully connected layer or projection takes the rows from a
+sparse slot. Inside recurrent groups, the input of a step must be a data layer of the enclosing network.
 
 Source: spec/distributed.md 3.12; GradientMachine::prefetch of v0.10.
 """
@@ -31,7 +31,7 @@ class _Use:
     parameter: Parameter
     layer: str
     slot: str
-    takes_ids: bool  # False: the slot is sparse
+    takes_ids: bool  # whether the slot has ids; False: the slot has sparse vectors
 
     @property
     def rows(self) -> int:
@@ -55,7 +55,7 @@ class _Use:
         bad = find_bad_id(ids - least, self.rows - least) if ids.size else None
         if bad is not None:
             raise DataError(
-                f"data layer {self.slot} gives {bad + least}, but layer {self.layer} takes rows {least} to "
+                f"data layer {self.slot} gives row {bad + least}, but layer {self.layer} takes rows {least} to "
                 f"{self.rows - 1} of parameter {self.parameter.name}{' (-1: none)' if least else ''}"
             )
         return ids
@@ -144,7 +144,7 @@ def _find_givers(config: ModelConfig) -> dict[str, str]:
 
 
 def _trace(name: str, given: Mapping[str, str], layers: Mapping[str, LayerConfig]) -> str:
-    """Return the layer whose output a layer reads under this name. Outside of groups it is the layer of this name.
+    """Return the name of the layer whose output a layer reads under `name`. Outside of groups, both names are equal.
 
     Raises: ConfigError: the layer is not in the config.
     """

@@ -57,7 +57,7 @@ class Pruning:
 
 
 def choose_kept(values: Array, sparsity_ratio: float) -> Mask:
-    """Return a mask of the floor(size * (1 - ratio)) values with the largest magnitudes; of equal ones, the first."""
+    """Return a mask of the floor(size * (1 - ratio)) values with the largest magnitudes; ties keep the first values."""
     kept = int(values.size * (1 - sparsity_ratio))
     mask: Mask = np.zeros(values.size, np.bool_)
     mask[np.argsort(-np.abs(values), kind="stable")[:kept]] = True

@@ -1,4 +1,4 @@
-"""The updater for jobs in which the parameter servers take the steps."""
+"""The updater for jobs in which the parameter servers update the parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RemoteUpdater:
         find_parameter_groups(parameters, partition.whole(parameters), optimization, per_parameter=True)
         self._pruning = Pruning(table)
         self._has_begun = False
-        self._period, self._pushed = batches_per_get, 0  # number of gradients since the last pull
+        self._period, self._pushed = batches_per_get, 0  # `_pushed`: number of gradients since the last pull
         self._wants_checkpoint = False
 
     def connect(self, restored: CheckpointState | None = None) -> dict[str, Any] | None:

@@ -71,7 +71,7 @@ class TableRows:
         return [_matrix(one, one.value) for one in self._parameters]
 
     def shrink(self, threshold: float, *, only_rows: bool) -> None:
-        """Move the values of tables with L1, or only of the batch's rows, towards zero (`shrink_parameter_value`).
+        """Move all rows of tables with L1, or only the rows of the batch, towards zero (`shrink_parameter_value`).
 
         Source: SparseRemoteParameterUpdater::getParametersRemote of v0.10.
         """
@@ -170,8 +170,8 @@ class TablesUpdater:
             count, left = divmod(len(restored.services) * dense, total)
             if left:
                 raise ConfigError(
-                    f"the checkpoint was made with {len(restored.services)} services (hosts x ports), this job has "
-                    f"{dense} for dense parameters and {total - dense} for tables; go on with the ports of that job"
+                    f"the checkpoint was made with {len(restored.services)} services (hosts x ports), but this job has "
+                    f"{dense} for dense parameters and {total - dense} for tables; resume with the ports of that job"
                 )
             first = dataclasses.replace(restored, services=restored.services[:count])
             rest = dataclasses.replace(restored, services=restored.services[count:])

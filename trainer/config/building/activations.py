@@ -5,10 +5,10 @@ from trainer.config.building.names import public
 
 @public("activations")
 class BaseActivation:
-    """An activation; the message of a layer contains its name.
+    """An activation; the message of a layer contains the activation's name.
 
     Args:
-        name: the name, which is the `active_type` of a layer's message.
+        name: the activation's name, which is the `active_type` in the message of a layer.
         support_hppl: whether lstmemory and grumemory accept the activation as an inner activation.
     """
 
@@ -62,14 +62,14 @@ LinearActivation = IdentityActivation
 
 @public("activations")
 class SoftmaxActivation(_Named):
-    """exp(z) / sum(exp(z)) over a row."""
+    """exp(z) / sum(exp(z)), where the sum is over the row."""
 
     active_type = "softmax"
 
 
 @public("activations")
 class SequenceSoftmaxActivation(_Named):
-    """Softmax over the frames of a sequence of width 1."""
+    """Softmax over the frames of a sequence, where each frame has one number."""
 
     active_type = "sequence_softmax"
 
@@ -90,7 +90,7 @@ class BReluActivation(_Named):
 
 @public("activations")
 class SoftReluActivation(_Named):
-    """log(1 + exp(z)), z clipped to [-40, 40]."""
+    """log(1 + exp(z)), where z is clipped to [-40, 40]."""
 
     active_type = "softrelu"
 

@@ -10,7 +10,7 @@ LARGEST = 2**63 - 1  # largest number that a message can hold
 
 
 class ArgumentError(ConfigError):
-    """A call has wrong arguments; the message begins with the name of the innermost function of the language."""
+    """A call has wrong arguments; the error's text begins with the innermost called function of the language."""
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -43,7 +43,7 @@ def to_int(argument: str, value: Any) -> int:
 
 
 def to_size(argument: str, value: Any) -> int:
-    """Return a positive integer."""
+    """Return the value as an integer, which must be positive."""
     number = to_int(argument, value)
     if number <= 0:
         raise wrong(argument, value, "it must be a positive integer")
@@ -51,7 +51,7 @@ def to_size(argument: str, value: Any) -> int:
 
 
 def to_float(argument: str, value: Any) -> float:
-    """Return a float; a string or a bool is an error."""
+    """Return the value as a float; a string or a bool is an error."""
     if not is_number(value):
         raise wrong(argument, value, "it must be a number")
     return float(value)

@@ -16,7 +16,7 @@ from trainer.config.building.names import public
 
 @public("attrs", also="HookAttr")
 class HookAttribute:
-    """A hook on the updates of a parameter: 'pruning', which keeps a share of the weights at zero, or 'dpruning'."""
+    """A hook on the updates of a parameter. A hook of the type 'pruning' keeps a share of the weights at zero."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None):
         if sparsity_ratio is not None and not 0 <= to_float("sparsity_ratio", sparsity_ratio) <= 1:
@@ -39,7 +39,8 @@ def _initialisation(mean: Any, std: Any, maximum: Any, minimum: Any) -> dict[str
         middle = (maximum + minimum) // 2 if whole else (maximum + minimum) / 2
         return {"initial_mean": middle, "initial_std": middle - minimum, "initial_strategy": 1}
     raise ArgumentError(
-        "give numbers: initial_mean and/or initial_std (normal), or initial_max and initial_min (uniform)"
+        "the initial_* arguments must be numbers: give initial_mean or initial_std or both (normal distribution), or "
+        "initial_max and initial_min (uniform distribution)"
     )
 
 

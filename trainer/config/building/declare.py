@@ -76,7 +76,7 @@ def _bind(
 
 def _refuse_number(number: int, bound: inspect.BoundArguments) -> ArgumentError:
     names = [name for name, value in bound.arguments.items() if isinstance(value, int) and value == number]
-    return wrong(names[0] if names else "a number", number, "it does not fit into its field of the config's message")
+    return wrong(names[0] if names else "a number", number, "it does not fit into the field of the config's message")
 
 
 def _title(function: Callable[..., Any], bound: inspect.BoundArguments) -> str:

@@ -20,11 +20,12 @@ _LINEAR = IdentityActivation()
 class LayerOutput:
     """The object that a layer function returns; other layer functions accept it as an input.
 
-    Attributes: name, full_name, layer_type, parents (the layers that outputs() walks through), activation, num_filters,
-    img_norm_type, size, outputs, reverse; width, height and depth come from the message.
+    Attributes: full_name: the layer's name in the message. parents: the layers that outputs() visits from this layer.
+        outputs: the names of the layer's outputs. width, height and depth are read from the message. All other
+        attributes have the values that the layer function has set.
     """
 
-    absence = "this layer belongs to another config"  # why a layer may be missing from the message
+    absence = "this layer belongs to another config"  # the error's text if the message lacks the layer
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ def register_operators(operators: Mapping[str, LayerOperator]) -> None:
 def to_layer(argument: str, value: Any) -> LayerOutput:
     """Return the value, which must be a layer of this parse."""
     if not isinstance(value, LayerOutput):
-        raise wrong(argument, value, "it must be a layer, which a layer function returns")
+        raise wrong(argument, value, "it must be a layer, the result of a layer function")
     if value.full_name not in current().layers:
         raise wrong(argument, value, value.absence)
     return value
@@ -179,7 +180,8 @@ class LayerBuilder:
 
     Args: name: the layer's name. kind: the layer's type in the message. size: number of columns of the result; 0 and
         None are not written. act: the activation, which is written as active_type. extra: the user's layer_attr.
-        supports: the attributes of `extra` that the layer supports: "D" drop_rate, "E" error_clipping_threshold.
+        supports: the attributes of `extra` that the layer supports: "D" for drop_rate, "E" for
+        error_clipping_threshold, "DE" for both.
     """
 
     def __init__(
@@ -230,7 +232,7 @@ class LayerBuilder:
         return self.message.inputs.add(input_layer_name=input_name(layer))
 
     def add_weight(self, index: int, size: int, dims: Sequence[int], attr: ParameterAttribute, **more: Any) -> None:
-        """Add the parameter of an input; its name is `_<layer>.w<index>` unless the attributes have a name."""
+        """Add the parameter of an input. Without a name in `attr`, the parameter is called `_<layer>.w<index>`."""
         name = attr.name or f"_{self.full_name}.w{index}"
         add_parameter(self.parse, name, size, dims, {**attr.attr, **more}, self._device())
         self.message.inputs[index].input_parameter_name = name

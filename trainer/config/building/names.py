@@ -1,4 +1,4 @@
-"""All public names of paddle.trainer_config_helpers; the modules of the language register them with `public`."""
+"""All public names of paddle.trainer_config_helpers. Modules register the function or class of a name with `public`."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _built: dict[str, dict[str, Any]] = {}
 
 
 def public(module: str, *, also: str | None = None) -> Callable[[T], T]:
-    """Register a function or class in this sub-module (a key of HELPERS, or "v1"), with an optional second name."""
+    """Register a function or class in the sub-module `module`, a key of HELPERS or "v1"; `also` is a second name."""
 
     def register(thing: T) -> T:
         names = _built.setdefault(module, {})

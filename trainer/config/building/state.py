@@ -17,7 +17,7 @@ from trainer.config.building.argument_errors import ArgumentError
 
 @dataclass
 class ParameterDefaults:
-    """Default attributes of parameters; settings() and the default_* functions change them."""
+    """Default attributes of parameters; settings() and the default_* functions change these defaults."""
 
     initial_mean: float = 0.0
     initial_std: float = 0.01
@@ -29,7 +29,7 @@ class ParameterDefaults:
     gradient_clipping_threshold: float | None = None
     device: int | None = None
     update_hooks: Any = None
-    # returns (is_sparse, format, need_compact) for the name of a parameter
+    # a function that takes the name of a parameter and returns (is_sparse, format, need_compact)
     compact: Callable[[str], tuple[bool, str, bool]] | None = None
 
 
@@ -113,7 +113,7 @@ class Parse:
     opened: list[ModelConfig_pb2.SubModelConfig] = field(default_factory=list)
     suffix_all_sub_models: bool = False
     marks: OlderMarks = field(default_factory=OlderMarks)
-    # changes of the message that apply only to a configuration with data sources
+    # functions that change the message; they are called only for a configuration with data sources
     in_jobs: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -179,7 +179,7 @@ def current() -> Parse:
 
 @contextlib.contextmanager
 def parsing(parse: Parse) -> Iterator[Parse]:
-    """Set the current parse."""
+    """Make `parse` the current parse inside the `with` block."""
     _parses.append(parse)
     try:
         yield parse

@@ -17,7 +17,7 @@ from trainer.config.building.state import current
 
 @dataclass
 class GroupLink:
-    """An input or a result of a recurrent group: the name of its layer, and whether each step has a sub-sequence."""
+    """An input or a result of a recurrent group: the name of its layer, and whether its items are sub-sequences."""
 
     name: str
     has_subseq: bool = False
@@ -132,7 +132,7 @@ def add_memory(
     boot_bias_active_type: str = "",
     boot_with_const_id: int | None = None,
 ) -> str:
-    """Add a memory of the layer `name`, and return the name of its agent; see `memory` in groups.py."""
+    """Add a memory of the layer `name`, and return the name of the memory's agent; see `memory` in groups.py."""
     parse = current()
     in_group("memory()")
     if name is None and not memory_name:

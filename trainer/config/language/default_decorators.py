@@ -30,9 +30,9 @@ def wrap_param_default(
 ) -> Decorator:
     """Give arguments a default that is created at each call.
 
-    Args: param_names: the names of the arguments, which the decorator passes by keyword. default_factory: makes the
-        default from the decorated function. not_set: returns whether a value must be replaced; a missing argument has
-        the value None.
+    Args: param_names: the names of the arguments, which the decorator passes by keyword. default_factory: takes the
+        decorated function, and returns the default. not_set: takes the value of an argument (None if it is missing),
+        and returns whether the default replaces the value.
     """
 
     def decorate(function: Function) -> Function:

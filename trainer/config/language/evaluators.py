@@ -131,7 +131,7 @@ def auc_evaluator(input: Any, label: Any, name: str | None = None, weight: Any =
 
 @helper("evaluators", renamed={"info": "query_id"})
 def pnpair_evaluator(input: Any, label: Any, query_id: Any, weight: Any = None, name: str | None = None) -> None:
-    """Report the ratio of correctly ordered pairs to wrongly ordered pairs; a pair consists of rows of one query."""
+    """Report the ratio of correctly ordered to wrongly ordered pairs; the two rows of a pair have the same query."""
     inputs = [*_labelled(input, label), to_layer("query_id", query_id)]
     add_evaluator(name, "pnpair", inputs if weight is None else [*inputs, to_layer("weight", weight)])
 
@@ -164,7 +164,7 @@ def chunk_evaluator(
     name: str | None = None,
     excluded_chunk_types: Any = None,
 ) -> None:
-    """Report F1 of the chunks in a tagged sequence; the scheme of the tags is IOB, IOE, IOBES or plain.
+    """Report the F1 score of the chunks in tagged sequences; the scheme of the tags is IOB, IOE, IOBES or plain.
 
     In v0.9 the label was the second item of the input.
     """

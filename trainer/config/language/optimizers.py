@@ -1,4 +1,4 @@
-"""settings(), optimisers, regularisation and model averaging; they write the message, and pserver.optim reads it.
+"""settings(), optimisers, regularisation and model averaging, which write the settings into the message.
 
 Source: legacy trainer_config_helpers/optimizers.py; spec/config.md section 10.
 """
@@ -17,7 +17,7 @@ from trainer.config.building.state import Parse, current
 class Optimizer:
     """The base class of the objects that settings() accepts.
 
-    These objects add settings, and change the default attributes of parameters that are created later.
+    Such an object adds settings, and changes the default attributes of parameters that are created later.
     """
 
     def to_setting_kwargs(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class BaseSGDOptimizer(Optimizer):
 class MomentumOptimizer(BaseSGDOptimizer):
     """SGD with momentum: m <- momentum m - rate g; w <- w + m.
 
-    With momentum 0 the optimiser is plain SGD. With None the momentum field of the parameters is not written.
+    If momentum is 0, the optimiser is plain SGD. If momentum is None, the momentum field of parameters is not written.
     """
 
     def __init__(self, momentum: float | None = None, sparse: bool = False):

@@ -8,7 +8,7 @@ from trainer.config.building.names import public
 
 @public("poolings")
 class BasePoolingType:
-    """A pooling; the message of a layer contains its name."""
+    """A pooling; the message of a layer contains the pooling's name."""
 
     def __init__(self, name: str):
         self.name = name
@@ -19,7 +19,7 @@ class BasePoolingType:
 
 @public("poolings")
 class MaxPooling(BasePoolingType):
-    """The maximum; for sequences with output_max_index, the index of the frame that has the maximum."""
+    """The maximum. With output_max_index, the result for a sequence is the index of the frame with the maximum."""
 
     def __init__(self, output_max_index: bool | None = None):
         super().__init__("max")
@@ -49,7 +49,7 @@ class SumPooling(AvgPooling):
 
 @public("poolings")
 class SquareRootNPooling(AvgPooling):
-    """The sum over a sequence, divided by the square root of its length."""
+    """The sum over a sequence, divided by the square root of the sequence's length."""
 
     def __init__(self) -> None:
         super().__init__(AvgPooling.STRATEGY_SQROOTN)
@@ -73,7 +73,7 @@ class CudnnMaxPooling(BasePoolingType):
 
 @public("poolings")
 class CudnnAvgPooling(BasePoolingType):
-    """The mean of a window of a map without its padding, as cuDNN computes it."""
+    """The mean of a window of a map, excluding the padding, as cuDNN computes it."""
 
     def __init__(self) -> None:
         super().__init__("cudnn-avg-pool")
@@ -81,7 +81,7 @@ class CudnnAvgPooling(BasePoolingType):
 
 @public("poolings")
 class CudnnAvgInclPadPooling(BasePoolingType):
-    """The mean of a window of a map with its padding, as cuDNN computes it."""
+    """The mean of a window of a map, including the padding, as cuDNN computes it."""
 
     def __init__(self) -> None:
         super().__init__("cudnn-avg-incl-pad-pool")

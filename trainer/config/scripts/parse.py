@@ -100,7 +100,7 @@ def reset_parser() -> None:
 
 
 def parse_args(config_args: str) -> dict[str, str]:
-    """Return the names and values of `a=1,b=x`."""
+    """Return the names and values in a text of the form `a=1,b=x`."""
     items = [item for item in (config_args or "").split(",") if item]
     for item in items:
         if item.count("=") != 1:
@@ -125,7 +125,7 @@ def _guard(run: Callable[[], object], title: str) -> None:
         run()
     except (KeyboardInterrupt, StoppedError):  # a signal arrived while the script ran
         raise
-    except BaseException as error:  # a script can raise SystemExit, or a class derived from BaseException
+    except BaseException as error:  # a script can raise SystemExit or its own subclass of BaseException
         explained = explain(error, title)
         if explained is None:
             raise

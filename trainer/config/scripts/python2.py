@@ -12,7 +12,8 @@ In these modules:
 - If a method of a bytes object, such as a line of a gzip file, gets a text argument, the bytes are decoded first.
 - A text file may contain bytes that are not UTF-8.
 
-Users must change print statements and the `/` of integers themselves; an error names the line of a print statement.
+Users must themselves correct print statements and divisions of integers with `/`. For a print statement, an error
+names the line.
 """
 
 import ast
@@ -32,15 +33,15 @@ from typing import IO, Any
 OUR_PACKAGES = frozenset({"localcluster", "paddle", "prepare", "proto", "pserver", "recordio", "trainer"})
 SCRIPT_NAME = "__config__"  # the __name__ of a config script
 _INSTALLED_PACKAGES = ("site-packages", "dist-packages")
-_BAD_BYTES = "surrogateescape"  # the error handler that keeps bytes that are not UTF-8 in strings
+_BAD_BYTES = "surrogateescape"  # the error handler that preserves bytes that are not UTF-8
 _OUR_ROOT = Path(__file__).resolve().parents[3]
 
 
 class LazyList(Sequence[Any]):
     """The result of `map`, `filter` and `zip` in a script: a list as in Python 2, which is filled on demand.
 
-    A LazyList supports `len()`, indices, repeated loops and the methods of lists, and also `next()` and infinite
-    sources.
+    A LazyList supports `len()`, indices, repeated loops and the methods of lists. It also supports `next()`, and its
+    items can come from an infinite iterator.
     """
 
     def __init__(self, items: Iterable[Any]):
@@ -114,7 +115,7 @@ def _open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> IO[Any
     # arguments[1] is the encoding, and arguments[2] is the error handler
     if "b" not in mode and len(arguments) < 3:
         options.setdefault("errors", None if len(arguments) == 2 or options.get("encoding") else _BAD_BYTES)
-    opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the caller closes it
+    opened: IO[Any] = builtins.open(file, mode, *arguments, **options)  # noqa: SIM115, PTH123 - the script closes it
     return opened
 
 
@@ -208,7 +209,7 @@ def _string_module() -> ModuleType:
 
 
 def _pickle_module() -> ModuleType:
-    # strings of a Python 2 pickle are bytes; decoding as Latin-1 always succeeds
+    # the strings of a Python 2 pickle are bytes; they are decoded as Latin-1, because this always succeeds
     module = ModuleType("cPickle", "The module that Python 2 called cPickle.")
     vars(module).update({name: getattr(pickle, name) for name in pickle.__all__})
     vars(module).update(
@@ -307,7 +308,7 @@ class ScriptFinder:
 
 
 def _position_of_path_finder() -> int:
-    # a builtin or frozen module takes precedence over a file with its name
+    # a builtin or frozen module takes precedence over a file with the same name
     finders: list[Any] = sys.meta_path
     return finders.index(importlib.machinery.PathFinder) if importlib.machinery.PathFinder in finders else len(finders)
 
@@ -329,7 +330,7 @@ def use_directories(*directories: str | Path, forget: bool = False) -> None:
 
 
 def use_python_path(text: str) -> None:
-    """Make the user's modules importable from the working directory and from the directories in `text`, like `a:b`."""
+    """Make the user's modules importable from the working directory and the directories in `text`, such as `a:b`."""
     use_directories(Path.cwd())
     sys.path += filter(None, text.split(":"))
 

@@ -17,14 +17,14 @@ from trainer.config.scripts.python2 import OUR_PACKAGES, SCRIPT_NAME, compile_sc
 
 _CALL = re.compile(r"(?:\w+\.)*?(\w+)(?:\.__init__)?\(\) ")
 _MAIN_ONLY = "; the name exists in the main config only, not in the modules that the config imports"
-# modules whose frames are between a script and the function that the script calls
+# modules whose stack frames are between the frame of a script and the frame of the function that the script calls
 _GO_BETWEENS = (helper.__module__, compile_script.__module__)
 _VALUE_ERRORS = (TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True)
 class ScriptPlace:
-    """The line of a script, and the function of the language that this line called, or None for no such function."""
+    """The line of a script, and the function of the language that this line called (None if it called none)."""
 
     where: str
     inside: str | None
@@ -87,7 +87,7 @@ def _wrong_use(error: BaseException, place: ScriptPlace) -> str:
     if isinstance(error, UnknownName):
         return str(error)
     if isinstance(error, NameError | ImportError) and place.inside:
-        return ""  # a bug of this project
+        return ""  # the exception is a bug of this project
     if isinstance(error, ImportError) and str(error.name).startswith("paddle."):
         return f"{error.msg.partition(' (')[0]}{suggestion(error.msg.partition(chr(39))[2].partition(chr(39))[0])}"
     if isinstance(error, NameError) and error.name in V1_NAMES:

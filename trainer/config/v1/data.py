@@ -44,7 +44,7 @@ def data_config(
 def define(message: DataConfig_pb2.DataConfig, *, for_test: bool) -> None:
     """Make a data source the source of the training data or of the test data.
 
-    Raises: ArgumentError: the source is already defined.
+    Raises: ArgumentError: the training data or the test data already has a source.
     """
     config = current().config
     field = "test_data_config" if for_test else "data_config"
@@ -143,7 +143,7 @@ def Data(
 
 @helper("v1")
 def MultiData(sub_data: Any = ()) -> DataConfig_pb2.DataConfig:
-    """Return a data source that mixes several data sources by their data_ratio."""
+    """Return a data source that mixes several data sources in proportion to their data_ratio."""
     parts = [_message("sub_data", part) for part in to_list(sub_data)]
     return DataConfig_pb2.DataConfig(type="multi", sub_data_configs=parts)
 

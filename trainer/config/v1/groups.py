@@ -95,7 +95,7 @@ def RecurrentLayerGroupBegin(
     target_inlinkname: str = "",
     seq_reversed: bool = False,
 ) -> None:
-    """Open a recurrent group over the in_links; the out_links are its results."""
+    """Open a recurrent group. The in_links are the group's inputs, and the out_links are its results."""
     links = _links("in_links", in_links)
     begin_group(to_text("name", name), links, reverse=bool(seq_reversed), target=target_inlinkname)
     for link in _links("out_links", out_links):
@@ -142,7 +142,7 @@ def Memory(
     boot_with_const_id: int | None = None,
     memory_name: str | None = None,
 ) -> str:
-    """Add a memory of a layer and return the agent's name."""
+    """Add a memory of a layer, and return the name of the memory's agent."""
     if boot_bias and not isinstance(boot_bias, ParameterAttribute):
         if boot_bias is not True:
             raise ArgumentError("boot_bias must be True or a Bias()")

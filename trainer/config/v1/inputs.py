@@ -48,7 +48,9 @@ class V1Attribute(ParameterAttribute):
         super().__init__(initial_std=0)
         unknown = sorted(set(given) - _ATTRIBUTES)
         if unknown:
-            raise ArgumentError(f"there is no attribute {unknown[0]!r}; there are {', '.join(sorted(_ATTRIBUTES))}")
+            raise ArgumentError(
+                f"there is no attribute {unknown[0]!r}; the attributes are {', '.join(sorted(_ATTRIBUTES))}"
+            )
         self.attr = {key: _value(key, value) for key, value in given.items() if value is not None}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from trainer.config.building.argument_errors import ArgumentError, to_list, to_size
 from trainer.config.v1.inputs import V1Layer
 
-REQUIRED = object()  # a field without a default
+REQUIRED = object()  # marks a field that has no default
 
 
 # A function from (call of Layer(), size of the layer, index of an input, size of the input) to the dims of the input's

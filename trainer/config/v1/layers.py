@@ -60,13 +60,13 @@ def Layer(
 
     Args:
         name: the layer's name.
-        type: the type in the message.
+        type: the layer type, as it is written to the message.
         inputs: names of layers, Input()s, or projections and operators.
         size: number of columns; required if the type does not determine this number.
         active_type: name of the activation; the default is no activation.
         bias: True, False or a Bias(); the default depends on the type.
         device, drop_rate, coeff, error_clipping_threshold: fields of the message.
-        options: arguments of the type.
+        options: further arguments, which depend on the type.
     """
     read, terms = _to_inputs(inputs)
     kind = to_text("type", type)
@@ -100,7 +100,7 @@ def _set_defaults(declared: V1Layer, kind: LayerKind) -> None:
     unknown = sorted(set(declared.options) - set(kind.fields))
     if unknown:
         there = ", ".join(sorted(kind.fields)) or "none"
-        raise ArgumentError(f"type {declared.kind!r} has no argument {unknown[0]!r}; there are {there}")
+        raise ArgumentError(f"type {declared.kind!r} has no argument {unknown[0]!r}; its own arguments are {there}")
     for key, default in kind.fields.items():
         if default is REQUIRED and declared.options.get(key) is None:
             raise ArgumentError(f"type {declared.kind!r} needs {key}=")

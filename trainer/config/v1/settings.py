@@ -53,7 +53,7 @@ def Settings(**settings: Any) -> None:
         if key == "usage_ratio":
             parse.usage_ratio = to_float(key, value)
         elif key not in parse.settings:
-            raise ArgumentError(f"there is no setting {key!r}; there are {', '.join(sorted(parse.settings))}")
+            raise ArgumentError(f"there is no setting {key!r}; the settings are {', '.join(sorted(parse.settings))}")
         else:
             _check_type(key, value)
             parse.settings[key] = value
@@ -131,7 +131,7 @@ def default_momentum(val: float | None) -> None:
 
 @helper("v1")
 def default_decay_rate(val: float | None) -> None:
-    """Set the default L2 rate of parameters created later."""
+    """Set the default rate of L2 regularisation of parameters created later."""
     current().defaults.decay_rate = None if val is None else to_float("val", val)
 
 
@@ -178,7 +178,7 @@ def default_compact_func(val: Any) -> None:
 
 
 def obsolete_settings() -> dict[str, Callable[..., None]]:
-    """Return for each setting a function that raises an error; the error names the current form, Settings(NAME=...)."""
+    """Return, for each setting, a function that raises an error; the error names the current form, Settings(x=...)."""
 
     def refuse(key: str) -> Callable[..., None]:
         def obsolete(*_arguments: Any) -> None:

@@ -1,1 +1,1 @@
-"""The data of the oldest configs: files of fixed formats instead of user code, and several sources at once."""
+"""The data of the oldest configs: files of fixed formats, which need no user code, and several sources at once."""

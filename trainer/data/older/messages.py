@@ -1,8 +1,8 @@
-"""ProtoData: a file holds messages, first a header and then samples. The length of each message precedes the message.
+"""Read files of ProtoData. A file has a header and then samples, each as a message that follows its length.
 
 A file *.gz is compressed.
 
-Every length is checked before reading. A damaged file therefore causes an error and cannot exhaust the memory.
+Each length is checked before its message is read. A damaged file therefore causes an error and cannot exhaust memory.
 
 Source: proto/DataFormat.proto and gserver/dataproviders/ProtoDataProvider.cpp of v0.10.
 """
@@ -42,8 +42,8 @@ _OF_IDS = (SlotDef.INDEX, SlotDef.VAR_MDIM_INDEX)
 def read_messages(path: str) -> Iterator[bytes]:
     """Yield the messages of a file.
 
-    Raises: DataError: a length is missing, too large, or exceeds the rest of the file, or the file is not a complete
-        gzip file.  OSError: the file cannot be read.
+    Raises: DataError: a length is cut off, too large, or larger than the rest of the file, or a file *.gz is damaged.
+        OSError: the file cannot be read.
     """
     with gzip.open(path) if path.endswith(".gz") else Path(path).open("rb") as file:
         try:
@@ -109,7 +109,7 @@ def require_header(path: str, header: DataHeader) -> None:
 def read_samples(path: str) -> Iterator[DataSample]:
     """Yield the samples after the header.
 
-    Raises: DataError: see `read_messages`; or a message is not a sample.
+    Raises: DataError: see `read_messages`; also, a message is not a sample.
     """
     for number, message in enumerate(read_messages(path)):
         if not number:
@@ -128,10 +128,10 @@ def read_samples(path: str) -> Iterator[DataSample]:
 def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[InputType]:
     """Return the type of each slot of a file. The first sample of the file determines the dimensions of grids.
 
-    Args: in_sequences: whether consecutive samples form sequences, because some samples do not begin a sequence.
-        is_each_sequence: whether each sample is a sequence (type proto_sequence). A sparse vector then becomes a
-        sequence of ids, and every other slot becomes a sequence of one item.
-    Raises: DataError: see `read_header`; or a slot on a grid is empty in the first sample.
+    Args: in_sequences: whether consecutive samples form sequences (see `has_sequences`). is_each_sequence: whether each
+        sample is a sequence (type proto_sequence). A sparse vector then becomes a sequence of ids, and every other slot
+        becomes a sequence of one item.
+    Raises: DataError: see `read_header`; also, a slot on a grid is empty in the first sample.
     """
     first = next(read_samples(path), DataSample())
     grids = {SlotDef.VAR_MDIM_DENSE: iter(first.vector_slots), SlotDef.VAR_MDIM_INDEX: iter(first.var_id_slots)}
@@ -154,7 +154,7 @@ def slots_of(path: str, *, in_sequences: bool, is_each_sequence: bool) -> list[I
 
 
 def has_sequences(path: str) -> bool:
-    """Return whether some samples of a file do not begin a sequence; then consecutive samples form sequences."""
+    """Return whether some samples of a file do not begin a sequence. Consecutive samples then form sequences."""
     return any(not sample.is_beginning for sample in read_samples(path))
 
 

@@ -1,4 +1,4 @@
-"""MultiData: several sources are read at once, and each provides its share of every batch.
+"""Read the several sources of a MultiData at once. Each source provides its share of every batch.
 
 Source: gserver/dataproviders/MultiDataProvider.cpp of v0.10.
 """
@@ -20,9 +20,9 @@ KIND = "multi"
 class SharedSource:
     """One of the sources of a MultiData.
 
-    Attributes: ratio: the share of the source in a batch, relative to the ratios of all sources. is_main: whether the
-        pass ends when the source ends; a source that is not main restarts. begun: number of batches of the pass before
-        the latest start or restart of the source.
+    Attributes: ratio: the weight of the source; its share of a batch is its ratio divided by the sum of all ratios.
+        is_main: whether the pass ends when the source ends; a source that is not main restarts. begun: number of
+        batches of the pass before the latest start or restart of the source.
     """
 
     source: DataSource
@@ -32,7 +32,7 @@ class SharedSource:
 
 
 class MultiSource:
-    """Batches with the samples of several sources, whose slots have different names.
+    """A source of batches that contain samples of several sources. The slots of the sources have different names.
 
     In a test a source that has ended does not restart. The test ends when all sources have ended.
 
@@ -62,7 +62,7 @@ class MultiSource:
             part.source.close()
 
     def next_batch(self, size: int) -> tuple[dict[str, Argument], int] | None:
-        """Return the next batch of about `size` units from all sources, and its exact size; None after the last one.
+        """Return the next batch of about `size` units, and its exact size in units; None after the last batch.
 
         Raises: see DataSource.
         """
@@ -91,7 +91,7 @@ class MultiSource:
             part.source.track()
 
     def position(self, batches: int | None) -> dict[str, Any]:
-        """Return the state with which another process can continue after the last batch (see DataSource)."""
+        """Return the state with which another process can continue (see DataSource)."""
         parts = [
             part.source.position(None if batches is None else max(0, batches - part.begun)) for part in self._parts
         ]
@@ -99,7 +99,7 @@ class MultiSource:
         return {"parts": parts, "begun": begun, "batches": batches, "is_read": all(one["is_read"] for one in parts)}
 
     def resume(self, position: Mapping[str, Any], size: int) -> None:
-        """Continue after the batch at which `position` was called; `size` is the batch size."""
+        """Continue at a position that `position` has returned; `size` is the batch size."""
         for part, one, begun in zip(self._parts, position["parts"], position["begun"], strict=True):
             part.source.resume(one, self._share(part, size))
             part.begun = begun
@@ -109,7 +109,7 @@ class MultiSource:
         share = size * part.ratio // self._total
         if not share:
             raise ConfigError(
-                f"a batch of {size} samples leaves none for a data_ratio of {part.ratio}; give a larger batch_size"
+                f"a batch_size of {size} gives no sample to a source with data_ratio={part.ratio}; raise batch_size"
             )
         return share
 

@@ -1,7 +1,7 @@
-"""SimpleData and ProtoData as providers: the samples come from files instead of the user's generator.
+"""Make providers for SimpleData and ProtoData. Their samples come from files, and need no generator of the user.
 
-v0.10 shuffled the samples of these files with a separate random generator. This program picks such samples like those
-of a PyDataProvider2.
+v0.10 shuffled the samples of these files with a separate random generator. This program picks them as it picks the
+samples of a PyDataProvider2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainer.data.older import messages, text
 from trainer.data.provider2 import CacheType, DataProvider, provider
 
 SIMPLE = "simple"
-OF_MESSAGES = {  # whether each sample is a sequence
+OF_MESSAGES = {  # type of ProtoData -> whether each sample is a sequence
     "proto": False,
     "proto_group": False,
     "proto_sequence": True,
@@ -25,7 +25,7 @@ OF_MESSAGES = {  # whether each sample is a sequence
 
 
 def is_of_files(kind: str) -> bool:
-    """Return whether data of a type are files of a fixed format."""
+    """Return whether data of the type `kind` are files of a fixed format."""
     return kind == SIMPLE or kind in OF_MESSAGES
 
 
@@ -40,7 +40,7 @@ def make_provider(config: DataConfig, entries: Sequence[str]) -> type[DataProvid
             f"the list {config.files} of {config.type} data names no file; write the name of a file into each line"
         )
     if config.type == SIMPLE:
-        # a window has the frame itself and context_len frames on each side; each frame has feat_dim values
+        # a sample has feat_dim values for each of its frames, which are one frame and context_len frames on each side
         dim = config.feat_dim * (2 * config.context_len + 1)
 
         def read_text(_settings: Any, path: str) -> Iterator[Any]:
@@ -68,7 +68,7 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
         rows: Iterator[Any] = (messages.make_sample(one, header) for one in messages.read_samples(path))
         if joins:
             rows = messages.join_sequences(rows, (one.is_beginning for one in messages.read_samples(path)))
-        # if there is a single slot, a sample is the value of the slot instead of a list
+        # if there is a single slot, a provider yields the value of the slot instead of a list
         yield from (row[0] for row in rows) if len(slots) == 1 else rows
 
     options: dict[str, Any] = {"input_types": slots, "cache": CacheType.CACHE_PASS_IN_MEM}
@@ -80,6 +80,6 @@ def _make_provider_of_messages(entries: Sequence[str], *, is_each_sequence: bool
 
 
 def _name(made: type[DataProvider], name: str) -> type[DataProvider]:
-    """Set the name of the class, which messages use for the provider."""
+    """Set the name of the class; messages call the provider by this name."""
     made.__name__ = name
     return made

@@ -1,4 +1,4 @@
-"""SimpleData: text files. Every line has a label and the same number of values.
+"""Read text files of SimpleData. Every line has a label and the same number of values.
 
 Source: gserver/dataproviders/DataProvider.cpp (SimpleDataProvider) of v0.10.
 """
@@ -12,12 +12,12 @@ from runtime.errors import ConfigError
 from trainer.data.checks import SampleError
 from trainer.data.input_types import InputType, dense_slot, index_slot
 
-LINE_BYTES = 1 << 24  # maximum bytes of a line
+LINE_BYTES = 1 << 24  # maximum number of characters of a line
 MOST_LABELS = (1 << 31) - 1  # as in v0.10, a label may be any integer below MOST_LABELS
 
 
 def slots_of(dim: int) -> list[InputType]:
-    """Return the slots: the numbers, then the label.
+    """Return the types of the slots: first the numbers, and then the label.
 
     Raises: ConfigError: feat_dim is missing.
     """

@@ -28,9 +28,9 @@ class Expansion:
     A step has lists of scored items. The candidates are the items of a list that the search keeps. For each candidate
     of a step, the next step has one list, and these lists are in the order of the candidates.
 
-    Attributes: first: the row of the batch with the first score. bounds: the start of each list in the sample's
-        scores, and the end of the last list. candidates: for each candidate, the number of its list and of its item.
-        gold: the correct item of the correct list.
+    Attributes: first: the row of the batch that has the sample's first score. bounds: the start of each list in the
+        sample's scores, and the end of the last list. candidates: for each candidate, the number of its list and of
+        its item. gold: the correct item of the correct list.
     """
 
     first: int
@@ -98,7 +98,8 @@ class BeamCostLayer(Layer):
         if len(config.inputs) % 3:
             raise ConfigError(f"{self} takes scores, candidates and the correct items of each step")
         self._shapes: list[int] = []  # number of rows of each step's scores
-        self._found: list[tuple[list[list[int]], Array]] = []  # for each sample: paths, gradients of their scores
+        # for each sample: the rows of each path's scores, and the gradients of the paths' summed scores
+        self._found: list[tuple[list[list[int]], Array]] = []
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the costs."""
@@ -120,7 +121,7 @@ class BeamCostLayer(Layer):
         return Argument(value=costs)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return softmax - 1 for the correct path and softmax for all other paths, at the positions of their scores."""
+        """Return the gradients of the scores: softmax - 1 for the correct path, and softmax for all other paths."""
         results: list[Array | None] = [None] * len(wanted)
         for position, rows in enumerate(self._shapes):
             results[3 * position] = np.zeros((rows, 1), gradient.dtype)
@@ -143,7 +144,10 @@ class BeamCostLayer(Layer):
     def _make_step(self, group: Sequence[Argument], outer: Ids, inner: Ids, sample: int) -> Expansion:
         candidates = require_rows(self, group[1])
         if len(candidates) != len(inner) - 1:
-            raise DataError(f"{self}: {len(inner) - 1} lists of scores come with {len(candidates)} rows of candidates")
+            raise DataError(
+                f"{self}: {len(inner) - 1} lists of scores come with {len(candidates)} rows of candidates; these "
+                "numbers must be equal"
+            )
         begin, end = int(outer[sample]), int(outer[sample + 1])
         first = int(inner[begin])
         rows = candidates[begin:end].astype(np.int64)

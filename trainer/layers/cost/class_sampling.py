@@ -48,11 +48,11 @@ class ClassCost(Layer):
             self._weights.append(require_weight(self, position, weight.size))
         many = len(self._weights)
         if not many or not many + 1 <= len(config.inputs) <= many + 1 + further_inputs:
-            raise ConfigError(f"{self} needs inputs with a parameter each, then a label")
+            raise ConfigError(f"{self} needs one or more inputs with parameters, and then a label")
         self._nodes = nodes
         self._node_bias = require_bias(self, nodes)
         self._inputs: list[Array] = []
-        self._rows: Ids  # row of each pair, ascending
+        self._rows: Ids  # row of each pair, in ascending order
         self._classes: Ids  # class of each pair
 
     @property
@@ -61,7 +61,7 @@ class ClassCost(Layer):
         return len(self._weights)
 
     def score(self, inputs: Sequence[Argument], rows: Ids, classes: Ids) -> Array:
-        """Return the scores of pairs, (pairs,). `rows` are ascending."""
+        """Return the scores of pairs, (pairs,). The numbers in `rows` must be ascending."""
         self._rows, self._classes = rows, classes
         matrices = [self._matrix(weight) for weight in self._weights]
         self._inputs = [require_matrix(self, one, w.shape[1]) for one, w in zip(inputs, matrices, strict=False)]
@@ -92,7 +92,7 @@ class ClassCost(Layer):
         return weight.matrix(self._nodes, weight.size // self._nodes)
 
     def require_labels(self, ids: Ids, upper: int) -> Ids:
-        """Return the ids if they are in [0, upper).
+        """Return the ids, which must be in [0, upper).
 
         Raises: DataError: an id is out of range; the text contains this id.
         """
@@ -156,7 +156,7 @@ class NoiseContrastiveCost(ClassCost):
         return self.spread(self._activation.backward(part, o, self._scores, None)[:, 0], wanted)
 
     def _choose(self, label: Argument) -> tuple[Ids, Ids, npt.NDArray[np.bool_]]:
-        """Return for all pairs the row, the class, and whether the class is a label.
+        """Return, for all pairs, the row, the class, and whether the class is a label.
 
         The pairs of a row contain first the labels of the row, and then its random classes.
         """
@@ -194,8 +194,9 @@ class NoiseContrastiveCost(ClassCost):
 class HierarchicalSigmoidCost(ClassCost):
     """The cost is -ln of the product of sigmoids along the path of the label in a binary tree over the classes.
 
-    The path of class c follows the bits of c + num_classes from the lowest up; the inner node at bit j is ((c +
-    num_classes) >> (j + 1)) - 1. If a path is shorter than the longest path, each missing node costs ln 2, as in v0.10.
+    The path of class c follows the bits of c + num_classes, beginning with the lowest bit. The inner node at bit j is
+    ((c + num_classes) >> (j + 1)) - 1. If a path is shorter than the longest path, each missing node costs ln 2, as in
+    v0.10.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:

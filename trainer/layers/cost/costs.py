@@ -40,7 +40,7 @@ class CostLayer(Layer):
         raise NotImplementedError
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the gradient of the summed cost, (rows, n), after a call of `row_costs` for these rows."""
+        """Return the gradient of the sum of all costs, (rows, n). Call `row_costs` for the same rows first."""
         raise NotImplementedError
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
@@ -190,7 +190,7 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return -1 / p where the label is set, 1 / (1 - p) elsewhere."""
+        """Return -1 / p in the set columns, and 1 / (1 - p) in all other columns."""
         result: Array = 1 / np.where(self._is_set, -prediction, 1 - prediction)
         return result
 
@@ -207,9 +207,9 @@ class BinaryLabelsCrossEntropyCost(CostLayer):
 
 
 class HuberRegressionCost(CostLayer):
-    """The cost is the sum over the columns of d^2 / 2 if d <= delta, else delta (d - delta / 2).
+    """A column costs d^2 / 2 if d <= delta, else delta (d - delta / 2), where d = |prediction - label|.
 
-    Here d = |prediction - label|.
+    The cost is the sum over the columns.
     """
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
@@ -220,14 +220,17 @@ class HuberRegressionCost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the difference, limited to delta."""
+        """Return prediction - label, limited to [-delta, delta]."""
         delta = prediction.dtype.type(self.config.delta)
         result: Array = np.clip(prediction - self.require_target(prediction, label), -delta, delta)
         return result
 
 
 class SmoothL1Cost(CostLayer):
-    """The cost is the sum over the columns of d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|."""
+    """A column costs d^2 / 2 if d < 1, else d - 1 / 2, where d = |prediction - label|.
+
+    The cost is the sum over the columns.
+    """
 
     def row_costs(self, prediction: Array, label: Argument) -> Array:
         """Return the costs."""
@@ -236,7 +239,7 @@ class SmoothL1Cost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return the difference, limited to 1."""
+        """Return prediction - label, limited to [-1, 1]."""
         result: Array = np.clip(prediction - self.require_target(prediction, label), -1, 1)
         return result
 
@@ -259,7 +262,7 @@ class HuberClassificationCost(CostLayer):
         return costs
 
     def row_gradients(self, prediction: Array, label: Argument) -> Array:
-        """Return -4 y if a < -1, -2 (1 - a) y if -1 <= a <= 1, else 0."""
+        """Return -4 y if a < -1, -2 (1 - a) y if -1 <= a <= 1, else 0; the class defines a and y."""
         a = self._y * prediction
         result: Array = np.where(a < -1, -4, -2 * np.maximum(1 - a, 0)) * self._y
         return result
@@ -283,7 +286,7 @@ class SumCost(Layer):
         return inputs[0].with_value(x.sum(axis=1, keepdims=True))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient for every column."""
+        """Return, for every column, the gradient of the row's sum."""
         return [np.repeat(gradient, self._width, axis=1)]
 
 

@@ -30,7 +30,7 @@ from trainer.layers.ragged import PackedOrder
 
 @dataclass(frozen=True)
 class Scores:
-    """The three parts of the parameter.
+    """The three parts of the parameter: start, end and move.
 
     Shapes: start, end: (classes,); move: (classes, classes), from the label of the row to the label of the column.
     """
@@ -88,15 +88,15 @@ class Chain:
         return result
 
     def marginals(self, weights: Array) -> tuple[Array, Scores]:
-        """Return the probability of each label at each frame, and how often a path is expected to use each parameter.
+        """Return the probability of each label at each frame, and the expected number of uses of each parameter.
 
-        Args: weights: the weight of each packed row in the expected numbers, (frames,).
+        Args: weights: (frames,), the weight of each packed row in the expected numbers.
         Shapes: the probabilities: (frames, classes), in the order of the input.
         """
         packing = self._packing
         beta = np.empty_like(self._alpha)
-        # Each row is emit * beta with a scale. The scale makes the probabilities of all moves from the previous frame
-        # to the frame of the row add up to 1.
+        # Each row of `ahead` is emit * beta times a factor. Because of the factor, the probabilities of all moves from
+        # the previous frame to the frame of the row add up to 1.
         ahead = np.empty_like(self._alpha)
         last = np.exp(self._scores.end - self._scores.end.max())
         for step in reversed(range(packing.steps)):
@@ -126,7 +126,7 @@ class Chain:
 
 
 def path_scores(x: Array, labels: Ids, starts: Ids, scores: Scores) -> Array:
-    """Return the score of one path for each sequence; 0 for an empty sequence."""
+    """Return, for each sequence, the score of the given labels; 0 for an empty sequence."""
     of_frame = x[np.arange(len(x)), labels].astype(np.float64)
     firsts, lasts, pairs = _find_places(starts)
     of_frame[firsts] += scores.start[labels[firsts]]
@@ -156,7 +156,7 @@ def find_best_path(x: Array, packing: PackedOrder, scores: Scores) -> Ids:
     """Return the labels with the highest score, (frames,); if scores are equal, select the smaller label."""
     ordered = x[packing.rows].astype(np.float64)
     came_from = np.empty(ordered.shape, np.int64)
-    to_from = np.ascontiguousarray(scores.move.T)  # a maximum over adjacent elements is faster
+    to_from = np.ascontiguousarray(scores.move.T)  # transposed, because a maximum over adjacent elements is faster
     for step in range(packing.steps):
         begin, end = packing.begins[step], packing.begins[step + 1]
         if step == 0:
@@ -236,7 +236,7 @@ class CrfLayer(Layer):
         return Argument(value=costs if self._weights is None else costs * self._weights)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return expected minus actual label counts; label and weight have no gradient."""
+        """Return the gradient of x: the expected minus the actual label counts. Label and weight have no gradient."""
         factors = gradient[:, 0] * self.config.coeff
         if self._weights is not None:
             factors = factors * self._weights[:, 0]

@@ -63,8 +63,9 @@ def _shift(log_p: Array, by: int) -> Array:
 def sum_paths(log_y: Array, packing: PackedOrder, widened: Widened) -> tuple[Array, Array]:
     """Return ln of the sum of all paths' probabilities, and the probability of each position at each frame.
 
-    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed. For a sequence with
-        too few frames for its labels the results are -inf and zeros.
+    For a sequence with too few frames for its labels, the results are -inf and zeros.
+
+    Shapes: log_y: (frames, classes), packed; results: (sequences,), (frames, positions), packed.
     """
     begins, live = packing.begins, packing.live
     rows = [np.arange(begins[step], begins[step + 1])[:, None] for step in range(packing.steps)]
@@ -124,7 +125,7 @@ class _Ctc(Layer):
         self._is_possible: Bools
 
     def log_probabilities(self, x: Array) -> Array:
-        """Return ln of the probability of each class, in double precision; `descend` may use x later."""
+        """Return ln of the probability of each class, in double precision. A subclass may keep x for `descend`."""
         raise NotImplementedError
 
     def descend(self, expected: Array, is_possible: Bools) -> Array:
@@ -168,7 +169,7 @@ class _Ctc(Layer):
         if label.ids is None or label.starts is None:
             raise ConfigError(f"{self} needs labels of ids in sequences (integer_value_sequence)")
         if len(label.starts) - 1 != sequences:
-            raise DataError(f"{self}: {sequences} sequences of frames, but {len(label.starts) - 1} of labels")
+            raise DataError(f"{self}: the input has {sequences} sequences, but the label has {len(label.starts) - 1}")
         wrong = find_bad_id(label.ids, self.size)
         if wrong is None and (label.ids == self.blank).any():
             wrong = self.blank

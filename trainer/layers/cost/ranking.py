@@ -71,8 +71,8 @@ class LambdaCost(Layer):
     true order, where i is one of the first max_sort_size positions (-1: all positions). A pair adds
     p = -|change| / (1 + e^(o_i - o_j)) / best DCG to the gradient of document i, and -p to the gradient of document j,
     where change = (2^true_i - 2^true_j) / (ln(i + 2) - ln(j + 2)). If j is not one of the first max_sort_size
-    positions, ln(j + 2) is replaced by 0. This formula is that of v0.10 (gserver/layers/CostLayer.cpp); the real change
-    of the DCG is different.
+    positions, ln(j + 2) is replaced by 0. v0.10 uses the same formula (gserver/layers/CostLayer.cpp), although the real
+    change of the DCG is different.
 
     Raises (forward): DataError: a list is shorter than NDCG_num, or all its true scores are zero.
     """
@@ -91,7 +91,7 @@ class LambdaCost(Layer):
         self._truth: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return for each row the NDCG of its list."""
+        """Return, for each row, the NDCG of its list."""
         self._bounds = require_starts(self, inputs[0]).tolist()
         scores, truth = require_matrix(self, inputs[0], 1), require_matrix(self, inputs[1], 1)
         require_same_rows(self, [scores, truth])
@@ -105,7 +105,7 @@ class LambdaCost(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return for each document the sum over its pairs, multiplied by the gradient of the output."""
+        """Return, for each document, the sum over its pairs, multiplied by the gradient of the output."""
         result: Array = np.zeros_like(gradient)
         for begin, end in itertools.pairwise(self._bounds):
             if begin < end:
@@ -115,17 +115,17 @@ class LambdaCost(Layer):
         return [result if wanted[0] else None, None]
 
     def _sum_pairs(self, scores: Array, truth: Array, best: np.floating[Any]) -> Array:
-        """Return for each document the sum over its pairs, added in the order of v0.10.
+        """Return, for each document, the sum over its pairs, added in the order of v0.10.
 
-        The order matters: the sums of a list add up to 0 except for rounding errors, and so the gradient of a bias
-        consists only of these errors.
+        The order matters. The sums of a list add up to 0, except for rounding errors. The gradient of a bias therefore
+        consists only of rounding errors.
         """
         order = np.argsort(-truth, kind="stable")
         many = len(order)
         first = many if self._sorted == -1 else min(self._sorted, many)
         logarithms = np.log(np.arange(many) + 2)
         distances = logarithms[:first, None] - np.where(np.arange(many) < first, logarithms, 0)
-        np.fill_diagonal(distances, 1)  # a document paired with itself contributes 0; 1 avoids a division by 0
+        np.fill_diagonal(distances, 1)  # a document paired with itself adds 0; the value 1 avoids a division by 0
         gains, o = np.exp2(truth[order].astype(np.float64)), scores[order]
         changes = np.abs((gains[:first, None] - gains) / distances).astype(o.dtype)
         powers = np.exp((o[:first, None] - o).astype(np.float64)).astype(o.dtype)

@@ -1,6 +1,7 @@
 """The random generator std::minstd_rand0 of C++, from which v0.10 draws samples of classes.
 
-x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x as in the distributions of the GNU C++ library.
+The state x changes by x <- 16807 x mod (2^31 - 1). Integers and fractions are derived from x as in the distributions of
+the GNU C++ library.
 Source: utils/ThreadLocal.cpp of v0.10; ISO C++ [rand.predef].
 """
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 _MODULUS = 2147483647
 _MULTIPLIER = 16807
-_VALUES = _MODULUS - 1  # states are 1 .. _VALUES
+_VALUES = _MODULUS - 1  # a state is a number from 1 to _VALUES
 
 # The default of --seed. v0.10 used --seed as the seed only with --thread_local_rand_use_global_seed; without this flag,
 # the seed was the number of the thread.
@@ -19,7 +20,7 @@ SEED = 1
 
 
 class SampleStream:
-    """One state of the generator."""
+    """A random generator with its own state."""
 
     def __init__(self, seed: int = SEED) -> None:
         self._state = seed % _MODULUS or 1
@@ -66,8 +67,8 @@ class AliasTable:
     small classes, and the second over the big classes. A big class can become small. A second sweep finds a class that
     becomes small behind the first position.
 
-    Source: gserver/layers/MultinomialSampler.cpp of v0.10, also in float32. In all recorded runs of v0.10 the classes
-        have equal probabilities, so no recorded run confirms the draws from different probabilities.
+    Source: gserver/layers/MultinomialSampler.cpp of v0.10, which also computes in float32. In all recorded runs of
+        v0.10, the classes have equal probabilities, so no recorded run confirms the draws from different probabilities.
     """
 
     def __init__(self, shares: npt.NDArray[np.float64]) -> None:

@@ -1,7 +1,7 @@
 """Layers that compute with the elements of their inputs: sums, joins, scales, powers, norms of rows, limits.
 
 x and y are inputs of shape (rows, size), unless another shape is given. In a layer without an input y, y is the result.
-g is the gradient of the result. The result has the sequences of the first input.
+The result has the sequences of the first input.
 Source: the files of these layers in gserver/layers of v0.10.
 """
 
@@ -87,7 +87,7 @@ class SlopeInterceptLayer(Layer):
         return inputs[0].with_value(x * x.dtype.type(self.config.slope) + x.dtype.type(self.config.intercept))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return slope * g."""
+        """Return slope * gradient."""
         gradient *= gradient.dtype.type(self.config.slope)
         return [gradient]
 
@@ -108,7 +108,7 @@ class ScalingLayer(Layer):
         return inputs[0].with_value(self._w * self._x)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the row sums of g x, and w g."""
+        """Return the row sums of gradient * x, and w * gradient."""
         return [
             np.einsum("ij,ij->i", gradient, self._x)[:, None] if wanted[0] else None,
             gradient * self._w if wanted[1] else None,
@@ -133,7 +133,7 @@ class InterpolationLayer(Layer):
         return inputs[0].with_value(self._w * x + (1 - self._w) * y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the row sums of g (x - y), w g, and (1 - w) g."""
+        """Return the row sums of gradient * (x - y), then w * gradient, and then (1 - w) * gradient."""
         return [
             np.einsum("ij,ij->i", gradient, self._difference)[:, None] if wanted[0] else None,
             self._w * gradient if wanted[1] else None,
@@ -159,7 +159,7 @@ class PowerLayer(Layer):
         return inputs[0].with_value(self._y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the row sums of g y ln x, and g w x ** (w - 1)."""
+        """Return the row sums of gradient * y * ln x, and gradient * w * x ** (w - 1)."""
         return [
             (gradient * self._y * np.log(self._x)).sum(axis=1, keepdims=True) if wanted[0] else None,
             gradient * self._w * self._x ** (self._w - 1) if wanted[1] else None,
@@ -196,7 +196,7 @@ class SumToOneLayer(RowScalingLayer):
         return total
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return (g - s) / sum x, where s is the row sum of g y."""
+        """Return (gradient - s) / sum x, where s is the row sum of gradient * y."""
         gradient -= np.einsum("ij,ij->i", gradient, self._y)[:, None]
         gradient *= self._inverse
         return [gradient]
@@ -211,7 +211,7 @@ class RowNormLayer(RowScalingLayer):
         return lengths
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return (g - y (g . y)) / |x|."""
+        """Return (g - y (g . y)) / |x|, where g is the gradient."""
         gradient -= self._y * np.einsum("ij,ij->i", gradient, self._y)[:, None]
         gradient *= self._inverse
         return [gradient]
@@ -235,7 +235,7 @@ class ClipLayer(Layer):
         return inputs[0].with_value(np.clip(self._x, self._x.dtype.type(self._least), self._x.dtype.type(self._most)))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return g where x is within the limits."""
+        """Return the gradient where x is within the limits, and zero elsewhere."""
         gradient *= (self._x >= self._least) & (self._x <= self._most)
         return [gradient]
 
@@ -258,7 +258,7 @@ class ScaleShiftLayer(Layer):
         return inputs[0].with_value(y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sum of g x to the gradient of w and the sum of g to the gradient of b; return w g."""
+        """Return w * gradient. Add to the gradients of w and b the sums of gradient * x and of `gradient`."""
         if not self._weight.is_static:
             self._weight.add_gradient(np.einsum("ij,ij->", gradient, self._x).reshape(1))
         if self._shift is not None and not self._shift.is_static:
@@ -284,7 +284,10 @@ class ParametricReluLayer(Layer):
         return inputs[0].with_value(np.where(self._x > 0, self._x, self._x * self._slopes()))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add to the gradient of w the sums of g x where x is not positive; return g where x is positive, else w g."""
+        """Return the gradient where x is positive, else w times the gradient.
+
+        Add to the gradient of w the sums of gradient * x where x is not positive.
+        """
         if not self._weight.is_static:
             sums = np.einsum("ij,ij->j", gradient, np.minimum(self._x, 0))
             self._weight.add_gradient(sums.reshape(-1, self._share).sum(axis=1))

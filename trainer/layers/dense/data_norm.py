@@ -11,7 +11,8 @@ from trainer.arrays.parameters import ParameterTable
 from trainer.layers.base import Layer
 from trainer.layers.checks import require_matrix, require_weight
 
-# for each strategy: the number of the parameter's row that is subtracted, and the number of the row that is the factor
+# for each strategy: the index of the parameter's row that is subtracted from x (None: no row), and the index of the row
+# that then multiplies x
 STRATEGIES: dict[str, tuple[int | None, int]] = {"z-score": (2, 3), "min-max": (0, 1), "decimal-scaling": (None, 4)}
 
 

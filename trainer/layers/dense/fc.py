@@ -20,9 +20,9 @@ from trainer.layers.base import Layer
 
 
 class FullyConnectedLayer(Layer):
-    """x: (rows, I_k) dense or sparse, W_k: (I_k, size), bias: (size,) -> (rows, size).
+    """The fully connected layer. This class also computes a mixed layer whose terms are all full-matrix projections.
 
-    This class also computes a mixed layer whose terms are all full-matrix projections.
+    Shapes: x_k: (rows, I_k), dense or sparse; W_k: (I_k, size); bias: (size,); y: (rows, size).
     """
 
     takes_repeats = True
@@ -70,7 +70,7 @@ class FullyConnectedLayer(Layer):
         return first.with_value(self._add_bias(total))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Add x^T g to the gradients of the weights, and return g W^T for dense inputs."""
+        """Add x^T g to the gradients of the weights, and return g W^T for dense inputs, where g is `gradient`."""
         if self.bias is not None and not self.bias.is_static:
             self.bias.add_gradient(sum_columns(gradient))
         results: list[Flowing] = []

@@ -12,7 +12,7 @@ from trainer.layers.base import Layer
 
 
 class GetOutputLayer(Layer):
-    """The output of the input layer that `input_layer_argument` names.
+    """Passes on one output of the input layer; `input_layer_argument` is the name of this output.
 
     The network adds the gradient of this layer to the gradient of the named output.
     """

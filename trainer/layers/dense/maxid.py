@@ -46,7 +46,7 @@ class MaxIdLayer(Layer):
         elif one.value is None:
             raise ConfigError(f"{self} needs an input of numbers, not of ids")
         elif one.value.shape[1] < count:
-            raise ConfigError(f"{self}: beam_size is {count}, the input has {one.value.shape[1]} columns")
+            raise ConfigError(f"{self}: beam_size is {count}, but the width of the input is only {one.value.shape[1]}")
         elif count == 1:
             return Argument(ids=one.value.argmax(axis=1), starts=one.starts, sub_starts=one.sub_starts)
         else:

@@ -14,7 +14,7 @@ from trainer.layers.base import Layer
 
 
 class PrintLayer(Layer):
-    """Logs `user_arg`, in which inputs replace every %s; without `user_arg`, logs `layer=<name>` and each input.
+    """Logs `user_arg` with an input in place of each %s. Without `user_arg`, logs `layer=<name>` and each input.
 
     The output of the layer is its first input; no layer reads this output.
     """

@@ -1,7 +1,6 @@
 """Layers that multiply rows with rows: dot, outer and bilinear products, circular convolution, interactions of pairs.
 
-x, (rows, m), are the rows of the first input, and y, (rows, n), are the rows of the second input. g is the gradient of
-the result.
+x, (rows, m), are the rows of the first input, and y, (rows, n), are the rows of the second input.
 Source: the files of these layers in gserver/layers of v0.10.
 """
 
@@ -65,7 +64,7 @@ class DotProductLayer(PairLayer):
         return product
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return g y and g x."""
+        """Return gradient * y and gradient * x."""
         return [gradient * other if want else None for other, want in zip((self.y, self.x), wanted, strict=True)]
 
 
@@ -86,7 +85,7 @@ class DistanceLayer(PairLayer):
         return self._distance
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return g (x - y) / |x - y| and its negative."""
+        """Return gradient * (x - y) / |x - y|, and the negative of this array."""
         factor = gradient / np.where(self._distance > 0, self._distance, 1)
         part: Array = self._difference * factor
         return [part if wanted[0] else None, -part if wanted[1] else None]
@@ -105,7 +104,10 @@ class OuterProductLayer(PairLayer):
         return outer(self.x, self.y)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sum over j of g y_j for each x_i, and the sum over i of g x_i for each y_j."""
+        """Return the sum over j of g_ij y_j for each x_i, and the sum over i of g_ij x_i for each y_j.
+
+        g is the gradient of the products x_i y_j.
+        """
         return split_outer(gradient, self.x, self.y, wanted)
 
 
@@ -122,7 +124,7 @@ class TensorLayer(PairLayer):
         self._outer: Array
 
     def expected_size(self) -> int:
-        """Return the size of the parameter divided by m n."""
+        """Return the number of elements of the parameter, divided by the product m * n."""
         size: int = self._weight.size // max(1, self.x.shape[1] * self.y.shape[1])
         return size
 
@@ -133,7 +135,7 @@ class TensorLayer(PairLayer):
         return self._bias.add_to(product, is_fresh=True)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add the sums of g_k x_i y_j to the gradient of W, and return the gradients of x and y."""
+        """Add the sums of gradient_k x_i y_j to the gradient of W, and return the gradients of x and y."""
         self._bias.backward(gradient)
         if not self._weight.is_static:
             self._weight.add_product(gradient, self._outer)
@@ -201,7 +203,7 @@ class LinearCombinationLayer(PairLayer):
         return result
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return g . v_k, and w_k g."""
+        """Return gradient . v_k and w_k * gradient for every k."""
         return [
             np.einsum("ij,ikj->ik", gradient, self._vectors()) if wanted[0] else None,
             outer(self.x, gradient) if wanted[1] else None,
@@ -248,7 +250,7 @@ class FactorizationMachineLayer(Layer):
         return inputs[0].with_value(pairs * pairs.dtype.type(0.5))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Add g x_i s - g x_i^2 v_i to the gradient of v_i, where s is the sum over i of v_i x_i.
+        """Add g x_i s - g x_i^2 v_i to the gradient of v_i, where g is `gradient`, and s is the sum over i of v_i x_i.
 
         Returns: g (v_i . s - x_i |v_i|^2), the gradient of each x_i.
         """

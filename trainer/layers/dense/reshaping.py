@@ -50,7 +50,7 @@ class ResizeLayer(Layer):
         return Argument(value=x.reshape(x.size // self.size, self.size))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient in the old rows."""
+        """Return the gradient in the rows of the input."""
         return [gradient.reshape(self._shape)]
 
 
@@ -69,7 +69,7 @@ class RepeatLayer(Layer):
         """Return the repeated rows."""
         x = require_rows(self, inputs[0])
         if x.shape[1] * self._times != self.size:
-            raise ConfigError(f"{self}: num_filters {self._times} times width {x.shape[1]} is not its size {self.size}")
+            raise ConfigError(f"{self}: its size {self.size} is not num_filters {self._times} times width {x.shape[1]}")
         return inputs[0].with_value(np.repeat(x, self._times, axis=1) if self._by_element else np.tile(x, self._times))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:

@@ -19,8 +19,8 @@ from trainer.layers.cost.sampling import SampleStream
 class MultiplexLayer(Layer):
     """Copies each row from one of several inputs.
 
-    Inputs: the ids, then the candidates, numbered from 0. Row i of the result is row i of the candidate whose number is
-    id i.
+    Inputs: first the ids, and then the candidates, which are numbered from 0. The id of row i is the number of the
+    candidate from which row i is copied.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -38,7 +38,7 @@ class MultiplexLayer(Layer):
         require_same_rows(self, [self._ids, *values])
         wrong = find_bad_id(self._ids, len(values))
         if wrong is not None:
-            raise DataError(f"{self}: id {wrong} is not in [0, {len(values)}); an id is the number of a further input")
+            raise DataError(f"{self}: id {wrong} is not in [0, {len(values)}), the numbers of the inputs after the ids")
         result: Array = np.empty_like(values[0])
         for number, value in enumerate(values):
             is_chosen = self._ids == number
@@ -46,7 +46,7 @@ class MultiplexLayer(Layer):
         return inputs[0].with_value(result)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return for each input the gradient of the rows that this input provided, and zero for all other rows."""
+        """Return, for each input, the gradient of the rows that this input provided, and zero for all other rows."""
         return [
             gradient * (self._ids == number)[:, None] if want and number >= 0 else None
             for number, want in enumerate(wanted, start=-1)
@@ -54,7 +54,7 @@ class MultiplexLayer(Layer):
 
 
 class SamplingIdLayer(Layer):
-    """Draws a column of each row, by the probabilities in the row."""
+    """Draws the id of a column for each row. The row has the probabilities of the columns."""
 
     takes_gradient = False
 

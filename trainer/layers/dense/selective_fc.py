@@ -20,14 +20,14 @@ from trainer.layers.checks import require_bias, require_matrix, require_same_row
 
 
 class SelectiveFullyConnectedLayer(Layer):
-    """y = sum over the inputs of x_k W_k^T, plus a bias, at the columns that the last input selects.
+    """Computes some columns of y = sum over k of x_k W_k^T, plus a bias. The last input selects the columns.
 
-    All rows select equally many columns. The result has the selected columns side by side, in the order of the
+    All rows select the same number of columns. The result has the selected columns side by side, in the order of the
     selection. If a cost reads this layer, the label of the cost is therefore a position in the selection. Without a
-    selecting input (has_selected_colums=False) the layer computes all columns.
+    selecting input (has_selected_colums=False), the layer computes all columns.
 
-    With selective_fc_pass_generation the network is not trained. Rows may then select different numbers of columns, and
-    the result is sparse: the selected columns of each row, after the activation.
+    With selective_fc_pass_generation, the network is not trained. Rows may then select different numbers of columns.
+    The result then has sparse rows with the values of the selected columns, after the activation.
 
     Shapes: x_k: (rows, I_k), W_k: (size, I_k), the selection: sparse 0/1 rows of width `size` -> (rows, selected).
     """
@@ -92,7 +92,10 @@ class SelectiveFullyConnectedLayer(Layer):
         return results
 
     def _select(self, inputs: Sequence[Argument], matrices: Sequence[Array]) -> Argument:
-        """Return the selected columns of each row, as sparse rows; compute rows with equally many columns together."""
+        """Return the selected columns of each row, as sparse rows.
+
+        Rows with the same number of selected columns are computed together.
+        """
         selection = self._require_selection(inputs[-1], len(self._x[0]))
         values = np.empty(len(selection.ids), matrices[0].dtype)
         for length in np.unique(selection.lengths[selection.lengths > 0]).tolist():
@@ -115,7 +118,7 @@ class SelectiveFullyConnectedLayer(Layer):
         if one.sparse is None or one.sparse.width != self.size:
             raise ConfigError(f"{self}: its last input must select columns: sparse_binary_vector({self.size})")
         if one.sparse.rows != rows:
-            raise DataError(f"{self}: {rows} rows come with {one.sparse.rows} selections of columns")
+            raise DataError(f"{self}: {rows} rows need as many selections of columns, not {one.sparse.rows}")
         return one.sparse
 
     def _find_columns(self, one: Argument, rows: int) -> Ids:

@@ -1,4 +1,4 @@
-"""Batch normalisation: scale each channel to mean 0 and variance 1 over batch and pixels, then apply scale and bias.
+"""Batch normalisation: give each channel mean 0 and variance 1 over batch and pixels, then apply scale and bias.
 
 In training, mean and variance are computed from the batch, and two static parameters keep their moving averages. Tests
 normalise with the moving averages. Training and tests use the biased variance.
@@ -25,9 +25,9 @@ CHUNK_BYTES = 1 << 20
 
 
 class BatchNormLayer(Layer):
-    """x and the result: (n, channels * pixels). Each of the three inputs names the layer of x and carries a parameter.
+    """Normalises the channels of x. Each of the three inputs names the layer of x, and each has a parameter.
 
-    Parameters: scale, moving mean, moving variance, bias: (channels,).
+    Shapes: x, result: (n, channels * pixels); the parameters scale, moving mean, moving variance, bias: (channels,).
     """
 
     owns_result = True
@@ -138,7 +138,7 @@ class BatchNormLayer(Layer):
         return rows.reshape(len(rows), self._channels, rows.shape[1] // self._channels)
 
     def _chunks(self, x: Array) -> Iterator[slice]:
-        """Yield slices of the channels of arrays (n, channels, pixels)."""
+        """Yield slices of the channels of an array with the shape (n, channels, pixels)."""
         step = max(1, CHUNK_BYTES // max(1, x[:, :1].nbytes))
         for start in range(0, self._channels, step):
             yield slice(start, start + step)

@@ -45,11 +45,11 @@ def decode(priors: Array, variances: Array, codes: Array) -> Array:
 
 
 def match(priors: Array, boxes: Array, threshold: float) -> tuple[Ids, Array]:
-    """Return the box assigned to each prior, -1 for none, and the overlap of the prior with its box.
+    """Return the index of the box assigned to each prior (-1: no box), and the overlap of the prior with its box.
 
-    First the pair of a box and a prior with the largest overlap is matched, then the best pair of the rest, until every
-    box has a prior or no overlap remains. Then each remaining prior gets the box that it overlaps most, if the overlap
-    reaches the threshold. For a prior without a box, the second result is the largest overlap with any box.
+    The first match is the pair of a box and a prior with the largest overlap. The best pair of the rest follows, until
+    every box has a prior or no overlap remains. Then each remaining prior gets the box that it overlaps most, if the
+    overlap reaches the threshold. For a prior without a box, the second result is the largest overlap with any box.
     """
     common = overlaps(priors, boxes)
     common[common <= TOUCHING] = 0

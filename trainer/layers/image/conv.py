@@ -83,7 +83,7 @@ class ConvolutionLayer(Layer):
         conf = self.config.inputs[position].conv_conf
         filters, channels, groups = self.config.num_filters, conf.channels, conf.groups
         if not groups or channels % groups or filters % groups or not filters:
-            raise ConfigError(f"{self}: {channels} channels and {filters} filters are no multiple of {groups} groups")
+            raise ConfigError(f"{self}: {channels} channels or {filters} filters are no multiple of {groups} groups")
         ends = (filters, channels) if self.is_transposed else (channels, filters)
         product = make_convolution(conv_windows(conf, self.dimensions), *ends, groups)
         if self.config.size and self.config.size != self._output_size(product):

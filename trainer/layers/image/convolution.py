@@ -27,8 +27,8 @@ from trainer.layers.workspace import Buffer
 # bytes of unfolded windows and maps that are processed at a time; they fit into the second-level cache
 CHUNK_BYTES = 1 << 21
 POINT_BYTES = 1 << 21  # bytes of the points of images and maps that are processed at a time
-# With fewer channels or filters, Winograd's convolution saves little: its transforms of images, filters and maps take
-# most of the time that the saved multiplications would take.
+# Minimum number of channels, and of filters, for Winograd's convolution. With fewer, the transforms of images, filters
+# and maps take most of the time that the saved multiplications would take.
 LEAST_CHANNELS = 32
 
 
@@ -142,8 +142,8 @@ class WinogradConvolution(Convolution):
         super().__init__(windows, channels, filters)
         y, x = windows.axes
         self._tiles = winograd.Tiles((y.length, x.length), (y.windows, x.windows), y.padding)
-        # The points of a chunk's images and maps take up to POINT_BYTES, or up to the bytes of the filters' points if
-        # these points take more bytes. Each chunk reads the points of all filters again, so few chunks are faster.
+        # The points of the images and maps of a chunk take at most max(bytes of the filters' points, POINT_BYTES).
+        # A chunk has at least one image. Each chunk reads the points of all filters again, so few chunks are faster.
         weights = winograd.POINTS * filters * channels * 4
         bytes_each = winograd.POINTS * (channels + filters) * self._tiles.count * 4
         self._step = max(1, max(POINT_BYTES, weights) // bytes_each)

@@ -20,8 +20,8 @@ from trainer.layers.checks import require_matrix, require_starts
 from trainer.layers.image.boxes import decode, encode, match, suppress
 from trainer.layers.image.shape import input_shape
 
-# the lengths of a box, of a box with its variances, of a label (class, box, difficult), and of a found object (image,
-# class, score, box)
+# how many numbers describe a box, a prior box with its variances, a label (class, box, difficult), and a found object
+# (image, class, score, box)
 BOX, PRIOR, LABEL, FOUND = 4, 8, 6, 7
 
 
@@ -165,7 +165,7 @@ class MultiBoxLossLayer(Layer):
         return [None, None, *parts]
 
     def _match(self, priors: Array, labels: Array, starts: Ids, shares: Array) -> tuple[Ids, npt.NDArray[np.bool_]]:
-        """Return the box of each prior (an index in the image, or -1), and whether the prior counts as background.
+        """Return the box of each prior (an index of the image's boxes, or -1), and which priors count as background.
 
         Shapes: both (images, priors).
         """
@@ -225,7 +225,7 @@ class DetectionOutputLayer(Layer):
 
 
 def _read_priors(layer: Layer, one: Argument) -> Array:
-    """Return the priors, (priors, box and variances); every row of the input repeats the priors."""
+    """Return the box and the variances of each prior, (priors, 8); every row of the input repeats all priors."""
     if one.value is None or not len(one.value) or one.value.shape[1] % PRIOR:
         raise ConfigError(f"{layer} needs priors of {PRIOR} numbers each as its first input")
     priors: Array = one.value[0].reshape(-1, PRIOR)

@@ -17,7 +17,7 @@ CROSS_CHANNEL_EPSILON = 1e-6
 
 
 class NormLayer(Layer):
-    """x and the result: (n, channels * pixels).
+    """Normalises x across channels. Shapes: x, result: (n, channels * pixels).
 
     cmrnorm-projection computes x / d^pow, with d = 1 + scale * s. Here s is the sum of the squares of the `size`
     channels around the channel of x. cross-channel-norm scales the channels of each pixel to norm 1, and then
@@ -84,7 +84,7 @@ class NormLayer(Layer):
 
 
 def _sum_channels(x: Array, before: int, after: int) -> Array:
-    """Return for each channel the sum of the channel, the `before` previous channels and the `after` next channels."""
+    """Return, for each channel, the sum of the channel, the `before` previous channels and the `after` next ones."""
     total = x.copy()
     channels = x.shape[1]
     for distance in range(1, min(before, channels - 1) + 1):

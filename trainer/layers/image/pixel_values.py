@@ -70,7 +70,7 @@ class BilinearInterpolationLayer(Layer):
         return inputs[0].with_value(result.reshape(len(x), width))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient, distributed over the pixels that each result was interpolated from."""
+        """Return the gradient, distributed over the pixels from which each result was interpolated."""
         images = gradient.reshape(-1, len(self._rows), len(self._columns))
         result = self._rows.T.astype(gradient.dtype) @ images @ self._columns.astype(gradient.dtype)
         return [result.reshape(len(gradient), int(np.prod(self._shape)))]
@@ -90,7 +90,7 @@ class ScaleSubRegionLayer(Layer):
         self._factors: Array
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the images with the box scaled.
+        """Return the images, with the values in each box multiplied by the constant.
 
         Raises: DataError: a box is not inside the image.
         """
@@ -100,7 +100,9 @@ class ScaleSubRegionLayer(Layer):
         for axis, length in enumerate(self._shape):
             first, last = boxes[:, 2 * axis, None], boxes[:, 2 * axis + 1, None]
             if (first < 1).any() or (last < first).any() or (last > length).any():
-                raise DataError(f"{self}: a box is not inside 1..{length} on axis {axis} (channels, rows, columns)")
+                raise DataError(
+                    f"{self}: a box is not inside 1..{length} on axis {axis} (0 channels, 1 rows, 2 columns)"
+                )
             places = np.arange(1, length + 1)
             shape = [len(x), 1, 1, 1]
             shape[axis + 1] = length
@@ -109,7 +111,7 @@ class ScaleSubRegionLayer(Layer):
         return inputs[0].with_value(x * self._factors)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient with the box scaled."""
+        """Return the gradient, with the values in each box multiplied by the constant."""
         return [gradient * self._factors, None]
 
 
@@ -162,7 +164,7 @@ class RegionPoolLayer(Layer):
         return Argument(value=np.where(flat >= 0, x.reshape(-1).take(flat), x.dtype.type(0)))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient at the largest values; a pixel may be the largest of several bins."""
+        """Return the gradient at the largest values; a pixel gets the sum over all bins in which it is the largest."""
         width = self.input_configs[0].size
         flat, found = self._places.reshape(-1), self._places.reshape(-1) >= 0
         sums = np.bincount(flat[found], gradient.reshape(-1)[found], self._image_count * width)

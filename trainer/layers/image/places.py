@@ -27,7 +27,7 @@ class PadLayer(Layer):
         self._shape = image_shape(conf.image_conf)
         pads = [tuple(one) if len(one) else (0, 0) for one in (conf.pad_c, conf.pad_h, conf.pad_w)]
         if any(len(one) != 2 for one in pads):
-            raise ConfigError(f"{self}: pad_c, pad_h and pad_w must be pairs (before, after), not {pads}")
+            raise ConfigError(f"{self}: pad_c, pad_h and pad_w must be pairs (zeros before, zeros after), not {pads}")
         self._pads = [(0, 0), *pads]
         self._inside = (
             slice(None),
@@ -65,12 +65,12 @@ class CropLayer(Layer):
             raise ConfigError(f"{self}: shape {list(config.shape)} needs 4 numbers: samples, channels, rows, columns")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
-        """Return the piece of every image."""
+        """Return the selected part of every image."""
         x = require_matrix(self, inputs[0], int(np.prod(self._shape)))
         return inputs[0].with_value(_flatten(x.reshape(-1, *self._shape)[self._find_piece()]))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient inside the piece, and zero elsewhere."""
+        """Return the gradient inside the selected part, and zero elsewhere."""
         result: Array = np.zeros((len(gradient), *self._shape), gradient.dtype)
         piece = result[self._find_piece()]
         piece[:] = gradient.reshape(piece.shape)
@@ -85,7 +85,7 @@ class CropLayer(Layer):
             stop = offset + target[axis - 1]
             if stop > self._shape[axis - 1]:
                 many = self._shape[axis - 1]
-                raise ConfigError(f"{self}: axis {axis} has {many} places, but the piece ends at {stop}")
+                raise ConfigError(f"{self}: axis {axis} has {many} places, but the selected part ends at {stop}")
             piece.append(slice(offset, stop))
         return tuple(piece)
 
@@ -165,7 +165,7 @@ class BlockExpandLayer(Layer):
         return Argument(value=blocks, starts=np.arange(len(x) + 1) * windows.places)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return for each pixel the sum over the blocks that contain the pixel."""
+        """Return, for each pixel, the sum over the blocks that contain the pixel."""
         conf, windows = self._conf, self._windows
         blocks = gradient.reshape(-1, *windows.grid, conf.channels, *windows.sizes)
         images: Array = np.empty((len(blocks), conf.channels, *windows.image), gradient.dtype)
@@ -234,7 +234,7 @@ def _flatten(images: Array) -> Array:
 
 
 def _block_axis(length: int, size: int, stride: int, padding: int) -> WindowAxis:
-    """Return the number of windows of an axis, rounded up."""
+    """Return the windows along an axis; the number of windows is rounded up."""
     return WindowAxis(length, 1 + -(-(length + 2 * padding - size) // stride), size, stride, padding)
 
 

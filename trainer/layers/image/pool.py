@@ -23,7 +23,7 @@ WITH_MASK = "max-pool-with-mask"
 
 
 def make_pooling(layer: Layer, kind: str, windows: ImageWindows, *, counts_padding: bool = False) -> Pooling:
-    """Return the pooling of a pool_type.
+    """Return the pooling that the pool_type `kind` names.
 
     Raises: ConfigError: the type is unknown, or a window lies entirely in the padding; the message names the layer.
     """
@@ -62,9 +62,9 @@ def pool_windows(conf: PoolConfig, dimensions: int) -> ImageWindows:
 
 
 class PoolLayer(Layer):
-    """x: (n, channels * pixels) -> (n, channels * windows).
+    """Pools each window of each channel: (n, channels * pixels) -> (n, channels * windows).
 
-    With max-pool-with-mask the additional output `mask` holds the position of each value in its channel.
+    With max-pool-with-mask, the additional output `mask` holds the position of each value in its channel.
     """
 
     dimensions: ClassVar[int] = 2
@@ -147,7 +147,7 @@ class PyramidPoolLayer(Layer):
         return inputs[0].with_value(np.hstack(rows))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient of the images, the sum over the levels."""
+        """Return the gradient of the images, which is the sum of the gradients of all levels."""
         images = self._x.reshape(-1, *self._image)
         total = np.zeros_like(self._x)
         start = 0

@@ -22,7 +22,7 @@ CHUNK_BYTES = 1 << 19
 
 
 class Pooling:
-    """Computes a value for each window, (n, *grid), from images, (n, *image), and the gradient of the images.
+    """Pools images, (n, *image), to one value for each window, (n, *grid), and computes the gradient of the images.
 
     A subclass defines the step for one axis.
     """
@@ -67,7 +67,10 @@ class Pooling:
             yield slice(start, start + step)
 
     def _climb(self, images: Array, levels: int) -> list[Array]:
-        """Return the input of each axis, viewed as (any, length, any); all inputs after the first are in buffers."""
+        """Return the array that is pooled along each axis, viewed as (any, length, any).
+
+        All arrays after the first are in buffers.
+        """
         grid, image = self.windows.grid, self.windows.image
         x = images.reshape(len(images), image[0], -1)
         inputs = [x]
@@ -106,7 +109,7 @@ class WindowMaximum(Pooling):
             np.maximum(y[:, windows], x[:, places], out=y[:, windows])
 
     def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
-        """Write the gradient of each window to the places of its largest value."""
+        """Write to `out` the gradient of each window at the places of its largest value."""
         out.fill(0)
         for element in range(axis.size):
             windows, places = axis.span(element)
@@ -146,7 +149,7 @@ class WindowAverage(Pooling):
             y[:, windows] += x[:, places]
 
     def spread(self, axis: WindowAxis, x: Array, y: Array, gradient: Array, out: Array) -> None:
-        """Write the gradient to every place of a window."""
+        """Write to `out` the gradient of each window at every place of the window."""
         out.fill(0)
         for element in range(axis.size):
             windows, places = axis.span(element)
@@ -154,7 +157,7 @@ class WindowAverage(Pooling):
 
 
 def find_first_largest(images: Array, windows: ImageWindows, values: Array) -> Array:
-    """Return for each window the place of its first largest value in the flat image; places are floating-point numbers.
+    """Return, for each window, the place of its first largest value in the flat image, as a floating-point number.
 
     Shapes: images: (n, *image); values: (n, *grid), the largest values; result: like values.
     """

@@ -31,7 +31,7 @@ class WindowAxis:
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int, int]:
-        """The axis in the form that the compiled loops take."""
+        """The numbers that describe the axis, in the order that the compiled loops require."""
         return self.length, self.windows, self.size, self.stride, self.padding, self.dilation
 
     def span(self, element: int) -> tuple[slice, slice]:
@@ -89,7 +89,11 @@ class ImageWindows:
 
     @cached_property
     def spans(self) -> list[tuple[tuple[int, ...], Slices, Slices]]:
-        """For each element of a window: the index, the windows with this element in the image, and its places."""
+        """For each element of a window: its index, some windows, and places.
+
+        The windows are those whose element with this index is inside the image. The places are the positions of these
+        elements in the image.
+        """
         return list(self._find_spans())
 
     def _find_spans(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:

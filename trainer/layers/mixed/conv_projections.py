@@ -69,7 +69,7 @@ class TransposedConvolutionProjection(ConvolutionProjection):
 
 
 class ConvolutionOperator(Operator):
-    """Slides the filters of each row over the image of the row.
+    """Slides the filters of each row over the image of the same row.
 
     Inputs: images, (rows, channels * pixels), and filters, (rows, weights).
     """

@@ -17,7 +17,10 @@ WORTHWHILE = 0.8  # above this share of distinct rows, finding the distinct rows
 
 
 class EmbeddingLayer(MixedLayer):
-    """ids: (rows,), W: (ids, size) -> (rows, size); with `may_repeat`, the distinct rows and the index of each row."""
+    """Returns the row of W for each id; with `may_repeat`, returns the distinct rows and the index of each row.
+
+    Shapes: ids: (rows,), W: (number of ids, size) -> (rows, size).
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

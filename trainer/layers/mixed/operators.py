@@ -63,7 +63,7 @@ class DotMulOperator(Operator):
         return self._scaled(self._a) * self._b
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return scale * g * b and scale * g * a."""
+        """Return scale * gradient * b and scale * gradient * a."""
         gradient = self._scaled(gradient)
         return [gradient * other if want else None for other, want in zip((self._b, self._a), wanted, strict=True)]
 

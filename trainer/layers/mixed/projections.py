@@ -22,8 +22,8 @@ class Projection:
 
     A subclass overrides `forward` and `backward`, and may keep values between `forward` and `backward`.
 
-    Args: config: the message of the projection. weight: its parameter, or None. where: the layer and the input, for
-        error messages.
+    Args: config: the message of the projection. weight: the projection's parameter, or None. where: the layer and the
+        input, for error messages.
     """
 
     returns_view: ClassVar[bool] = False  # True: the result of `forward` may share memory with the input
@@ -45,13 +45,13 @@ class Projection:
 
     @property
     def weight(self) -> Parameter:
-        """The parameter of a projection that has a parameter."""
+        """The projection's parameter, which must exist."""
         assert self._weight is not None  # __init__ refuses a projection that lacks its parameter
         return self._weight
 
     @property
     def trained_weight(self) -> Parameter | None:
-        """The parameter, if it is trained."""
+        """The parameter if it is trained, else None."""
         return None if self._weight is None or self._weight.is_static else self._weight
 
     def weight_size(self) -> int:
@@ -185,7 +185,7 @@ class IdentityProjection(Projection):
         return self.require_values(one)
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Return g."""
+        """Return the gradient."""
         return gradient if is_wanted else None
 
 
@@ -211,7 +211,7 @@ class SliceProjection(Projection):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Return g in the selected columns, and zero in all other columns."""
+        """Return the gradient in the selected columns, and zero in all other columns."""
         if not is_wanted:
             return None
         result: Array = np.zeros((len(gradient), self.input_size), gradient.dtype)
@@ -238,7 +238,7 @@ class DotMulProjection(Projection):
         return product
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add the sum over the rows of g * x to the gradient of w, and return g * w."""
+        """Add the sum over the rows of gradient * x to the gradient of w, and return gradient * w."""
         if self.trained_weight is not None:
             self.trained_weight.add_gradient(np.einsum("ij,ij->j", gradient, self._x))
         return gradient * self.weight.value if is_wanted else None
@@ -260,7 +260,7 @@ class ScalingProjection(Projection):
         return product
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add the sum of g * x to the gradient of w, and return w g."""
+        """Add the sum of gradient * x to the gradient of w, and return w * gradient."""
         if self.trained_weight is not None:
             self.trained_weight.add_gradient(np.einsum("ij,ij->", gradient, self._x).reshape(1))
         return gradient * self.weight.value if is_wanted else None
@@ -308,7 +308,10 @@ class ContextProjection(Projection):
         return result
 
     def backward(self, gradient: Array, is_wanted: bool) -> Array | None:
-        """Add to the gradient of the padding rows; return each frame's sum over the windows that contain the frame."""
+        """Add to the gradient of the padding rows, and return the gradient of the frames.
+
+        The gradient of a frame is the sum over all windows that contain the frame.
+        """
         if self.trained_weight is not None:
             self._add_padding_gradient(gradient, self.trained_weight)
         if not is_wanted:

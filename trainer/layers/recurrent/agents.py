@@ -39,7 +39,7 @@ class GatherAgentLayer(Layer):
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
         if len(config.inputs) != 1 or not config.inputs[0].input_layer_argument:
-            raise ConfigError(f"{self} is not the result of a recurrent group; its sub-model is missing in the message")
+            raise ConfigError(f"{self} is not the result of a recurrent group; the message lacks the group's sub-model")
 
     def forward(self, inputs: Sequence[Argument]) -> Argument:
         """Return the result."""

@@ -32,7 +32,7 @@ SCORES = "scores"  # name of an additional output, (samples, results), which exi
 
 @dataclass(frozen=True)
 class Path:
-    """A path of the beam search. `row`: the row of this path in the outputs of the last step, for its memories."""
+    """A path of the beam search. The path's memories read row `row` of the outputs of the last step."""
 
     sample: int
     ids: tuple[int, ...]
@@ -42,7 +42,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Limits:
-    """The width of the search and the maximum length."""
+    """The number of paths that the search follows, the maximum length of a path, and the id that ends a path."""
 
     beam_size: int
     most_ids: int
@@ -50,7 +50,7 @@ class Limits:
 
 
 def expand(live: Sequence[Path], gains: Array, best: Ids, limits: Limits) -> tuple[list[Path], list[Path]]:
-    """Return the unfinished paths extended by each of their best ids, separated into unfinished and finished paths.
+    """Extend the paths by each of their best ids. Return first the unfinished and then the finished extended paths.
 
     Shapes: gains: (paths, vocabulary), the log probability of each id; best: (paths, count).
     """
@@ -78,7 +78,7 @@ def shrink(going_on: list[Path], finished: list[Path], beam_size: int) -> tuple[
 class GeneratorLayer(GroupLayer):
     """A group that generates sequences; its output consists of ids, one sequence for each sample.
 
-    With one result per sample the sequence consists of the result's ids, including eos. With several results the
+    With one result per sample, the sequence consists of the result's ids, including eos. With several results, the
     sequence has three parts for each result: the number of ids, the ids, and -1. The best result comes first. The
     additional output "scores" then has the scores of the results.
     """

@@ -2,7 +2,7 @@
 
 Step t processes item t (a row, or a sub-sequence of nested data) of all sequences of the batch with more than t items.
 Sequences are ordered from the longest to the shortest, so the sequences that continue are always the first rows of the
-previous step. A step gets the items through scatter agents and outputs of the previous step through memory agents. The
+previous step. A step gets items through scatter agents, and outputs of the previous step through memory agents. The
 enclosing network gets the results of the group through gather agents. A layer keeps values for its backward pass, so
 each step has its own layers; the layers of all steps share the parameters.
 
@@ -41,10 +41,10 @@ class StepNetwork(Protocol):
         """Return the output of every layer."""
 
     def backward_from(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the backward pass from the given gradients of layers; return the gradients of the batch of `forward`."""
+        """Run the backward pass from the given gradients of layers; return the gradients of what `forward` received."""
 
     def watch(self, *, clipping: bool) -> None:
-        """Switch on or off the log lines about layers where error clipping takes effect."""
+        """Set whether the network logs each layer whose gradient is clipped."""
 
     def carried(self) -> dict[str, Any]:
         """Return the state that the layers carry from batch to batch."""
@@ -123,7 +123,7 @@ class GroupLayer(Layer):
         return [*parts, steps] if any((*parts, *steps)) else None
 
     def carry_on(self, state: Any) -> None:
-        """Continue from the given state, with as many steps as the state has."""
+        """Continue from the given state. If the group has fewer steps than the state, the missing steps are made."""
         before, after, steps = state
         for network, part in ((self._before, before), (self._after, after)):
             if network is not None:
@@ -133,14 +133,14 @@ class GroupLayer(Layer):
             network.carry_on(step)
 
     def watch(self, *, clipping: bool) -> None:
-        """Switch on or off the log lines about layers of the group where error clipping takes effect."""
+        """Set whether the group logs each of its layers whose gradient is clipped."""
         self._logs_clipping = clipping
         for network in (self._before, *self._steps, self._after):
             if network is not None:
                 network.watch(clipping=clipping)
 
     def prepare(self, group: Group) -> None:
-        """Store the group, and check the activations of the biases that are the first values of its memories.
+        """Store the group, and check the activations of the biases with which the group's memories begin.
 
         Raises: ConfigError: an activation is not known.
         """
@@ -166,7 +166,10 @@ class GroupLayer(Layer):
         return GroupOutput(links, np.zeros((0, 0), self._dtype))
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Flowing]:
-        """Run the steps from the last to the first; `extra_gradients` holds the gradients of the results."""
+        """Run the steps from the last to the first.
+
+        `extra_gradients` contains the gradient of each result of the group. `gradient` is empty and is not used.
+        """
         gradients = self._scatter()
         if self._run.packing.steps:
             _flow_back(self._after, self._parts.after, gradients)

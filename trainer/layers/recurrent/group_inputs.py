@@ -34,13 +34,13 @@ class InLink:
 
     agent: str
     source: int
-    sub_starts: Ids | None  # the sub-sequences of the source
+    sub_starts: Ids | None  # the starts of the input's sub-sequences
 
 
 def pack_inputs(
     layer: Layer, record: SubModelConfig, sources: Mapping[str, int], inputs: Sequence[Argument]
 ) -> tuple[PackedOrder, list[InLink], dict[str, Argument]]:
-    """Return the packed order of the items, the inputs, and for each scatter agent its rows in packed order.
+    """Return the packed order of the items, the inputs, and the rows of each scatter agent in packed order.
 
     Args: layer: the group's layer, for error messages.  record: the group's sub-model.
     sources: the position of each input, by the name of its layer.  inputs: the inputs of the batch.

@@ -30,7 +30,7 @@ from trainer.layers.workspace import Workspace
 
 
 def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivation) -> None:
-    """Replace the sums inside gate(...) by u and r, and write r h' to `reset`.
+    """Replace the sums of both gates in `u_r` by the gates u and r, and write r * h_before to `reset`.
 
     Shapes: u_r: (n, 2 * size); h_before, reset: (n, size).
     """
@@ -39,7 +39,10 @@ def reset_forward(u_r: Array, h_before: Array, reset: Array, gate: StepActivatio
 
 
 def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: StepActivation) -> None:
-    """Replace the sum inside act(...) by c, and write h. Shapes: u_r: (n, 2 * size); all other arrays: (n, size)."""
+    """Replace the candidate's sum in `c` by the candidate, and write the output to `h`.
+
+    Shapes: u_r: (n, 2 * size); all other arrays: (n, size).
+    """
     candidate.apply(c)
     np.subtract(c, h_before, out=h)
     h *= u_r[:, : h_before.shape[1]]
@@ -49,9 +52,9 @@ def output_forward(u_r: Array, c: Array, h_before: Array, h: Array, candidate: S
 def output_backward(
     u_r: Array, c: Array, h_before: Array, d_h: Array, d_u_r: Array, d_c: Array, candidate: StepActivation
 ) -> None:
-    """Write the gradients of u and of the sum inside act(...).
+    """Write the gradient of the update gate u to `d_u_r`, and the gradient of the candidate's sum to `d_c`.
 
-    Also replace d_h, the gradient of h, by its part that reaches h' through the term h' - u h'.
+    Also replace d_h, the gradient of h, by its part that reaches h_before through the term h_before - u * h_before.
     """
     size = h_before.shape[1]
     d_u = d_u_r[:, :size]
@@ -63,9 +66,9 @@ def output_backward(
 
 
 def reset_backward(u_r: Array, h_before: Array, d_reset: Array, d_h: Array, d_u_r: Array, gate: StepActivation) -> None:
-    """Write the gradients of the sums inside gate(...), and add to d_h the gradient that reaches h' through r h'.
+    """Write the gradients of the sums of both gates to `d_u_r`, which holds the gradient of u before the call.
 
-    Before the call, d_u_r holds the gradient of u.
+    Also add to d_h the gradient that reaches h_before through the term r * h_before.
     """
     size = h_before.shape[1]
     np.multiply(d_reset, h_before, out=d_u_r[:, size:])
@@ -106,9 +109,12 @@ class _Gru(Layer):
 
 
 class GruRunLayer(_Gru):
-    """x: (frames, 3 * size), already multiplied by the input weights; weight: 3 * size * size; bias: (3 * size,).
+    """The layer that runs over whole sequences.
 
-    The network also uses this layer for a group whose step is only a GRU (trainer/network/groups.py).
+    The network also uses this layer for a group that contains only a GRU (trainer/network/groups.py).
+
+    Shapes: x: (frames, 3 * size), already multiplied by the input weights; weight: 3 * size * size numbers;
+        bias: (3 * size,).
     """
 
     takes_repeats = True
@@ -208,7 +214,7 @@ class GruLayer(StatefulLayer, GruRunLayer):
 
 
 class GruStepLayer(_Gru):
-    """A single step. Inputs: x: (rows, 3 * size), to which the weight belongs in the message; h': (rows, size)."""
+    """A single step. Inputs: x: (rows, 3 * size); h': (rows, size). In the message, the weight belongs to x."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -246,6 +252,7 @@ class GruStepLayer(_Gru):
         return [sums if wanted[0] else None, d_h if wanted[1] else None]
 
 
-# the type of the layer that replaces a group with only a gru_step (trainer/network/groups.py); configs cannot use it
+# the type of the layer that replaces a group of a single gru_step layer (trainer/network/groups.py); a config cannot
+# name this type
 GROUP_RUN = "gru of a group"
 LAYERS: dict[str, type[Layer]] = {"gated_recurrent": GruLayer, "gru_step": GruStepLayer, GROUP_RUN: GruRunLayer}

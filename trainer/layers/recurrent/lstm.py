@@ -1,8 +1,8 @@
 """Long short-term memory: the layer that runs over whole sequences, and its single step for recurrent groups.
 
 One step computes the output h and the state c from the output h' and the state c' of the previous step. The sums
-z = (z_a, z_i, z_f, z_o) are the input plus h' W plus a bias. The names in the formulas are: the candidate a; the input,
-forget and output gates i, f and o; the peephole weights p_i, p_f and p_o:
+z = (z_a, z_i, z_f, z_o) are the input plus h' W plus a bias. In the formulas, a is the candidate; i, f and o are the
+input, forget and output gates; p_i, p_f and p_o are the peephole weights:
 
     a = act(z_a)   i = gate(z_i + p_i c')   f = gate(z_f + p_f c')   c = a i + c' f
     o = gate(z_o + p_o c)   h = o state(c)
@@ -33,7 +33,7 @@ from trainer.layers.workspace import Workspace
 
 @dataclass(frozen=True)
 class LstmActivations:
-    """The activations `act` of the candidate, `gate` of the three gates, and `state` of the formula above."""
+    """The activations of a layer: `act` for the candidate, `gate` for the three gates, and `state` for the state c."""
 
     candidate: StepActivation
     gate: StepActivation
@@ -56,7 +56,7 @@ class LstmActivations:
 
 
 def step_forward(gates: Array, peepholes: Array, c_before: Array, c: Array, h: Array, acts: LstmActivations) -> None:
-    """Replace the sums z in `gates` by (a, i, f, o), and write c and h.
+    """Replace the sums z in `gates` by the values (a, i, f, o), and write c and h, the new state and output.
 
     Shapes: gates: (n, 4 * size); peepholes: (3, size), for i, f, o; c_before, c, h: (n, size).
     """
@@ -121,11 +121,13 @@ def step_backward(
 
 
 class LstmLayer(StatefulLayer):
-    """x: (frames, 4 * size), already multiplied by the input weights, W: (size, 4 * size).
+    """The layer that runs over whole sequences.
 
     The bias parameter has 4 * size biases and then 3 * size peephole weights. If state is carried between batches,
-    sequence number k starts with the final h and c of sequence number k of the previous batch; no gradient flows
+    sequence number k starts with the final h and c of sequence number k of the previous batch. No gradient flows
     through this state.
+
+    Shapes: x: (frames, 4 * size), already multiplied by the input weights; W: (size, 4 * size).
     """
 
     applies_activation = True

@@ -56,11 +56,13 @@ class GridOrder:
 
 
 class GridLstmLayer(Layer):
-    """x: (frames, (3 + d) * size), already multiplied by the input weights, W: (size, (3 + d) * size).
+    """The layer that runs over grids.
 
-    d is the number of directions. The bias parameter has (3 + d) * size biases, and then the peephole weights: size for
-    i, d * size for f, and size for o.
+    The bias parameter has (3 + d) * size biases, and then the peephole weights: size for i, d * size for f, and size
+    for o.
 
+    Shapes: x: (frames, (3 + d) * size), already multiplied by the input weights; W: (size, (3 + d) * size). d is the
+        number of directions.
     Raises (forward): DataError: a sequence does not fit its grid, or has no grid and is not a square.
     """
 
@@ -163,7 +165,7 @@ class GridLstmLayer(Layer):
         return grids
 
     def _parts(self, z: Array) -> list[Array]:
-        """Return views of the gates."""
+        """Return views of z: the candidate, and each gate."""
         return [z[:, first : first + self.size] for first in range(0, self._gates * self.size, self.size)]
 
     def _split_bias(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array, Array, Array]:

@@ -26,7 +26,7 @@ class GroupMemory:
     gradient: Array | None = None
     bias: Parameter | None = None
     source: int | None = None
-    rows: Ids | None = None  # rows of the boot layer, in packed order
+    rows: Ids | None = None  # the numbers of the boot layer's rows, in packed order
 
     @property
     def is_static(self) -> bool:

@@ -22,10 +22,12 @@ from trainer.layers.workspace import Workspace
 
 
 class RecurrentLayer(StatefulLayer):
-    """x: (frames, size), W: (size, size), bias: (size,).
+    """The simple recurrent layer.
 
-    If state is carried between batches, each sequence starts from the last frame of the previous sequence, as in v0.10;
-    no gradient flows through this state.
+    If state is carried between batches, each sequence starts from the last frame of the previous sequence, as in v0.10.
+    No gradient flows through this state.
+
+    Shapes: x: (frames, size), W: (size, size), bias: (size,).
     """
 
     applies_activation = True

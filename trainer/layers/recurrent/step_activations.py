@@ -15,7 +15,7 @@ from trainer.arrays.arguments import Array
 
 @dataclass(frozen=True)
 class StepActivation:
-    """apply(z) replaces z by y; descend(g, y) replaces g, the gradient of y, by the gradient of z."""
+    """An activation y of z. apply(z) replaces z by y; descend(g, y) replaces g, the gradient of y, by that of z."""
 
     apply: Callable[[Array], None]
     descend: Callable[[Array, Array], None]
@@ -100,7 +100,7 @@ STEP_ACTIVATIONS: dict[str, StepActivation] = {
 
 
 def find_step_activation(name: str, layer: object, what: str) -> StepActivation:
-    """Return the activation of a gate, a state or a candidate; "linear" is an old name of "".
+    """Return the activation of a gate, a state or a candidate; "linear" and "" both mean no activation.
 
     Raises: ConfigError: a step cannot use the activation; the message names the layer, the field and the possible
         activations.

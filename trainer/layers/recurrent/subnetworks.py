@@ -15,7 +15,7 @@ from runtime.errors import ConfigError
 GROUP, GENERATOR = "recurrent_layer_group", "generating_layer_group"
 
 
-# layers that process each row (or sequence) independently, so any number of rows can be processed at once
+# types of layers that process each row (or sequence) independently, so that the rows of all steps can be joined
 _ROW_BY_ROW = frozenset(
     {
         "addto",

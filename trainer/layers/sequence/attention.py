@@ -66,7 +66,7 @@ class FrameScoreLayer(Layer):
 
 
 class WeightedSumLayer(Layer):
-    """Returns the sum of w x over the frames of each sequence. Inputs: w (frames, 1), one number for each frame; x."""
+    """Returns the sum of w x over the frames of each sequence. Inputs: w (frames, 1); x (frames, size)."""
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)

@@ -75,7 +75,7 @@ class SequencePoolingLayer(Layer):
         return cut_strides(starts, self.config.seq_pool_stride, from_the_end=self.strides_from_the_end)
 
     def add_bias(self, rows: Array, starts: Ids | None) -> Argument:
-        """Return the output of the layer: the pooled rows, which the call may change, plus the bias."""
+        """Return the pooled rows plus the bias. The method may change `rows`."""
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> Sequence[Flowing]:
@@ -87,7 +87,7 @@ class SequencePoolingLayer(Layer):
 class MaxLayer(SequencePoolingLayer):
     """The maximum of each column; the first maximum gets the gradient.
 
-    With output_max_index the result is the position of the maximum's frame in the batch, or -1 for an empty sequence.
+    With output_max_index, the result is the position of the maximum's frame in the batch, or -1 for an empty sequence.
     """
 
     _places: Ids
@@ -103,12 +103,12 @@ class MaxLayer(SequencePoolingLayer):
         Raises: ConfigError: output_max_index is set.
         """
         if self.config.output_max_index:
-            raise ConfigError(f"{self}: output_max_index has no gradient, so no layer before it may be trained")
+            raise ConfigError(f"{self}: output_max_index has no gradient, so no layer before this layer may be trained")
         return spread_maxima(gradient, self._places, len(x))
 
 
 class AverageLayer(SequencePoolingLayer):
-    """The sum of the frames, divided by 1 ("sum"), by their number n ("average") or by sqrt(n) ("squarerootn").
+    """The sum of n frames, divided by 1 (strategy "sum"), by n ("average") or by sqrt(n) ("squarerootn").
 
     Repeated frames, such as embeddings of words, are summed from their distinct rows.
     """
@@ -145,15 +145,15 @@ class AverageLayer(SequencePoolingLayer):
         return [DistinctGradient(result)]
 
     def pool(self, x: Array, starts: Ids) -> Array:
-        """Return the scaled sums."""
+        """Return the sums, divided as the strategy requires."""
         return self._scale(sum_stretches(x, starts), starts)
 
     def spread(self, gradient: Array, x: Array, starts: Ids) -> Array:
-        """Return the scaled gradient for every frame of the stretch."""
+        """Return, for every frame, the gradient of its stretch, divided as the strategy requires."""
         return np.repeat(self._scale(gradient.copy(), starts), np.diff(starts), axis=0)
 
     def _scale(self, rows: Array, starts: Ids) -> Array:
-        """Scale the row of each stretch in place."""
+        """Divide the row of each stretch in place by 1, n or sqrt(n), where n is the stretch's number of frames."""
         if self._power:
             lengths = np.maximum(np.diff(starts), 1).astype(rows.dtype)
             rows *= lengths[:, None] ** rows.dtype.type(self._power)
@@ -161,7 +161,7 @@ class AverageLayer(SequencePoolingLayer):
 
 
 class SequenceEndLayer(SequencePoolingLayer):
-    """The last frame of each stretch, or with select_first the first frame.
+    """The last frame of each stretch or, with select_first, the first frame.
 
     With select_first and seq_pool_stride, the stretches are counted from the end of the sequence.
     """
@@ -196,7 +196,7 @@ def count_sub_sequences(starts: Ids, sub_starts: Ids) -> Ids:
 
 
 def cut_strides(starts: Ids, stride: int, *, from_the_end: bool) -> tuple[Ids, Ids]:
-    """Return where the pieces of `stride` frames begin, and where each sequence begins counted in pieces.
+    """Return where the pieces of `stride` frames begin, and the number of the first piece of each sequence.
 
     The last piece of a sequence may have fewer frames. If pieces are counted from the end, the first piece of a
     sequence may have fewer frames instead.

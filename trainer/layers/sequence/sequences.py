@@ -1,7 +1,7 @@
 """Layers that make new sequences from sequences: they repeat, join, cut, select or mix frames.
 
-Source: spec/config.md 6, Sequence; gserver/layers/Expand-, Sequence*-, SubSequence-, SubNestedSequence-, KmaxSeqScore-
-and RowConvLayer.cpp of v0.10.
+Source: spec/config.md 6, Sequence; these files in gserver/layers of v0.10: ExpandLayer.cpp, Sequence*Layer.cpp,
+SubSequenceLayer.cpp, SubNestedSequenceLayer.cpp, KmaxSeqScoreLayer.cpp, RowConvLayer.cpp.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ExpandLayer(Layer):
         return Argument(value=self._bias.add_to(rows, is_fresh=True), starts=like.starts, sub_starts=like.sub_starts)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the sums over the frames."""
+        """Return, for each row, the sum of the gradients of its repetitions."""
         self._bias.backward(gradient)
         return [sum_stretches(gradient, self._starts) if wanted[0] else None, None]
 
@@ -80,7 +80,9 @@ class SequenceConcatLayer(Layer):
         values = [require_matrix(self, one, self.size) for one in inputs]
         first, second = (np.diff(require_starts(self, one, i)) for i, one in enumerate(inputs))
         if len(first) != len(second):
-            raise DataError(f"{self}: its inputs have {len(first)} and {len(second)} sequences, not equally many")
+            raise DataError(
+                f"{self}: its inputs have {len(first)} and {len(second)} sequences; these numbers must be equal"
+            )
         starts = starts_of(first + second)
         self._places = [join_ranges(starts[:-1], first), join_ranges(starts[:-1] + first, second)]
         result: Array = np.empty((starts[-1], self.size), values[0].dtype)
@@ -121,7 +123,7 @@ class SequenceReshapeLayer(Layer):
         return Argument(value=self._bias.add_to(rows, is_fresh=False), starts=ends // self.size)
 
     def backward(self, gradient: Array, wanted: Sequence[bool]) -> list[Array | None]:
-        """Return the gradient in the old frames."""
+        """Return the gradient in the frames of the input."""
         self._bias.backward(gradient)
         return [gradient.reshape(self._shape)]
 
@@ -159,7 +161,10 @@ class PickingLayer(Layer):
 
 
 class SubSequenceLayer(PickingLayer):
-    """Selects `size` frames of each sequence, from frame `offset` on. Inputs: x; the ids `offset`; the ids `size`."""
+    """Selects `size` frames of each sequence, beginning with frame `offset`.
+
+    Inputs: x; the offset for each sequence, as ids; the size for each sequence, as ids.
+    """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
         super().__init__(config, parameters)
@@ -186,9 +191,9 @@ class SubSequenceLayer(PickingLayer):
 class SequenceSliceLayer(PickingLayer):
     """Selects slices of each (sub-)sequence; each slice becomes a (sub-)sequence.
 
-    Inputs: x; then the first frames of the slices, their last frames, or both. These inputs have a row for each
-    (sub-)sequence of x; -1 ends a row. If the layer has only two inputs, select_first says whether the second input
-    contains the first frames.
+    Inputs: x; then the first frames of the slices, the last frames of the slices, or both. The inputs after x have a
+    row for each (sub-)sequence of x, and -1 ends a row. If the layer has only two inputs, select_first says whether the
+    second input contains the first frames.
     """
 
     def __init__(self, config: LayerConfig, parameters: ParameterTable) -> None:
@@ -256,7 +261,7 @@ class TopScoresLayer(Layer):
     """The numbers of the frames with the `beam_size` largest scores of each (sub-)sequence, the largest score first.
 
     Frames are counted from the first frame of the (sub-)sequence. x: (frames, 1) -> ((sub-)sequences, beam_size); -1
-    fills the rest of a row. The layer has no gradient.
+    fills the rest of a row. The scores get no gradient.
     """
 
     takes_gradient = False

@@ -30,15 +30,16 @@ from trainer.layers.workspace import Workspace
 SUMS = "fc over windows"
 MAXIMA = "maximum of fc over windows"
 
-# With the table, a product takes 1 / FEW of the processor cycles, but the table has products for all distinct frames.
-# The gradients of maxima use no table if there are more than FEW times as many distinct frames as sequences.
+# A product for the table takes 1 / FEW of the processor cycles of a single product, but the table has products for all
+# distinct frames. The gradients of maxima use no table if the batch has more than FEW times as many distinct frames as
+# sequences.
 FEW = 6
 
 
 class WindowLayer(Layer):
-    """Inputs: x: (frames, depth) sequences, W: (length * depth, size), bias: (size,).
+    """The common part of WindowSumLayer and WindowMaximumLayer. Frames outside the sequence are zero.
 
-    Frames outside the sequence are zero.
+    Shapes: x: (frames, depth), in sequences; W: (length * depth, size); bias: (size,).
     """
 
     takes_repeats = True

@@ -1,1 +1,1 @@
-"""Charts of the report: axes, curves and the graph of layers, drawn as SVG."""
+"""Draw the charts of the report as SVG: curves with axes, and the graph of layers."""

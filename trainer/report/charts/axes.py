@@ -1,4 +1,4 @@
-"""The axes of a chart: their ranges, and the places and texts of their ticks."""
+"""The axes of a chart. An axis has a range of values, and ticks with places and texts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-LOG_FROM = 50.0  # an axis is logarithmic if the highest value is at least this many times the lowest value
+LOG_FROM = 50.0  # minimum ratio of the highest value to the lowest value on a logarithmic axis
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis, which maps a range of values to places from 0 to 1. `ticks` are places on the axis with their texts."""
+    """An axis, which maps a range of values to places from 0 to 1. A tick is a pair (place, text)."""
 
     low: float
     high: float
@@ -28,7 +28,7 @@ class Axis:
 
 
 def value_axis(values: Sequence[float]) -> Axis:
-    """Return an axis for costs or measures: logarithmic for a wide range, otherwise linear and possibly from 0."""
+    """Return an axis for costs or measures. A wide range has a logarithmic axis; a linear axis may begin at 0."""
     low, high = min(values), max(values)
     if low > 0 and high / low >= LOG_FROM and high / low < math.inf:
         return _log_axis(low, high)
@@ -38,7 +38,7 @@ def value_axis(values: Sequence[float]) -> Axis:
 
 
 def count_axis(values: Sequence[float]) -> Axis:
-    """Return an axis of completed passes, from the first to the last, with ticks at whole numbers."""
+    """Return an axis for numbers of completed passes, with ticks at whole numbers."""
     low, high = math.floor(min(values)), math.ceil(max(values))
     high = max(high, low + 1)
     step = max(round(_nice_step((high - low) / 6)), 1)
@@ -48,7 +48,7 @@ def count_axis(values: Sequence[float]) -> Axis:
 
 
 def time_axis(values: Sequence[float]) -> Axis:
-    """Return an axis of seconds since the beginning, with ticks in a common unit of time."""
+    """Return an axis for the seconds since the job began. The texts of all ticks have the same unit of time."""
     high = max(*values, 1.0)
     steps = (*(scale * step for scale in (1, 60) for step in (1, 2, 5, 10, 15, 30)), 3600, 7200, 10800, 21600, 43200)
     step = next((one for one in steps if high / one <= 6), None)
@@ -89,7 +89,7 @@ def _log_axis(low: float, high: float) -> Axis:
 
 
 def _nice_step(rough: float) -> float:
-    """Return the smallest number that is 1, 2 or 5 times a power of ten and not below the given step."""
+    """Return the smallest number that is at least `rough`, and that is 1, 2 or 5 times a power of ten."""
     if not 0 < rough < math.inf:
         return rough
     power = 10.0 ** math.floor(math.log10(rough))

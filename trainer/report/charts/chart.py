@@ -1,6 +1,6 @@
-"""A chart with curves in a stretched SVG, and with texts in HTML, because HTML texts keep their size on a phone.
+"""Draw a chart. Its curves are an SVG picture, and its texts are HTML, which keeps its size on a phone.
 
-The picture is stretched to the available width. `vector-effect` keeps the widths of lines and dots.
+The picture is stretched to the available width. The style `vector-effect` keeps the widths of lines and dots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 1000, 500  # width and height of the picture, in units of the SV
 
 
 def draw_chart(curves: Curves, identity: str) -> Markup:
-    """Return the figure of some curves, with the data that the page's script shows beside the pointer."""
+    """Return the figure of a chart, with the data that the page's script shows beside the pointer."""
     is_time = curves.x_name == "time"
     points = [point for series in curves.series for point in series.points]
     x_axis = (time_axis if is_time else count_axis)([x for x, _ in points])
@@ -59,7 +59,7 @@ def _draw_series(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
         [f"{WIDTH * x_axis.place(x):.1f} {HEIGHT * (1 - y_axis.place(y)):.1f}" for x, y in piece]
         for piece in series.pieces
     ]
-    # the script uses the order of the lines to find the data of a line
+    # the page's script finds the data of a line by its position among the lines
     parts = [tag("path", d="".join(f"M{'L'.join(piece)}" for piece in pieces), class_=f"line {series.style}")]
     is_alone = all(len(piece) == 1 for piece in pieces)
     if not series.is_noisy or is_alone:
@@ -69,7 +69,7 @@ def _draw_series(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _mark_best(curves: Curves, x_axis: Axis, y_axis: Axis) -> list[Markup]:
-    """Return a line at the end of the best pass, and rings around the values at this line."""
+    """Return a vertical line at the end of the best pass, and rings around the points on this line."""
     if curves.best is None:
         return []
     end = curves.best.number + 1.0
@@ -107,7 +107,7 @@ def _describe(curves: Curves, spell: Callable[[float], str]) -> str:
 
 
 def draw_smoothing() -> Markup:
-    """Return the control for smoothing the lines of the page, which the script makes visible."""
+    """Return the control for the smoothing of all curves. It is hidden until the page's script shows it."""
     choices = (("none", 0), ("light", 0.6), ("medium", 0.85), ("strong", 0.95))
     options = [tag("option", name, value=f"{value:g}", selected=not value) for name, value in choices]
     return tag("label", "smoothing ", tag("select", *options), class_="smoothing", hidden=True)
@@ -120,7 +120,7 @@ def _data(
     series = [
         {
             "name": one.name,
-            # the pieces of the curve that the script may smooth
+            # the lengths of the pieces of a curve that the script may smooth
             "pieces": [len(piece) for piece in one.pieces] if one.is_noisy else [],
             "points": [
                 [round(x_axis.place(x), 4), round(y_axis.place(y), 4), spell_x(x), spell_y(y)] for x, y in one.points
@@ -129,5 +129,5 @@ def _data(
         for one in curves.series
     ]
     text = json.dumps(series, separators=(",", ":"))  # only ASCII characters
-    # a text without "<" has no tag that could end the element
+    # without "<" the text cannot contain a tag that ends the element
     return tag("script", Markup(text.replace("<", "\\u003c")), type="application/json", class_="data")

@@ -1,4 +1,4 @@
-"""Curves of the records of a job. If a curve has more points than a screen shows, points are dropped."""
+"""Make the curves of a job from its records. If a curve has more points than a screen shows, points are dropped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trainer.report.html.text import number, whole
 Point = tuple[float, float]
 DRAWABLE = 1e100  # larger values are dropped, because the arithmetic of an axis could overflow
 WINDOW_S = 0.2  # minimum seconds between the two log lines from which a speed is computed
-DOTS = 60  # a curve of passes or tests shows a dot for each point if it has at most this number of points
-BUCKETS = 250  # number of buckets of a curve from which points are dropped; each bucket keeps two points
+DOTS = 60  # maximum number of points of a curve whose points are shown as dots
+BUCKETS = 250  # number of parts into which a curve with too many points is divided; each part keeps two points
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: its name, the class of its style, and the pieces of its line."""
+    """A curve. `style` is its CSS class. There are gaps between the `pieces` of its line."""
 
     name: str
     style: str
@@ -29,10 +29,7 @@ class Series:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the curve has windows of batches or many points.
-
-        A curve with windows or many points has no dots, and the page may smooth the curve.
-        """
+        """Whether the curve shows windows of batches or has many points. The page can smooth such a curve."""
         return self.style.startswith("window") or len(self.points) > DOTS
 
     @property
@@ -48,11 +45,11 @@ class Curves:
     title: str
     x_name: str
     series: list[Series]
-    best: Best | None = None  # the pass to mark, if the x axis counts passes
+    best: Best | None = None  # the pass that the chart marks, or None
 
 
 def thin(points: Iterable[tuple[float, float | None]], buckets: int = BUCKETS) -> list[Point]:
-    """Return the points that can be drawn. Of many points, return only the lowest and the highest of each bucket."""
+    """Return the points that can be drawn; if there are many, only the lowest and the highest point of each bucket."""
     found = [(x, y) for x, y in points if y is not None and abs(x) < DRAWABLE and abs(y) < DRAWABLE]
     if len(found) <= 2 * buckets:
         return found
@@ -118,10 +115,10 @@ def trace_speed(facts: Facts) -> Curves | None:
 
 
 def measure_windows(batches: Batches) -> list[list[Point]]:
-    """Return a list for each attempt, with pairs (time, samples per second between two log lines of a pass).
+    """Return a list for each attempt. An element is (time, samples per second between two log lines of a pass).
 
-    A line that follows another line in less than WINDOW_S seconds is skipped: the times in the records are whole
-    milliseconds.
+    A log line less than WINDOW_S seconds after the previous one is skipped, because the times in the records are
+    rounded to milliseconds.
     """
     found: dict[int, list[Point]] = {}
     rows = zip(batches.starts, batches.passes, batches.times, batches.samples, strict=True)

@@ -1,4 +1,4 @@
-"""The picture of a configuration's layers as a graph. If there are too many layers, the page has only their table."""
+"""Draw the layers of a configuration as a graph. If there are too many layers, the page has only a table of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainer.report.html.text import count, shorten, whole
 
 MOST = 150  # maximum number of layers in a picture
 HIGH = 36.0  # height of the box of a layer, in units of the SVG
-NAME, KIND = 7.0, 6.1  # widths of a letter in the first line and in the second line
-LONGEST = 30  # maximum number of letters in a line
+NAME, KIND = 7.0, 6.1  # widths of a letter in the first line and in the second line of a box, in units of the SVG
+LONGEST = 30  # maximum number of letters in a line of a box
 MARGIN = 10.0
 BESIDE = 12.0  # distance of an upward edge from the downward edges, in units of the SVG
 
@@ -22,7 +22,7 @@ BESIDE = 12.0  # distance of an upward edge from the downward edges, in units of
 class GraphLayer:
     """A layer in a start record.
 
-    `memory_of`: the layer whose output of the previous step this layer passes on; "": none.
+    `memory_of` is the name of the layer whose output of the previous step this layer passes on, or "".
     """
 
     name: str
@@ -35,17 +35,17 @@ class GraphLayer:
 
     @property
     def group(self) -> str:
-        """The recurrent group of the layer, which is the part of its name after the @; "": no group."""
+        """The recurrent group of the layer, which is the part of its name after the @, or ""."""
         return self.name.partition("@")[2]
 
     @property
     def shown(self) -> str:
-        """The name without its group."""
+        """The name of the layer without the group."""
         return self.name.partition("@")[0] or self.name
 
     @property
     def kind(self) -> str:
-        """A text of the layer's type, size and activation."""
+        """The layer's type, size and activation as text."""
         parts = [self.type, count(self.size) if self.size else "", self.active_type]
         return " · ".join(part for part in parts if part)
 
@@ -70,7 +70,7 @@ def read_layers(start: Record) -> list[GraphLayer]:
 
 
 def connect(layers: Sequence[GraphLayer]) -> tuple[list[Edge], set[Edge]]:
-    """Return the edges between layers, and the edges among these that lead to the next step of a recurrent group."""
+    """Return all edges between layers, and those edges that lead to the next step of a recurrent group."""
     known = {layer.name for layer in layers}
     edges = [(source, layer.name) for layer in layers for source in layer.inputs]
     memories = [(layer.memory_of, layer.name) for layer in layers]
@@ -79,7 +79,7 @@ def connect(layers: Sequence[GraphLayer]) -> tuple[list[Edge], set[Edge]]:
 
 
 def draw_graph(layers: Sequence[GraphLayer]) -> Markup | None:
-    """Return the picture of the layers, or None if there are none or too many."""
+    """Return the picture of the layers, or None if there is no layer or there are more than MOST layers."""
     edges, memories = connect(layers)
     linked = {name for edge in edges for name in edge}
     shown = [layer for layer in layers if layer.type != "recurrent_layer_group" or layer.name in linked]
@@ -133,7 +133,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
     way = layout.ways[edge]
     is_back = edge in layout.turned
     sign = -1.0 if is_back else 1.0
-    if is_back:  # an upward edge is drawn beside the downward edges
+    if is_back:  # an upward edge is drawn beside the downward edges of its nodes
         way = [(x + BESIDE, y) for x, y in way]
     x, y = way[0][0], way[0][1] + sign * HIGH / 2
     path = [f"M{x:.1f} {y:.1f}"]
@@ -143,7 +143,7 @@ def _draw_edge(layout: Layout, edge: Edge) -> Markup:
         middle = (y + next_y) / 2
         path.append(f"C{x:.1f} {middle:.1f} {next_x:.1f} {middle:.1f} {next_x:.1f} {next_y:.1f}")
         x, y = next_x, next_y
-        if not ends:  # the edge is vertical within the row
+        if not ends:  # the edge crosses the row vertically
             y += sign * HIGH
             path.append(f"V{y:.1f}")
     path.append(f"m-3 {-5 * sign:g}l3 {5 * sign:g}l3 {-5 * sign:g}")

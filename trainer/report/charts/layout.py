@@ -1,8 +1,8 @@
-"""A layered layout of a directed graph: edges lead downwards and seldom cross (Sugiyama, Tagawa, Toda 1981).
+"""Lay out a directed graph in rows. Edges lead downwards and seldom cross (Sugiyama, Tagawa, Toda 1981).
 
-The rank of a node is the length of the longest path to it. The nodes of a rank are ordered by the mean place of their
-neighbours. A node is placed as close to the mean place of its neighbours as other nodes allow. Only the edges that
-close a cycle lead upwards.
+The rank of a node is the length of the longest path to the node. Each rank is a row. The nodes of a row are ordered by
+the mean place of their neighbours. A node is placed as close to the mean place of its neighbours as the other nodes
+allow. Only the edges that close a cycle lead upwards.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 Edge = tuple[str, str]
 Node = str | tuple[Edge, int]  # a node stands for a layer, or for the point where a long edge passes through a rank
-SWEEPS = 8  # number of times that all rows are ordered and placed
-GAP_X, GAP_Y = 22.0, 24.0
+SWEEPS = 8  # number of times that all rows are ordered, and that all rows are placed
+GAP_X, GAP_Y = 22.0, 24.0  # distances between nodes of a row, and between rows
 
 
 @dataclass
 class Layout:
-    """The place of each node's centre, measured from the upper left corner, and the path of each edge."""
+    """The centre of each node, measured from the upper left corner, and the points through which each edge leads."""
 
     places: dict[str, tuple[float, float]]
     ways: dict[Edge, list[tuple[float, float]]]
@@ -31,7 +31,7 @@ class Layout:
 
 @dataclass
 class _Rows:
-    """The nodes of each rank, including the points where long edges pass through the rank."""
+    """The nodes of each rank, including the points at which long edges pass through the rank."""
 
     rows: list[list[Node]]
     above: dict[Node, list[Node]] = field(default_factory=lambda: defaultdict(list))
@@ -41,12 +41,11 @@ class _Rows:
 def lay_out(
     widths: Mapping[str, float], edges: Sequence[Edge], back: set[Edge], groups: Mapping[str, str], height: float
 ) -> Layout:
-    """Return the layout of nodes of the given widths and heights.
+    """Return the layout of a graph.
 
-    Nodes keep the given order if no other rule determines their order.
-
-    Args: edges: (from, to) pairs of distinct nodes. back: edges that lead upward. groups: the group of each node that
-        has one; the nodes of a group are placed together.
+    Args: widths: the width of each node; nodes keep this order if no other rule determines their order. edges: pairs
+        (from, to) of distinct nodes. back: the edges that lead upwards. groups: the group of each node that belongs to
+        a group; the nodes of a group are placed together. height: the height of every node.
     """
     turned = back | find_circles(list(widths), [edge for edge in edges if edge not in back])
     down = {edge: edge[::-1] if edge in turned else edge for edge in edges}
@@ -70,12 +69,12 @@ def lay_out(
 
 
 def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
-    """Return edges whose removal leaves no cycle: the back edges of a depth-first search."""
+    """Return edges without which the graph has no cycle. They are the back edges of a depth-first search."""
     following: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
         following[start].append(end)
     found: set[Edge] = set()
-    state: dict[str, int] = {}  # 1: the node is on the path from the root; 2: the search has left the node
+    state: dict[str, int] = {}  # 1 for a node on the path from the root, 2 for a node that the search has left
     for root in nodes:
         stack = [(root, iter(following[root]))] if root not in state else []
         state.setdefault(root, 1)
@@ -94,7 +93,7 @@ def find_circles(nodes: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
 
 
 def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the rank of each node: the longest path from a source. A source is placed directly above its first use."""
+    """Return the rank of each node. A node without incoming edges gets the rank directly above its first use."""
     above: dict[str, list[str]] = defaultdict(list)
     below: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
@@ -103,7 +102,7 @@ def rank(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     waiting = {node: len(above[node]) for node in nodes}
     ready = [node for node in nodes if not waiting[node]]
     ranks: dict[str, int] = {}
-    for node in ready:  # the loop appends to the list
+    for node in ready:  # the loop appends further nodes to this list
         ranks[node] = max((ranks[one] + 1 for one in above[node]), default=0)
         for one in below[node]:
             waiting[one] -= 1
@@ -133,7 +132,7 @@ def _fill_rows(nodes: Sequence[str], edges: Sequence[Edge], ranks: Mapping[str, 
 
 
 def _order(graph: _Rows, groups: Mapping[str, str]) -> None:
-    """Sort each row by the mean place of the neighbours, downward and upward in turn. Keep groups together."""
+    """Sort each row by the mean place of the neighbours, alternately downwards and upwards. Keep groups together."""
     for sweep in range(SWEEPS):
         is_down = sweep % 2 == 0
         neighbours = graph.above if is_down else graph.below
@@ -167,7 +166,7 @@ def _place(graph: _Rows, widths: Mapping[str, float]) -> dict[Node, float]:
         return widths[node] / 2 if isinstance(node, str) else 4.0
 
     def settle(row: list[Node], wanted: Sequence[float]) -> None:
-        """Place a row as close to the wanted places as its order and widths allow."""
+        """Place the nodes of a row as close to the wanted places as the order and the widths of the nodes allow."""
         placed: list[float] = []
         for node, x in zip(row, wanted, strict=True):
             least = placed[-1] + half(row[len(placed) - 1]) + GAP_X + half(node) if placed else x

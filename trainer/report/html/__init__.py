@@ -1,1 +1,1 @@
-"""The HTML of the report: markup with escaped texts, tables, and numbers as text."""
+"""Make the HTML of the report: elements with escaped texts, tables, and numbers as text."""

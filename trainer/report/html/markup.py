@@ -1,4 +1,4 @@
-"""HTML and SVG from Python. All text that is not markup is escaped, so names and messages stay text."""
+"""Make HTML and SVG. All text that is not markup is escaped, so names and messages cannot become elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-# elements without content and end tag, and self-closing elements of SVG
+# elements that have no content and no end tag; those of SVG are self-closing
 VOID = {"br", "circle", "line", "link", "meta", "path", "rect"}
 _SHAPES = {"circle", "line", "path", "rect"}
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # HTML forbids these
@@ -21,7 +21,7 @@ class Markup(str):
 
 
 def escape(text: object) -> Markup:
-    """Return the text as markup that is also safe inside quotes. Text that is already markup is returned unchanged."""
+    """Return the text as markup that is also safe in an attribute. Text that is already markup is not changed."""
     if isinstance(text, Markup):
         return text
     shown = _TURNING.sub("\ufffd", _FORBIDDEN.sub("\ufffd", str(text)))
@@ -29,7 +29,7 @@ def escape(text: object) -> Markup:
 
 
 def breakable(name: object) -> Markup:
-    """Return a name with a possible line break after each underscore."""
+    """Return a name as markup that allows a line break after each underscore."""
     return Markup(escape(name).replace("_", "_<wbr>"))
 
 
@@ -41,8 +41,8 @@ def join(parts: Iterable[object], between: object = "") -> Markup:
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """Return an element.
 
-    Args: attributes: `class_` means class, and an underscore means a hyphen. An attribute with the value None or False
-        is omitted; the value True is omitted.
+    Args: attributes: `class_` stands for class, and any other underscore for a hyphen. An attribute with the value None
+        or False is omitted. An attribute with the value True is written without a value.
     """
     shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in VOID:

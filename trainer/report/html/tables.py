@@ -8,7 +8,7 @@ from trainer.report.html.markup import Markup, breakable, tag
 
 
 class HiddenCaption(str):
-    """A caption only for screen readers. Other readers see the same words in the heading."""
+    """A caption that only screen readers read. All other readers see the same words in the heading."""
 
 
 def make_table(
@@ -23,9 +23,8 @@ def make_table(
 ) -> Markup:
     """Return a table.
 
-    Args: words: the number of leading columns that hold text; all further columns hold numbers. total: an additional
-        last row.
-    marked: the row to highlight.
+    Args: words: the number of leading columns that hold text; all further columns hold numbers. total: the cells of an
+        additional last row, or (). marked: the index of the row to highlight, or None.
     """
     styles = ["word" if place < words else None for place in range(len(heads))]
 

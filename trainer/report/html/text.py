@@ -1,4 +1,4 @@
-"""Numbers, times and sizes as the report shows them."""
+"""Return numbers, times and sizes as the texts that the report shows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 NONE = "–"  # the text of a missing value
-LARGEST = 2**53  # a larger count is not valid
+LARGEST = 2**53  # a count that is at least as large is not valid
 
 
 def number(value: Any) -> float | None:
-    """Return the value if it is a finite number, else None. A file may contain any value."""
+    """Return the value as a float if it is a finite number, otherwise None. A file may contain any value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -21,7 +21,7 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any, default: int = 0) -> int:
-    """Return the value if it is a valid count, else the default."""
+    """Return a finite number as an int, or 0 if the number is too large. For any other value return the default."""
     found = number(value)
     return default if found is None else clamp(int(found))
 
@@ -32,7 +32,7 @@ def clamp(value: int) -> int:
 
 
 def general(value: Any) -> str:
-    """Return a number in the format of train.log: %g."""
+    """Return a number in the format `%g` of train.log."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value:g}"
     found = number(value)
@@ -46,7 +46,7 @@ def count(value: Any) -> str:
 
 
 def rate(value: Any) -> str:
-    """Return samples per second with three digits, or as a whole number."""
+    """Return samples per second; a number below 100 has three digits, and a larger one is a whole number."""
     found = number(value)
     if found is None:
         return NONE
@@ -54,7 +54,7 @@ def rate(value: Any) -> str:
 
 
 def percent(share: Any) -> str:
-    """Return a fraction in percent. Only the fraction 1 gives 100 %."""
+    """Return a fraction in percent, rounded down. Only the fraction 1 gives 100 %."""
     found = number(share)
     return NONE if found is None else f"{math.floor(found * 100 + 1e-9):d} %"
 
@@ -97,6 +97,6 @@ def size(bytes_: Any) -> str:
 
 
 def shorten(text: object, limit: int) -> str:
-    """Return a text of at most this number of characters; an ellipsis replaces the rest."""
+    """Return a text, cut to at most `limit` characters; an ellipsis shows that the text was cut."""
     shown = str(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""The configuration of a job: the graph of layers, the sizes of parameters, the settings and the flags."""
+"""The section of a job's configuration: the graph of layers, the sizes of parameters, the settings and the flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_BYTES = 4  # float32
 
 
 def show_configuration(start: Record) -> Markup | None:
-    """Return the section of the configuration in a start record; None without a record."""
+    """Return the section of the configuration in a start record; None if the record describes no configuration."""
     beside = [tag("div", part) for part in (_show_settings(start), _show_flags(start)) if part]
     parts = [_show_graph(start), _show_parameters(start), tag("div", *beside, class_="beside") if beside else ""]
     shown = [part for part in parts if part]
@@ -37,11 +37,11 @@ def _show_graph(start: Record) -> Markup:
     table = make_table(f"Layers{left_out}", heads, rows, words=6)
     title = tag("h3", f"{len(layers)} layers")
     if graph is None:
-        return join([title, tag("p", f"More than {MOST} layers are not drawn; the table lists them."), table])
+        return join([title, tag("p", f"A graph of more than {MOST} layers is not drawn; see the table."), table])
     picture = tag("div", graph, class_="scroll tall", tabindex="0", role="region", aria_label="Graph of layers")
     words = ["blue: has parameters", "grey: data"]
     if any(layer.group for layer in layers):
-        words += ["dashed border: in a recurrent group", "orange: to the next step"]
+        words += ["dashed border: in a recurrent group", "orange: leads to the next step"]
     legend = tag("p", "; ".join(words), class_="quiet")
     return join([title, picture, legend, tag("details", tag("summary", "the layers as a table"), table)])
 

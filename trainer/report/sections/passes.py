@@ -1,4 +1,4 @@
-"""The table of passes, with the numbers that train.log shows for each pass."""
+"""The section with the table of passes. The table has the numbers that train.log shows for each pass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainer.report.html.tables import HiddenCaption, make_table
 from trainer.report.html.text import NONE, general, number, rate, whole
 from trainer.report.links import Links
 
-MOST = 200  # rows
+MOST = 200  # maximum number of rows
 
 
 def show_passes(facts: Facts, links: Links) -> Markup | None:
-    """Return the table; None before the end of the first pass."""
+    """Return the section; None before the end of the first pass."""
     history = facts.history
     if not history.passes:
         return None
@@ -43,11 +43,11 @@ def show_passes(facts: Facts, links: Links) -> Markup | None:
     best = find_best(history)
     marked = next((index for index, one in enumerate(shown) if best and whole(one.get("pass")) == best.number), None)
     rest = len(history.passes) - len(shown)
-    note = f"The last {MOST} of {len(history.passes)} passes; train.log has the others." if rest else ""
+    note = f"The table has the last {MOST} of {len(history.passes)} passes; the logs have all passes." if rest else ""
     notes = [note] if note else []
     notes += [f"{best.text[0].upper()}{best.text[1:]}."] if best else []
     if whole(history.start.get("trainers"), 1) > 1:
-        notes.append("Costs and evaluators of the passes are those of trainer 0's samples, as in its log.")
+        notes.append("The costs and evaluators of passes are those of trainer 0's samples, as in the log of trainer 0.")
     return join(
         [
             *(tag("p", text) for text in notes),

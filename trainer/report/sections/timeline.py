@@ -1,4 +1,4 @@
-"""The attempts of a job on a time line: the length of each attempt, the program that ended it, and the reason."""
+"""The section with the attempts of a job on a time line. For a failed attempt it names the program and the reason."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.text import moment, seconds
 from trainer.report.state import describe_state
 
-MOST = 50  # attempts shown
+MOST = 50  # maximum number of attempts that are shown
 
 
 def draw_attempts(facts: Facts) -> Markup | None:
-    """Return the attempts; None if there are none."""
+    """Return the section; None if there are no attempts."""
     attempts = facts.attempts()
     if not attempts:
         return None
@@ -37,7 +37,7 @@ def draw_attempts(facts: Facts) -> Markup | None:
     rest = len(attempts) - len(shown)
     return join(
         [
-            tag("p", f"{rest} earlier attempts are left out.") if rest else "",
+            tag("p", f"Number of earlier attempts that are not shown: {rest}.") if rest else "",
             tag("ol", *items, class_="attempts"),
             tag("p", tag("span", moment(first)), tag("span", moment(last)), class_="ends quiet") if begins else "",
         ]
@@ -73,7 +73,7 @@ def _bar(attempt: Attempt, outcome: str, first: float, last: float) -> Markup:
 def _failure(attempt: Attempt) -> Markup:
     if attempt.failure is None:
         return Markup("")
-    # a program in a lost pod leaves no error report; only other programs report the loss
+    # a lost pod leaves no error report, so the first report may come from a program that noticed the loss
     word = "First to notice" if is_passed_on(attempt.failure) else "First to fail"
     lines = str(attempt.failure.get("message", "")).strip().splitlines()
     whole = tag("details", tag("summary", f"all {len(lines)} lines"), tag("pre", "\n".join(lines)))

@@ -1,4 +1,4 @@
-"""The time of each trainer by phase, drawn as bars, and the trainer that all other trainers wait for."""
+"""The section with the time of each trainer by phase, as bars. It names the trainer for which all others wait."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, count, number, seconds, whole
 
 PHASES = ("compute", "data", "exchange", "test", "save", "other")
-MOST = 40  # maximum number of trainers that are shown, the slowest first
-NEAR = 1.05  # no trainer is called slow if the slowest one's own work is at most this many times the median
+MOST = 40  # maximum number of trainers that are shown; they are the slowest trainers
+NEAR = 1.05  # the slowest trainer is called slow if its own work takes over this many times the median of the others
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TrainerTime:
 
     @property
     def own(self) -> float:
-        """The seconds in which the trainer does not wait for other trainers."""
+        """The seconds of computing and of waiting for data, in which the trainer does not wait for other trainers."""
         return self.phases[0] + self.phases[1]
 
     @property
@@ -40,10 +40,10 @@ class TrainerTime:
 
 
 def add_times(facts: Facts) -> list[TrainerTime]:
-    """Return the time that each trainer spent in all attempts, the slowest trainer first.
+    """Return the time that each trainer has spent in all attempts. The slowest trainer comes first.
 
-    The time in an attempt counts from the beginning of the attempt. Of an earlier attempt, only the passes that later
-    attempts have not repeated count.
+    The time of the newest attempt is all time since its beginning. The time of an earlier attempt ends with its last
+    pass that no later attempt has repeated.
     """
     attempts: dict[str, Record] = {}
     for one in facts.history.passes:
@@ -67,7 +67,7 @@ def add_times(facts: Facts) -> list[TrainerTime]:
 def newest_times(facts: Facts) -> dict[str, Record]:
     """Return the newest progress of each trainer in the newest attempt.
 
-    Trainer 0 and the trainer itself write this progress.
+    The progress is in a file of the trainer itself, and in the progress.json that trainer 0 writes for the job.
     """
     found: dict[str, Record] = {}
     if str(facts.progress.get("attempt", "")) == facts.attempt:
@@ -80,10 +80,10 @@ def newest_times(facts: Facts) -> dict[str, Record]:
 
 
 def last_cost(facts: Facts) -> tuple[Any, str]:
-    """Return the newest cost, and a text that names the pass and the trainers of the cost.
+    """Return the newest cost, and a text that names its pass and its samples.
 
-    The newest cost is that of the last pass; before the end of the first pass, it is that of the last log line. Each
-    trainer reports the cost of its own samples. The cost of all samples is known if all trainers have reported.
+    The newest cost is that of the last pass. Before the end of the first pass, it is that of the last log line. Each
+    trainer reports the cost of its own samples, so the cost of all samples is known if all trainers have reported.
     """
     if not facts.history.passes:
         return facts.progress.get("cost"), ""
@@ -102,32 +102,32 @@ def _records(value: object) -> dict[str, Record]:
 
 
 def is_first_slow(trainers: Sequence[TrainerTime]) -> bool:
-    """Return whether the first trainer, which is the slowest, is much slower than the median of the others."""
+    """Return whether the first trainer, which is the slowest, is slow in comparison with the median of the others."""
     others = trainers[1:]
     return bool(others) and trainers[0].own > NEAR * others[len(others) // 2].own
 
 
 def name_slowest(trainers: Sequence[TrainerTime]) -> str:
-    """Return a sentence that names the trainer that all other trainers wait for."""
+    """Return sentences about the trainer for which all other trainers wait, or "" for a single trainer."""
     if len(trainers) < 2:
         return ""
     slowest, others = trainers[0], trainers[1:]
     usual = others[len(others) // 2]
     if not is_first_slow(trainers):
         spent = seconds(slowest.own)
-        return f"No trainer is much slower than the others: the slowest has computed and waited for data for {spent}."
+        return f"No trainer is much slower than the others: the slowest has spent {spent} in compute and data."
     part = "data" if slowest.phases[1] - usual.phases[1] > slowest.phases[0] - usual.phases[0] else "compute"
     factor = f", {slowest.own / usual.own:.2f} times as long as" if usual.own > 0 else ", longer than"
     where = f" on {slowest.host}" if slowest.host else ""
     return (
-        f"Trainer {slowest.trainer}{where} is the slowest: it has computed and waited for data for "
-        f"{seconds(slowest.own)}{factor} trainer {usual.trainer}, the median of the others. "
-        f"Most of the difference is {part}."
+        f"Trainer {slowest.trainer}{where} is the slowest: it has spent {seconds(slowest.own)} in compute and data"
+        f"{factor} trainer {usual.trainer}, the median of the others. "
+        f"Most of the difference is in the phase {part}."
     )
 
 
 def draw_times(facts: Facts) -> Markup | None:
-    """Return the bars of the trainers as a table; None if no times are known."""
+    """Return the section; None if no times are known."""
     times = add_times(facts)
     if not times:
         return None
@@ -163,7 +163,7 @@ def draw_times(facts: Facts) -> Markup | None:
 
 
 def number_of(trainer: str) -> int:
-    """Return an id as a number, for sorting."""
+    """Return a trainer's id as a number, for sorting; 0 if the id is not a number."""
     return int(trainer) if trainer.isdigit() and trainer.isascii() and len(trainer) < 10 else 0
 
 

@@ -1,4 +1,7 @@
-"""The workers of an all-reduce job: its generations, the workers that joined, left or failed, and the lost time."""
+"""The section about the workers of an all-reduce job.
+
+It shows the generations of the job, the workers that joined, left or failed, and the lost time.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from trainer.report.html.markup import Markup, join, tag
 from trainer.report.html.tables import make_table
 from trainer.report.html.text import NONE, general, moment
 
-MOST = 200  # maximum numbers of generations and of workers that are shown
+MOST = 200  # maximum number of generations that are shown, and of workers that are shown
 MOST_NAMES = 10  # maximum number of workers that a row names
-HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time lost before it"]
+HEADS = ["generation", "began", "came", "went", "ended by", "workers", "time lost before this generation"]
 
 
 def show_workers(facts: Facts) -> Markup | None:
-    """Return the section of the driver's record; None without a driver."""
+    """Return the section of the driver's record; None if the job has no driver."""
     record = facts.membership
     if not record:
         return None

@@ -67,7 +67,7 @@ def agree_on_first_values(
             )
         if now >= due:
             due = now + NOTE_S
-            glog.info(f"has waited {now - began:.0f} s for the initial values that {glog.clean(holder)} must send")
+            glog.info(f"this trainer has waited {now - began:.0f} s for the initial values of {glog.clean(holder)}")
         registry.wait(INIT, known, LOOK_S)
 
 

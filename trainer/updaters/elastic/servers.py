@@ -66,8 +66,9 @@ class ElasticMembership:
 class ElasticServers:
     """All servers of a job.
 
-    `run` executes an action with the servers, and repeats the action after the loss of a server. Attributes: services:
-    the joined services; None before `connect`, and after a loss until the next `run`.
+    `run` executes an action with the servers, and repeats the action after the loss of a server.
+
+    Attributes: services: the joined services; None before `connect`, and after a loss until the next `run`.
     """
 
     def __init__(self, registry: Registry, membership: ElasticMembership) -> None:
@@ -140,7 +141,7 @@ class ElasticServers:
             self.services = None
 
     def abort(self, reason: str) -> None:
-        """Send all servers the reason why this trainer leaves. Never wait."""
+        """Send all servers the reason why this trainer leaves. This method does not wait."""
         if self.services is not None:
             self.services.abort(reason)
             self.services = None
@@ -168,11 +169,12 @@ class ElasticServers:
             now = time.monotonic()
             if now >= deadline:
                 raise PeerUnreachableError(
-                    f"waited {now - began:.0f} s {wanted}; start what is missing, or start again what is wrong"
+                    f"this trainer waited {now - began:.0f} s {wanted}; start the missing servers, or correct and "
+                    "restart the others"
                 )
             if now >= due:
                 due = now + NOTE_S
-                glog.info(f"has waited {now - began:.0f} s {wanted}")
+                glog.info(f"this trainer has waited {now - began:.0f} s {wanted}")
             self._pause()
 
     def _find(self) -> tuple[str, list[ServerRecord]]:
@@ -243,8 +245,8 @@ def _check_ports(records: list[ServerRecord], *, needs_tables: bool) -> None:
         if (len(one.ports), len(one.sparse_ports)) != (len(first.ports), len(first.sparse_ports)):
             raise ConfigError(
                 f"parameter server {first.index} has {len(first.ports)} ports and {len(first.sparse_ports)} sparse "
-                f"ports, but server {one.index} has {len(one.ports)} and {len(one.sparse_ports)}: start all servers "
-                "with the same --ports_num and --ports_num_for_sparse"
+                f"ports, but server {one.index} has {len(one.ports)} ports and {len(one.sparse_ports)} sparse ports: "
+                "start all servers with the same --ports_num and --ports_num_for_sparse"
             )
     if needs_tables and not first.sparse_ports:
         raise ConfigError(

@@ -163,7 +163,9 @@ class ElasticUpdater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """A context with all rows of tables from the servers, and with averages, if the config asks for them."""
+        """Return a context in which all rows of all tables have the servers' values. If the config enables averaging,
+        all parameters have their averages in the context.
+        """
         is_averaged = self._model.optimization.average_window > 0
         raw = self._table.values.copy() if is_averaged else None
         self._servers.run(lambda services: self._fetch_to_test(services, is_averaged=is_averaged))

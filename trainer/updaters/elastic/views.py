@@ -19,7 +19,7 @@ NOTE_S = 10.0  # seconds between two log lines about the wait
 
 
 class KnownView(Protocol):
-    """A view: the trainers of a synchronous round, from the client of the master."""
+    """A view, which names the trainers of a synchronous round. The client of the master provides it."""
 
     @property
     def epoch(self) -> int:
@@ -68,7 +68,7 @@ class MasterViews:
 
     @property
     def newest(self) -> MembershipView:
-        """The newest view. Never wait."""
+        """The newest view; this property does not wait."""
         view = self._source.view
         return MembershipView(view.epoch, view.members)
 
@@ -87,7 +87,7 @@ class MasterViews:
                     return view
                 if is_new and now - began >= GRACE_S:
                     raise TaskTakenError(
-                        f"trainer {number} is not among the trainers with a task (epoch {view.epoch}: "
+                        f"trainer {number} is not among the trainers with a task (in epoch {view.epoch}, these are "
                         f"{_describe(view)}): its task was given to another trainer"
                     )
                 if now - began >= self._patience:
@@ -98,8 +98,8 @@ class MasterViews:
                 if now >= due:
                     due = now + NOTE_S
                     glog.info(
-                        f"has waited {now - began:.0f} s for the master to name the members of epoch {epoch}; its "
-                        f"newest epoch is {view.epoch}"
+                        f"this trainer has waited {now - began:.0f} s for epoch {epoch} from the master, whose newest "
+                        f"epoch is {view.epoch}"
                     )
                 self._look()
                 self._changed.wait(LOOK_S)

@@ -105,9 +105,9 @@ def row_l2_norm_layer(input: Any, name: str | None = None, layer_attr: Any = Non
 def cos_sim(
     a: Any, b: Any, scale: float = 1, size: int = 1, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the scaled cosine of each row of `a` and the row of `b`.
+    """Return `scale` times the cosine of each row of `a` and the corresponding row of `b`.
 
-    If size is n > 1, cut the row of `b` into n equal parts, and return the cosine of the row of `a` and each part.
+    If `size` is n > 1, the row of `b` is cut into n equal parts. The result has a cosine for each part.
     """
     inputs = [to_layer("a", a), to_layer("b", b)]
     parts = to_size("size", size)
@@ -164,7 +164,7 @@ def tensor_layer(
 
 @helper("layers")
 def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Return the circular convolution of each row of `a` with the row of `b`, a kernel of odd size."""
+    """Return the circular convolution of each row of `a` with the row of `b`, which is a kernel of odd size."""
     inputs = [to_layer("a", a), to_layer("b", b)]
     if columns_of(inputs[1]) % 2 == 0:
         raise wrong("b", b, "its size must be odd")
@@ -175,7 +175,7 @@ def conv_shift_layer(a: Any, b: Any, name: str | None = None, layer_attr: Any = 
 def linear_comb_layer(
     weights: Any, vectors: Any, size: int | None = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the weighted sum of the vectors in a row; convex_comb_layer is a second name."""
+    """Return the sum of the vectors in each row, weighted by `weights`; convex_comb_layer is a second name."""
     inputs = [to_layer("weights", weights), to_layer("vectors", vectors)]
     columns, rest = divmod(columns_of(inputs[1]), columns_of(inputs[0]))
     if rest or (size is not None and to_size("size", size) != columns):
@@ -201,7 +201,7 @@ def clip_layer(input: Any, min: float, max: float, name: str | None = None) -> L
 def scale_shift_layer(
     input: Any, name: str | None = None, param_attr: Any = None, bias_attr: Any = None
 ) -> LayerOutput:
-    """Return w x + b with two trained numbers."""
+    """Return w x + b, where w and b are trained numbers."""
     source = to_layer("input", input)
     layer = _build(name, "scale_shift", [source], columns_of(source))
     layer.add_weight(0, 1, [1, 1], to_parameter_attr("param_attr", param_attr))
@@ -218,9 +218,10 @@ def factorization_machine(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the sum of second-order interactions of the columns.
+    """Return the sum of the interactions of all pairs of columns.
 
-    Each column has a trained vector of factor_size numbers.
+    Each column has a trained vector of factor_size numbers. The interaction of two columns is the product of both
+    values, times the scalar product of both vectors.
     """
     source = to_layer("input", input)
     factors = to_size("factor_size", factor_size)

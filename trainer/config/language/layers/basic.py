@@ -34,7 +34,7 @@ def data_layer(
 ) -> LayerOutput:
     """Declare an input of the network with `size` columns; the data provider delivers its values under `name`."""
     to_text("name", name)
-    if depth and height and not width:  # v0.10 had no depth, as in data_layer('image', 784, 28, 28)
+    if depth and height and not width:  # v0.10 had no depth: data_layer('image', 784, 28, 28) set height and width
         depth, height, width = None, depth, height
     layer = LayerBuilder(name, "data", size=to_size("size", size), extra=layer_attr)
     num_filters = None
@@ -59,7 +59,7 @@ def weight_attrs(param_attr: Any, count: int) -> list[ParameterAttribute]:
     attr = to_parameter_attr("param_attr", param_attr)
     if attr.name is not None and count > 1:
         raise ArgumentError(
-            f"param_attr has the name {attr.name!r}, but there are {count} inputs; give a list of as many ParamAttrs"
+            f"param_attr has the name {attr.name!r}, but there are {count} inputs; give a list of {count} ParamAttrs"
         )
     return [copy.deepcopy(attr) for _ in range(count)]
 
@@ -173,7 +173,7 @@ def maxid_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> 
 
 @helper("layers")
 def trans_layer(input: Any, name: str | None = None, layer_attr: Any = None) -> LayerOutput:
-    """Transpose the matrix of a batch."""
+    """Transpose the matrix that the rows of a batch form."""
     source = to_layer("input", input)
     layer = LayerBuilder(to_text("name", name), "trans", size=columns_of(source), extra=layer_attr)
     layer.add_input(source)

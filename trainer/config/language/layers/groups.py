@@ -1,6 +1,6 @@
 """Recurrent groups: networks that are evaluated once per step of their input sequences and remember earlier steps.
 
-The layers of a group NAME are called `x@NAME` in the message. Agents connect a group with the enclosing model. The
+A layer x of a group NAME is called `x@NAME` in the message. Agents connect a group with the enclosing model. The
 group has a scatter_agent for each input sequence and an agent for each memory, and the enclosing model has a
 gather_agent for each result.
 
@@ -34,7 +34,7 @@ from trainer.config.language.layers.mixed import embedding_layer
 
 @public("layers")
 class StaticInput:
-    """An input of a group that does not change between steps: one row for a sample, or with is_seq one sequence."""
+    """An input of a group that does not change between steps: one row or, with is_seq, one sequence per sample."""
 
     def __init__(self, input: Any, is_seq: bool = False, size: int | None = None):
         self.input = to_layer("input", input)
@@ -113,7 +113,7 @@ class MemoryOutput(LayerOutput):
     """The result of `memory`; for a memory without a name, set_input() sets the layer that the memory remembers."""
 
     def set_input(self, input: Any) -> None:
-        """Remember the value of a layer of the step."""
+        """Set the layer of the step whose value the memory remembers."""
         set_memory_input(self.name, to_layer("input", input).name)
 
 
@@ -131,16 +131,18 @@ def memory(
     """Return the output of the layer `name` in the previous step; the step function may create this layer later.
 
     Args:
-        name: the layer's name; with None, `set_input()` names the layer.
+        name: the layer's name; if it is None, `set_input()` sets the layer.
         size: the layer's size.
         memory_name: the agent's name, if name is None.
         is_seq: whether the memory is the whole sequence of boot_layer. The argument has no effect, because the data
             determine whether the memory is a sequence.
         boot_layer: the layer that gives the value at the first step of a sequence. Without the boot_* arguments the
-            value is 0. boot_bias: a trained vector that is the value at the first step, after the activation
-            boot_bias_active_type. boot_with_const_id: an id that is the value at the first step.
+            value is 0.
+        boot_bias: the attributes of a trained vector, which is the value at the first step.
+        boot_bias_active_type: an activation, which is applied to the vector.
+        boot_with_const_id: an id that is the value at the first step.
     """
-    # a call without memory_name always counts an automatic name, even if the agent then gets the name of the layer
+    # without memory_name, the counter of automatic names always advances, even if the agent gets the layer's name
     automatic = current().auto_name("memory") if memory_name is None else memory_name
     boot = None if boot_layer is None else to_layer("boot_layer", boot_layer)
     if boot_bias is not None and not isinstance(boot_bias, ParameterAttribute):
@@ -184,8 +186,8 @@ def recurrent_group(
 
     Args:
         step: takes one argument per input and returns one or more layers, the results of the group.
-        input: layers, whose sequences are read step by step and have equal lengths; SubsequenceInput if a step is a
-            sub-sequence; StaticInput for an input that does not change between the steps.
+        input: layers, whose sequences are read step by step and have equal lengths. A SubsequenceInput is an input
+            whose steps are sub-sequences. A StaticInput is an input that does not change between the steps.
         reverse: whether steps run from the last to the first.
         name: the group's name.
         targetInlink: one of the inputs; this argument of earlier versions only changes the text form of the message.
@@ -281,6 +283,6 @@ def run_group(
         add_result(GroupLink(result.name, any(link.has_subseq for link in links)))
     end_group(name)
     for result in results:
-        # the name now belongs to the layer of the result in the enclosing model
+        # outside the group, the object stands for the layer of the enclosing model that has the result
         result.full_name = parse.full_name(result.name)
     return results[0] if len(results) == 1 else results

@@ -34,20 +34,20 @@ def _to_terms(argument: str, value: Any) -> list[Term]:
 
 
 def _common_size(terms: Sequence[Term], size: int) -> int:
-    """Return the size of the layer; each term must have this size, and the operators are checked first."""
+    """Return the size of the layer. Each term must have this size; the operators are checked before the projections."""
     decided = f"the layer's size is {size}"
     for term in sorted(terms, key=lambda term: isinstance(term, ProjectionTerm)):
         if term.size and not size:
-            size, decided = term.size, f"that of {term} is {term.size}"
+            size, decided = term.size, f"the size of {term} is {term.size}"
         elif term.size and term.size != size:
             raise ArgumentError(f"the size of {term} is {term.size}, but {decided}; all sizes must be equal")
     if not size:
-        raise ArgumentError("its size is not set: give size=... to the layer or to one of its projections")
+        raise ArgumentError("the layer's size is not set: give size=... to the layer or to one of its projections")
     return size
 
 
 def _add_terms(layer: LayerBuilder, terms: Sequence[Term], sizes: Sequence[int]) -> None:
-    """Write the inputs: first the first input of each term, in order, then the further inputs of the operators."""
+    """Write the inputs: the first input of each term, in order, and then the further inputs of the operators."""
     for term in terms:
         layer.add_input(term.parents[0])
     operators = [(index, term) for index, term in enumerate(terms) if isinstance(term, OperatorTerm)]
@@ -99,7 +99,7 @@ class MixedLayerOutput(LayerOutput):
     Example: `with mixed_layer(size=10) as m: m += full_matrix_projection(x)`
     """
 
-    absence = "it was never finished: give mixed_layer its input=, or use it as `with mixed_layer(...) as m:`"
+    absence = "this layer was never finished: call mixed_layer with input=, or use `with mixed_layer(...) as m:`"
 
     def __init__(self, name: str, size: int, activation: BaseActivation, bias_attr: Any, layer_attr: Any):
         super().__init__(name, "mixed", size=size, activation=activation)
@@ -111,7 +111,7 @@ class MixedLayerOutput(LayerOutput):
     def __iadd__(self, other: Any) -> Any:
         if self._is_finished:
             if isinstance(other, ProjectionTerm | OperatorTerm):
-                raise self._named(ArgumentError("it is finished; add projections inside of its `with` block"))
+                raise self._named(ArgumentError("the layer is finished; add projections inside of its `with` block"))
             return NotImplemented  # Python then tries the operator `+`, which adds a layer or a number
         try:
             (term,) = _to_terms("input", [other])
@@ -123,7 +123,9 @@ class MixedLayerOutput(LayerOutput):
 
     def __enter__(self) -> MixedLayerOutput:
         if self.inputs or self._is_finished:
-            raise self._named(ArgumentError("it has projections already; add all of them inside of its `with` block"))
+            raise self._named(
+                ArgumentError("the layer has projections already; add all projections inside of its `with` block")
+            )
         return self
 
     def __exit__(
@@ -161,7 +163,7 @@ def mixed_layer(
     bias_attr: Any = False,
     layer_attr: Any = None,
 ) -> MixedLayerOutput:
-    """Return the sum of projections and operators; without input=, add them in the `with` block of the result.
+    """Return the sum of projections and operators, which are given as `input` or added in a `with` block.
 
     Args: size: number of columns; 0 if the projections determine the number.
     """
@@ -233,7 +235,7 @@ def concat_layer(
         return _concat_projections(to_text("name", name), input, activation, layer_attr, bias_attr)
     inputs = to_layers("input", input)
     if bias_attr not in (None, False):
-        raise wrong("bias_attr", bias_attr, "concat_layer of layers has no bias")
+        raise wrong("bias_attr", bias_attr, "concat_layer has no bias if its inputs are layers")
     size = sum(columns_of(source) for source in inputs)
     layer = LayerBuilder(to_text("name", name), "concat", size=size, act=activation, extra=layer_attr, supports="DE")
     shapes = [(source.height, source.width, source.depth) for source in inputs]

@@ -48,8 +48,8 @@ class ProjectionTerm:
     """A function of one layer, with or without a parameter.
 
     Attributes: origin: the input layer. message: the message of the projection, without its name and sizes. size:
-        columns of the result; 0 if the mixed layer determines it. attr: the attributes of the parameter. shape: the
-        shape of the parameter.
+        columns of the result; 0 if the mixed layer determines it. attr: the attributes of the parameter. shape: a
+        function that computes the shape of the parameter.
     """
 
     origin: LayerOutput
@@ -181,14 +181,14 @@ def scaling_projection(input: Any, param_attr: Any = None) -> ProjectionTerm:
 def context_projection(
     input: Any, context_len: int, context_start: int | None = None, padding_attr: Any = None
 ) -> ProjectionTerm:
-    """Return for each frame the frames of the window around the frame, side by side.
+    """Return, for each frame, all frames of the window around this frame, side by side.
 
     Args:
         input: a sequence.
-        context_len: number of frames.
+        context_len: number of frames in the window.
         context_start: the position of the first frame relative to the current frame; default: the window is centred.
-        padding_attr: the attributes of trained rows, which replace frames beyond the ends of a sequence; by default,
-            the initial values of these rows are zero. If padding_attr is False, frames beyond the ends are always zero.
+        padding_attr: the attributes of trained rows, which replace frames beyond the ends of a sequence. The default
+            initial values of the rows are zero. If padding_attr is False, frames beyond the ends are always zero.
     """
     source = to_layer("input", input)
     length = to_size("context_len", context_len)

@@ -84,7 +84,7 @@ def lstmemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run an LSTM over sequences; the columns of the input are the candidate, input gate, forget gate and output gate.
+    """Run an LSTM over sequences. The input has columns for the candidate, input gate, forget gate and output gate.
 
     The bias parameter holds the biases of these four parts, and then the peephole weights of the three gates.
     """
@@ -119,7 +119,7 @@ def grumemory(
     param_attr: Any = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Run a GRU over sequences; the columns of the input are the update gate, the reset gate and the candidate."""
+    """Run a GRU over sequences; the input has columns for the update gate, the reset gate and the candidate."""
     source = to_layer("input", input)
     columns = _part_of("input", source, 3, size, name)
     activation = _inner_activation("act", act, _TANH)

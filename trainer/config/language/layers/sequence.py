@@ -34,7 +34,7 @@ def _build(
 
 
 def _only_attr(bias_attr: Any) -> ParameterAttribute | bool:
-    """Return bias_attr if it is a ParamAttr; in a few functions any other value means no bias, even True."""
+    """Return bias_attr if it is a ParamAttr, else False. In a few functions, even True means no bias."""
     return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -136,9 +136,9 @@ def expand_layer(
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Repeat each row once for each row of its sequence in `expand_as`.
+    """Repeat each row as often as the corresponding sequence of `expand_as` has rows.
 
-    With FROM_SEQUENCE, repeat each row once for each row of its sub-sequence.
+    With FROM_SEQUENCE, each row corresponds to a sub-sequence of `expand_as`.
     """
     inputs = [to_layer("input", input), to_layer("expand_as", expand_as)]
     layer = _build(name, "expand", inputs, columns_of(inputs[0]), layer_attr)
@@ -195,8 +195,8 @@ def seq_slice_layer(input: Any, starts: Any, ends: Any, name: str | None = None)
     """Cut pieces out of each sequence.
 
     If `starts` is None, each piece begins with the first row of the sequence. If `ends` is None, each piece ends with
-    the last row of the sequence. Only the input is visited by outputs(), so inputs() must name data layers that are
-    `starts` or `ends`.
+    the last row of the sequence. outputs() visits only the input, so inputs() must name data layers that are `starts`
+    or `ends`.
     """
     source = to_layer("input", input)
     bounds = [
@@ -224,7 +224,7 @@ def sub_nested_seq_layer(
 
 @helper("layers")
 def kmax_seq_score_layer(input: Any, name: str | None = None, beam_size: int = 1) -> LayerOutput:
-    """Return the indices of the beam_size rows with the highest scores of each sequence."""
+    """Return, for each sequence, the indices of the beam_size rows with the highest scores."""
     source = to_layer("input", input)
     if source.size != 1:
         raise wrong("input", input, "its size must be 1")

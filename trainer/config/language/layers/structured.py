@@ -24,8 +24,8 @@ from trainer.config.language.layers.basic import weight_attrs
 
 
 def _add_transitions(layer: LayerBuilder, classes: int, param_attr: Any) -> None:
-    # Row 0 has the score of each class as the first class of a sequence, and row 1 its score as the last class. The
-    # further rows have the scores of the transitions from each class to each class.
+    # Row 0 has the score of each class as the first class of a sequence. Row 1 has the score of each class as the last
+    # class. The further rows have the scores of the transitions from each class to each class.
     layer.add_weight(0, classes * (classes + 2), [classes + 2, classes], to_parameter_attr("param_attr", param_attr))
 
 
@@ -49,7 +49,7 @@ def crf_layer(
     coeff: float = 1.0,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Return the negative log likelihood of a sequence of labels in a linear chain."""
+    """Return the negative log likelihood of a sequence of labels in a linear-chain conditional random field."""
     inputs = [to_layer("input", input), to_layer("label", label), *_optional_weight(weight)]
     classes = size_of(inputs[0]) if size is None else to_size("size", size)
     if inputs[0].size != classes or inputs[1].size != classes:
@@ -66,7 +66,10 @@ def crf_layer(
 def crf_decoding_layer(
     input: Any, size: int, label: Any = None, param_attr: Any = None, name: str | None = None, layer_attr: Any = None
 ) -> LayerOutput:
-    """Return the best labels of a linear chain; with a label input, return 1 where the best label is wrong, else 0."""
+    """Return the best labels of a linear-chain conditional random field.
+
+    With a label input, return 1 where the best label is wrong, else 0.
+    """
     inputs = [to_layer("input", input)]
     if label is not None:
         inputs.append(to_layer("label", label))
@@ -81,7 +84,7 @@ def _alignment(
     kind: str, input: Any, label: Any, size: int | None, name: str | None, norm_by_times: bool, layer_attr: Any
 ) -> tuple[LayerBuilder, list[LayerOutput]]:
     inputs = [to_layer("input", input), to_layer("label", label)]
-    classes = size_of(inputs[1]) + 1  # the classes, and one more for the blank
+    classes = size_of(inputs[1]) + 1  # number of classes, including the blank
     if size is not None and to_size("size", size) != classes:
         raise wrong("size", size, f"it must be {classes}, the size of the label plus one for the blank")
     layer = LayerBuilder(to_text("name", name), kind, size=classes, extra=layer_attr)

@@ -17,7 +17,7 @@ from trainer.config.language.maps.geometry import grow, map_of, shrink, volume_o
 class Filters:
     """The filters of a convolution; each tuple has the form (x, y) or (x, y, z).
 
-    Attributes: dilation: the distances of a filter's pixels; None if the message does not contain them.
+    Attributes: dilation: the distances between a filter's pixels; None if the message does not contain distances.
     """
 
     number: int

@@ -32,7 +32,9 @@ def priorbox_layer(
         image: the data layer of the images, which must have height and width.
         aspect_ratio: further aspect ratios of the boxes besides 1; for each ratio r, 1 / r is used, too.
         variance: the variances of the four numbers of a box.
-        min_size: sizes of boxes in pixels of the image. max_size: further sizes of boxes.
+        min_size: sizes of boxes in pixels of the image.
+        max_size: further sizes; each pair of a min_size and a max_size gives a box of the size
+            sqrt(min_size * max_size).
     """
     source, picture = to_layer("input", input), to_layer("image", image)
     if picture.layer_type != "data" or not picture.width or not picture.height:
@@ -56,7 +58,7 @@ def _predictions(input_loc: Any, input_conf: Any) -> list[LayerOutput]:
     locations, confidences = to_layers("input_loc", input_loc), to_layers("input_conf", input_conf)
     if len(locations) != len(confidences):
         raise ArgumentError(
-            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; give equally many of each"
+            f"there are {len(locations)} input_loc and {len(confidences)} input_conf; the numbers must be equal"
         )
     return [*locations, *confidences]
 

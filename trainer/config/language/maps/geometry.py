@@ -61,8 +61,8 @@ def channels_of(layer: LayerOutput, num_channels: Any) -> int:
 def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     """Return (width, height) of a layer's maps.
 
-    If the layer has no height and width, the maps are square. In a job, as in v0.10, the maps take over the height and
-    width of the previous layer if their product is the number of pixels.
+    Maps have the height and width of the layer. In a job, as in v0.10, a layer without height and width takes over the
+    height and width of its first input if these fit the number of pixels. All other maps are square.
 
     Raises: ArgumentError: width times height is not the number of pixels of the layer.
     """
@@ -71,7 +71,7 @@ def map_of(layer: LayerOutput, channels: int) -> tuple[int, int]:
     known = int(message.height), int(message.width)
     if current().has_data and not any(known) and message.type != "data":
         handed_on = handed_on_maps(current().model).get(message.name, known)
-        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 required equal numbers
+        known = handed_on if math.prod(handed_on) == pixels else known  # v0.10 required equal numbers of pixels
     width = known[1] or math.isqrt(pixels)
     height = known[0] or (pixels // width if width else 0)
     if width * height != pixels or pixels == 0:
@@ -102,7 +102,7 @@ def volume_of(layer: LayerOutput, channels: int) -> tuple[int, int, int]:
 def whole_map(source: LayerOutput) -> tuple[int, int, int]:
     """Return (channels, width, height) of a layer with a height and a width.
 
-    Raises: ArgumentError: the layer has no height and width, or its size is not a multiple of their product.
+    Raises: ArgumentError: the layer has no height and width, or its size is not a multiple of height times width.
     """
     width, height = source.width, source.height
     if not width or not height:
@@ -141,7 +141,7 @@ def grow(argument: str, window: int, size: int, padding: int, stride: int, *, di
     """Return the length of a line that a transposed convolution produces from `size` pixels."""
     result = (size - 1) * stride + (window - 1) * dilation + 1 - 2 * padding
     if result <= 0:
-        raise wrong(argument, window, f"the transposed convolution of {size} pixels, padding {padding}, has no pixels")
+        raise wrong(argument, window, f"a transposed convolution of {size} pixels with padding {padding} has no pixels")
     return result
 
 

@@ -143,7 +143,7 @@ def img_conv3d_layer(
     trans: bool = False,
     layer_type: str | None = None,
 ) -> LayerOutput:
-    """Convolve volumes with trained filters; lists are (x, y, z)."""
+    """Convolve volumes with trained filters; an argument that is a list has the form (x, y, z)."""
     source = to_layer("input", input)
     activation = to_activation("act", act, ReluActivation())
     filters = Filters(
@@ -175,7 +175,7 @@ _POOLINGS = (MaxPooling, AvgPooling, MaxWithMaskPooling, CudnnMaxPooling, CudnnA
 
 
 def pool_name(pool_type: Any, kinds: tuple[type[BasePoolingType], ...] = _POOLINGS) -> str:
-    """Return the name of a pooling of maps in the message; the default is MaxPooling, and a subclass is an error."""
+    """Return the name that a pooling of maps has in the message. The default pooling is MaxPooling."""
     pooling = MaxPooling() if pool_type is None else pool_type
     if type(pooling) not in kinds:
         raise wrong("pool_type", pool_type, f"it must be one of {', '.join(f'{kind.__name__}()' for kind in kinds)}")
@@ -222,7 +222,7 @@ def img_pool_layer(
     """Reduce each window to one pixel, by default to its maximum.
 
     Args:
-        ceil_mode: whether the last window may extend past the end.
+        ceil_mode: whether the last window may extend past the end of the map.
         exclude_mode: whether an average excludes the padding; None is not written to the message.
     """
     source = to_layer("input", input)
@@ -263,7 +263,7 @@ def img_pool3d_layer(
     padding_z: int | None = None,
     ceil_mode: bool = True,
 ) -> LayerOutput:
-    """Reduce each window of a volume to one number, by default its maximum; lists have the form (x, y, z)."""
+    """Reduce each window of a volume to one number, by default its maximum; a list has the form (x, y, z)."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     layer = LayerBuilder(to_text("name", name), "pool3d", extra=layer_attr)
@@ -297,7 +297,7 @@ def spp_layer(
     pyramid_height: int | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Pool a map as a whole, in 4 parts, in 16 parts and so on; maps of any size then give equally many columns."""
+    """Pool a map as a whole, in 4 parts, in 16 parts and so on; maps of any size give the same number of columns."""
     source = to_layer("input", input)
     channels = channels_of(source, num_channels)
     levels = to_size("pyramid_height", pyramid_height)
@@ -318,7 +318,7 @@ def bilinear_interp_layer(
     name: str | None = None,
     layer_attr: Any = None,
 ) -> LayerOutput:
-    """Resize the maps of a linear img_conv_layer."""
+    """Resize the maps of an img_conv_layer with linear activation."""
     source = to_layer("input", input)
     if source.layer_type != "conv" or source.num_filters is None:
         raise wrong("input", input, "it must be an img_conv_layer")

@@ -62,7 +62,7 @@ def batch_norm_layer(
     Args:
         moving_average_fraction: the weight of the old value in the moving mean and variance, which tests use.
         use_global_stats: whether to use the moving mean and variance; the default is to use them only in tests.
-        mean_var_names: names of the parameters of the moving statistics.
+        mean_var_names: names of the two parameters that hold the moving mean and variance.
     """
     source = to_layer("input", input)
     channels = source.num_filters if num_channels is None else to_size("num_channels", num_channels)
@@ -202,7 +202,7 @@ def _to_margins(argument: str, value: Any) -> tuple[int, int]:
     if value is None:
         return 0, 0
     if not is_list(value) or len(value) != 2:
-        raise wrong(argument, value, "it must be a list of two numbers: zeros before and zeros after")
+        raise wrong(argument, value, "it must be a list of two numbers: the numbers of zeros before and after")
     return to_count(argument, value[0]), to_count(argument, value[1])
 
 
@@ -287,7 +287,7 @@ def prelu_layer(
     size = columns_of(source)
     if channel_shared is not None:
         if not source.height or not source.width:
-            raise wrong("channel_shared", channel_shared, f"it needs a layer {source.name!r} with height and width")
+            raise wrong("channel_shared", channel_shared, f"the layer {source.name!r} must have height and width")
         partial_sum = source.height * source.width * (channels if channel_shared else 1)
     if size % to_size("partial_sum", partial_sum):
         raise wrong("partial_sum", partial_sum, f"it must divide {size}, the size of {source.name!r}")

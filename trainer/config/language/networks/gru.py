@@ -127,7 +127,7 @@ def simple_gru2(
     mixed_layer_attr: Any = None,
     gru_cell_attr: Any = None,
 ) -> LayerOutput:
-    """Project the input, and run a gated recurrent unit over the projection as one layer, faster than simple_gru."""
+    """Project the input, and run a gated recurrent unit over the projection as one layer (faster than simple_gru)."""
     projected = _project(input, size, name, mixed_param_attr, mixed_bias_attr, mixed_layer_attr)
     return grumemory(
         name=name,

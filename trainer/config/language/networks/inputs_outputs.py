@@ -24,14 +24,14 @@ _GUESSING = (
 
 
 def set_inputs(names: Iterable[str]) -> None:
-    """Append names to the input layers of the open sub-model; if no sub-model is open, of the model and its root."""
+    """Append names to the input layers of the open sub-model or, if none is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.input_layer_names.append(name)
 
 
 def set_outputs(names: Iterable[str]) -> None:
-    """Append names to the output layers of the open sub-model; if no sub-model is open, of the model and its root."""
+    """Append names to the output layers of the open sub-model or, if none is open, of the model and its root."""
     for name in names:
         for owner in _owners():
             owner.output_layer_names.append(name)

@@ -59,7 +59,7 @@ def simple_lstm(
     )
 
 
-# the present names of two arguments, by their names in v0.10
+# two arguments of v0.10, with their present names
 _RENAMED = {"mixed_bias_attr": "input_proj_bias_attr", "mixed_layer_attr": "input_proj_layer_attr"}
 
 
@@ -81,8 +81,8 @@ def lstmemory_unit(
 ) -> LayerOutput:
     """Compute one step of an LSTM inside a recurrent group.
 
-    The input holds the projections for the candidate and the three gates. get_output_layer_attr is an argument of
-    v0.10.
+    The input holds the projections for the candidate and the three gates. get_output_layer_attr, an argument of v0.10,
+    has the attributes of the layer that outputs the state.
     """
     source = to_layer("input", input)
     columns = columns_of_part(source, 4, size)

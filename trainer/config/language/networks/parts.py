@@ -23,7 +23,7 @@ def columns_of_part(source: LayerOutput, parts: int, size: Any) -> int:
 
 
 def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the arguments of a call without the arguments that have the given names.
+    """Return all arguments of a call except the arguments with the given names.
 
     Args: given: `locals()` of the function, taken before the function defines other names.
     """
@@ -31,7 +31,7 @@ def without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def with_prefix(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the arguments of a call whose names begin with the prefix; the prefix is removed from the names.
+    """Return those arguments of a call whose names begin with the prefix, under names without the prefix.
 
     Args: given: `locals()` of the function, taken before the function defines other names.
     """
