@@ -1,4 +1,6 @@
-"""The parameter server and its client: dense parameters and rows of tables, synchronous or asynchronous.
+"""The parameter server and its client, for dense parameters and rows of tables.
+
+Training is synchronous or asynchronous.
 
 Importing `pserver` loads none of its subpackages `wire`, `server`, `aggregate`, `store`, `optim`, `client` and `life`.
 Import the subpackage that you need.

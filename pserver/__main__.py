@@ -1,4 +1,4 @@
-"""`paddle pserver`: run a server or the probe from flags and environment, and return an exit status."""
+"""The command `paddle pserver` runs a parameter server, or a probe that waits until all servers are ready."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _run(arguments: list[str]) -> int:
     job = read_environment(os.environ)
     ports = line.number("ports_num") + line.number("ports_num_for_sparse")
     if line.values["probe"]:
-        # the server, the probe and --help import only the modules that they need, because a launcher waits until they
-        # are ready (bench/launch.py measures the wait)
+        # a launcher waits for the server and for the probe (bench/launch.py measures the wait); each of them therefore
+        # imports only the modules that it needs
         from pserver.client import probe
 
         hosts = list_hosts(line.text("pservers"), line.number("port"), ports)
@@ -51,7 +51,8 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
         signal.signal(number, _stop)
     # a server never multiplies matrices; without this variable, importing numpy would start one thread for each core
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # these modules are imported only here, so that --help and the probe start fast; signal handlers are already set
+    # these modules are imported only here, so that --help and the probe start fast; a signal that arrives during the
+    # import is already handled
     if line.is_elastic:
         from pserver.life.elastic_server import run_elastic
 
@@ -78,7 +79,7 @@ def _serve(line: flags.PserverFlags, job: JobEnvironment, ports: int) -> int:
 
 @contextmanager
 def _watched(server: Server, line: flags.PserverFlags, job: JobEnvironment) -> Iterator[None]:
-    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set."""
+    """Serve /healthz, /readyz and /metrics while the caller's `with` block runs, if --metrics_port is set."""
     if not line.number("metrics_port"):
         yield
         return

@@ -1,7 +1,8 @@
 """The flags of `paddle pserver`, which `runtime/gflags.py` parses.
 
 Every flag of the legacy pserver is accepted; one warning lists the given flags that have no effect. The flags of an
-elastic job need a store, and have the names of the Go pserver of 2017, in which '_' may replace '-'.
+elastic job need a store: a directory or an etcd. They have the names of the Go pserver of 2017, with '_' or '-' between
+the words.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from runtime.gflags import Flag, Status, Value, index_flags, read_arguments
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
-    Flag("help", False, _S, "print this and exit"),
-    Flag("port", 20134, _S, "first port; in an elastic job the default is 0: any free ports", 0, 65535),
+    Flag("help", False, _S, "print this help and exit"),
+    Flag("port", 20134, _S, "first port; in an elastic job the default is 0, for any free ports", 0, 65535),
     Flag("ports_num", 1, _S, "number of ports for dense parameters", 1, 65535),
     Flag("ports_num_for_sparse", 0, _S, "number of further ports for sparse parameters", 0, 65535),
     Flag(
@@ -32,14 +33,14 @@ FLAGS = index_flags(
         "async_lagged_ratio_min",
         1.0,
         _S,
-        "a config's async_lagged_grad_discard_ratio has an effect only above this bound",
+        "the config's async_lagged_grad_discard_ratio counts only if it is above this bound",
         0,
     ),
     Flag(
         "async_lagged_ratio_default",
         1.5,
         _S,
-        "discard ratio if a config's own has no effect; a gradient of an age of at least ratio x trainers is discarded",
+        "discard ratio if the config has no valid one; a gradient whose age is at least ratio x trainers is discarded",
         0,
     ),
     Flag(
@@ -59,7 +60,7 @@ FLAGS = index_flags(
         _S,
         "write the line of --log_barrier_abstract after every pass; with fewer than three trainers there is no line",
     ),
-    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+    Flag("log_json", "", _S, "file to which log lines are also appended as JSON; empty = no such file"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics on the addresses of --nics; 0: none", 0, 65535),
     Flag("sock_send_buf_size", 0, _S, "bytes of the send buffer of a connection; 0: the system's choice", 0, 1 << 30),
     Flag(
@@ -73,7 +74,7 @@ FLAGS = index_flags(
     Flag("sock_listen_queue_size", 1024, _S, "maximum number of connections that wait to be accepted", 1, 1 << 20),
     Flag("rdma_tcp", "tcp", _S, "transport; only tcp is supported", choices=("tcp",)),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
-    Flag("probe", False, _S, "ask whether all services of --pservers are ready; exit with 0 if they are, else 69"),
+    Flag("probe", False, _S, "ask whether all services of --pservers are ready; the exit status is 0 if so, else 69"),
     Flag("pservers", "127.0.0.1", _S, "with --probe: comma-separated hosts; host:port sets the first port of a host"),
     Flag("timeout", 60.0, _S, "with --probe: maximum seconds until all services have answered", 0, 86400),
     # ----- flags of an elastic job -----
@@ -81,7 +82,7 @@ FLAGS = index_flags(
     Flag("etcd_endpoints", "", _S, "elastic: endpoints of an etcd, instead of --store_dir: http://host:port,..."),
     Flag("etcd_endpoint", "", _S, "the 2017 name of --etcd_endpoints"),
     Flag("job", "", _S, "elastic: name of the job; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the first server that starts decides", 1, 4096),
+    Flag("num_pservers", 1, _S, "elastic: number of servers of the job; the value of the first server counts", 1, 4096),
     Flag("index", -1, _S, "elastic: index of this server; -1: the smallest free index", -1, 4095),
     Flag(
         "checkpoint_path",
@@ -95,7 +96,7 @@ FLAGS = index_flags(
     Flag("dial_timeout", "5s", _Q, "the attempts to reach etcd at the start always last 15 s"),
     Flag("log_level", "info", _Q, "every log line is written"),
     # ----- flags that are accepted, but have no effect -----
-    Flag("small_messages", False, _Q, "messages are always sent at once"),
+    Flag("small_messages", False, _Q, "messages are always sent immediately"),
     Flag("seed", 1, _Q, "a server draws no random numbers"),
     Flag("thread_local_rand_use_global_seed", False, _Q, "a server draws no random numbers"),
     Flag("use_gpu", False, _Q, "a server uses no GPU"),
@@ -105,8 +106,8 @@ FLAGS = index_flags(
 )
 
 
-ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # defaults of a server with a store
-STATIC_ONLY = ("num_gradient_servers",)  # flags without effect if trainers join and leave
+ELASTIC_DEFAULTS: dict[str, Value] = {"port": 0}  # defaults that differ for a server with a store
+STATIC_ONLY = ("num_gradient_servers",)  # flags that have no effect on a server with a store
 ELASTIC_ONLY = ("job", "num_pservers", "index", "checkpoint_path", "checkpoint_interval", "etcd_ttl")
 MOST_PORTS = 4096  # maximum number of ports of a server with a store; the registry lists the ports
 
@@ -184,7 +185,7 @@ def _check_static(line: PserverFlags, given: Mapping[str, Value]) -> None:
     alone = [f"--{name}" for name in ELASTIC_ONLY if name in given]
     if alone and not line.is_elastic:
         raise UsageError(
-            f"{', '.join(alone)} without a store: give the --store_dir=DIR (one machine) or "
+            f"{', '.join(alone)} need{'s' * (len(alone) == 1)} a store: also give the --store_dir=DIR (one machine) or "
             "--etcd_endpoints=http://host:2379 (cluster) that the master and the trainers of the job have"
         )
     if not line.number("port"):
@@ -198,7 +199,9 @@ def _check_elastic(line: PserverFlags) -> None:
         if line.seconds(name) < least:
             raise UsageError(f"--{name} is '{line.text(name)}'; it must be at least {least:g}s")
     if "," in line.text("nics"):
-        raise UsageError(f"--nics is '{line.text('nics')}'; a server of an elastic job has one address or all")
+        raise UsageError(
+            f"--nics is '{line.text('nics')}'; a server of an elastic job listens on one address or on all"
+        )
     if line.number("ports_num") + line.number("ports_num_for_sparse") > MOST_PORTS:
         raise UsageError(
             f"--ports_num and --ports_num_for_sparse together are over the limit of {MOST_PORTS} of an elastic server"

@@ -1,8 +1,8 @@
-"""Take a step for every trainer's gradient, or discard the gradient of a slow trainer (asynchronous dense services).
+"""Apply every trainer's gradient alone, or discard the gradient of a slow trainer (asynchronous dense services).
 
-A gradient takes its step after its last piece has arrived. A gradient that is too old (`pserver.aggregate.staleness`)
-is discarded. The trainer always receives a copy of the current values, because a step of another trainer may change the
-values themselves before they are sent.
+The step of a gradient is taken after the last piece of the gradient has arrived. A gradient that is too old
+(`pserver.aggregate.staleness`) is discarded. The trainer always receives a copy of the current values, because a step
+of another trainer may change the values themselves before they are sent.
 
 Source: ParameterServer2.cpp of v0.10 (asyncSGD).
 """
@@ -24,9 +24,9 @@ from runtime.errors import BugError
 
 
 class AsynchronousSteps:
-    """The incomplete gradients of one dense service, by trainer.
+    """For each trainer, the incomplete gradient on one dense service.
 
-    Args: trainers: number of trainers; 0: trainers join and leave. limits: limits of the age of gradients.
+    Args: trainers: number of trainers, or 0 if trainers join and leave. limits: limits of the age of gradients.
     """
 
     answers_with_values = True
@@ -41,8 +41,8 @@ class AsynchronousSteps:
         self.staleness = make_staleness(trainers, limits, ratio)
         if limits.choose(ratio) != ratio:
             glog.warning(
-                f"async_lagged_grad_discard_ratio is {ratio:g}, not above --async_lagged_ratio_min={limits.least:g}: "
-                f"--async_lagged_ratio_default={limits.default:g} is used instead"
+                f"async_lagged_grad_discard_ratio is {ratio:g}, which is not above "
+                f"--async_lagged_ratio_min={limits.least:g}; --async_lagged_ratio_default={limits.default:g} is used"
             )
         threshold = self.staleness.threshold if trainers else f"{limits.choose(ratio):g} x trainers"
         glog.info(f"discard lagged async gradient ratio: {limits.choose(ratio):g} asyncLaggedhreshold: {threshold}")
@@ -74,8 +74,8 @@ class AsynchronousSteps:
         self._samples[trainer] = samples
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a gradient, or discard the gradient, and return the trainer's copy of the values. Do nothing
-        and return None if the gradient is incomplete.
+        """Apply or discard a trainer's gradient, and return the trainer's copy of the values. Do nothing and return
+        None if the gradient is incomplete.
 
         The learning-rate schedule counts the samples of earlier steps, but not the samples of this gradient. The copy
         is valid until the trainer's next gradient.

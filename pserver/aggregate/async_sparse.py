@@ -1,5 +1,4 @@
-"""Take a step for every trainer's gradients of rows, or discard a slow trainer's gradients (asynchronous sparse
-services).
+"""Apply every trainer's gradients of rows alone, or discard a slow trainer's gradients (asynchronous sparse services).
 
 Only the rows of the batch are updated. Decay is applied once for each step of a row. Gradients that are too old are
 discarded as on a dense service. A trainer is not informed that its gradients were discarded, because it fetches the
@@ -18,9 +17,9 @@ from pserver.store.sparse_shard import SparseShard
 
 
 class SparseSteps(SparseInbox):
-    """The gradients of rows of one sparse service, by trainer.
+    """For each trainer, the gradients of rows on one sparse service.
 
-    Args: trainers: number of trainers; 0: trainers join and leave. limits: limits of the age of gradients.
+    Args: trainers: number of trainers, or 0 if trainers join and leave. limits: limits of the age of gradients.
     """
 
     is_asynchronous: Literal[True] = True
@@ -40,8 +39,8 @@ class SparseSteps(SparseInbox):
         return False
 
     def apply(self, trainer: int) -> memoryview | None:
-        """Take the step of a trainer's gradients, or discard the gradients, and return the empty payload of the answer.
-        Do nothing and return None if the gradients are incomplete.
+        """Apply or discard a trainer's gradients, and return the empty payload of the answer. Do nothing and return
+        None if the gradients are incomplete.
 
         The learning-rate schedule counts the samples of earlier steps, but not the samples of these gradients.
         """

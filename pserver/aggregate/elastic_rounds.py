@@ -18,14 +18,14 @@ from pserver.wire.protocol import Buffer
 from pserver.wire.views import NO_ROUND, EnterAnswer, EpochChangedError, MembershipView, RoundKey
 from runtime.errors import BugError
 
-# maximum number of trainers whose last round is stored; above this number the oldest entries are deleted
+# maximum number of trainers whose last round is stored; above this number, the oldest stored rounds are deleted
 MAX_OWN = 1 << 16
 
 
 class GradientPiece(NamedTuple):
     """A piece of a trainer's dense gradient or of its gradients of rows.
 
-    `length`: for rows, the number of bytes of all pieces together.
+    `length`: for gradients of rows, the total bytes of all pieces; for a dense gradient, it is not used.
     """
 
     piece: int
@@ -37,16 +37,16 @@ class GradientPiece(NamedTuple):
 class TwoPhaseRounds:
     """The rounds of one service.
 
-    Args: rounds: adds gradients and takes steps. done, own: the attributes `done` and `own` in the snapshot that the
-        service resumes from, if any.
+    Args: rounds: the object that adds gradients and takes steps. done, own: the attributes `done` and `own` in the
+        snapshot that the service resumes from, if any.
 
     Attributes:
 
-    - `epoch`: epoch of the view that was entered last; 0: none.
-    - `members`: the members of this view; None: no trainer has entered since the service resumed from a snapshot.
+    - `epoch`: epoch of the view that was entered last; 0: no view was entered.
+    - `members`: the members of this view; None: no view was entered since this service started.
     - `done`: the last completed round.
-    - `prepared`: the round with complete gradients of all members.
-    - `own`: by trainer, the last completed round that contains the trainer's gradient.
+    - `prepared`: the prepared round, for which the gradients of all members are complete; None: no round is prepared.
+    - `own`: for each trainer, the last completed round that contains the trainer's gradient.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class TwoPhaseRounds:
         self.own = dict(own or {})
         self._open: RoundKey | None = None  # see `open`
         self._pass = 0  # the largest pass number of the stored gradients
-        self._pieces: dict[int, int] = {}  # by trainer, the number of stored pieces of its gradient
+        self._pieces: dict[int, int] = {}  # for each trainer, the number of stored pieces of its gradient
         self._complete: set[int] = set()  # the trainers with complete gradients
         self._order: list[int] = []  # ids of the trainers of the prepared round, ascending
 
     @property
     def open(self) -> RoundKey | None:
-        """The round that has some, but not all of its gradients."""
+        """The round of which this service has stored some gradients, but not yet all; None: there is no such round."""
         return self._open
 
     def list_missing(self) -> list[int]:
@@ -83,11 +83,13 @@ class TwoPhaseRounds:
 
         If the view is new, the service drops the gradients of a round that is not prepared.
 
-        Raises: EpochChangedError: a later view was entered before. BugError: an earlier view of the same epoch had
-            other members.
+        Raises: EpochChangedError: this service has already entered a later view. BugError: this service has already
+            entered the same epoch with other members.
         """
         if view.epoch < self.epoch:
-            raise EpochChangedError(f"epoch {view.epoch} is over: epoch {self.epoch} was entered before", self.epoch)
+            raise EpochChangedError(
+                f"epoch {view.epoch} is over: this service is already in epoch {self.epoch}", self.epoch
+            )
         if view.epoch > self.epoch:
             self.epoch, self.members = view
             self._drop_open()
@@ -95,7 +97,9 @@ class TwoPhaseRounds:
         if self.members is None:
             self.members = view.members
         if view.members != self.members:
-            raise BugError(f"epoch {view.epoch} has the members {self.members}, but a trainer sent {view.members}")
+            raise BugError(
+                f"epoch {view.epoch} has the members {self.members}, but a trainer sent the members {view.members}"
+            )
         return False
 
     def describe(self, trainer: int) -> EnterAnswer:
@@ -107,15 +111,16 @@ class TwoPhaseRounds:
     def add(self, trainer: int, key: RoundKey, one: GradientPiece, pass_number: int) -> bool:
         """Store a piece of a trainer's gradient without copying it. Return whether the round is prepared now.
 
-        Args: pass_number: the pass of the gradient.
-        Raises: EpochChangedError: the round cannot be open on this service; its trainer must enter the view again.
+        Args: pass_number: number of the pass that the gradient belongs to.
+        Raises: EpochChangedError: the round cannot be open on this service; the trainer must enter the view again.
             BugError: the trainer is not a member of the view; the piece is invalid, see `SynchronousRounds.add`.
         """
         if key.epoch != self.epoch:
             raise EpochChangedError(f"a push is for {key}, but this service is in epoch {self.epoch}", self.epoch)
         if self.members is None or trainer not in self.members:
             raise BugError(
-                f"trainer {trainer} pushes, but is not one of the members {self.members} of epoch {self.epoch}"
+                f"trainer {trainer} pushes a gradient, but is not one of the members {self.members} of "
+                f"epoch {self.epoch}"
             )
         if key == self.prepared:
             return True
@@ -151,21 +156,23 @@ class TwoPhaseRounds:
         return True
 
     def drop(self, trainer: int) -> None:
-        """Drop a trainer's gradients of an unprepared round: the trainer has left, or sends them again."""
+        """Drop a trainer's gradients of an unprepared round, because the trainer has left or sends them again."""
         if trainer in self._pieces:
             self._drop([trainer])
         if not self._pieces:
             self._open = None
 
     def commit(self, key: RoundKey, view: int) -> bool:
-        """Take the step of the prepared round and return True; return False if an earlier call has taken the step.
+        """Apply the gradients of the prepared round and return True; return False if an earlier call has applied them.
 
         Args: view: the epoch that the trainer has entered.
         Raises: EpochChangedError: a later view was entered on this service, or the round is neither prepared nor the
             last completed round.
         """
         if view != self.epoch:
-            raise EpochChangedError(f"the commit of {key} is of epoch {view}, not {self.epoch}", self.epoch)
+            raise EpochChangedError(
+                f"a trainer of epoch {view} commits {key}, but this service is in epoch {self.epoch}", self.epoch
+            )
         if key == self.done:
             return False
         if key != self.prepared:
@@ -195,10 +202,10 @@ class TwoPhaseRounds:
 
 
 def advance_pass(shard: Shard, number: int) -> None:
-    """Finish all passes of a shard before the pass with this number.
+    """Finish all passes of a shard that precede the pass with this number.
 
-    A service may finish several passes at once, because it may receive no gradient in a pass. The shard then counts
-    only a single end of a pass.
+    Several passes may end at once, because a service may receive no gradient in a pass. The shard then handles them as
+    a single end of a pass.
     """
     if number > shard.passes:
         shard.finish_pass()

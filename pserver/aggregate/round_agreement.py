@@ -23,7 +23,7 @@ from pserver.wire.views import NO_ROUND, EnterAnswer, RoundKey
 
 
 class RoundAgreement(NamedTuple):
-    """The decision of a trainer before its first push of an epoch.
+    """The decision of a trainer about the last round, which it makes before its first push of an epoch.
 
     - `key`: the newest round that counts.
     - `services`: numbers of the services that must still complete this round, and therefore receive COMMIT.
@@ -41,7 +41,7 @@ class RoundAgreement(NamedTuple):
 
 
 def agree(answers: Sequence[EnterAnswer], epoch: int, own: RoundKey | None = None) -> RoundAgreement:
-    """Return the decision of a trainer that has entered an epoch.
+    """Return the decision about the last round, for a trainer that has entered an epoch.
 
     Args: answers: the answers of all services, dense and sparse, always in the same order. own: the round of the
         trainer's last push, if the trainer does not know whether this push has counted.

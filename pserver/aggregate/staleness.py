@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_KNOWN = 1 << 16  # maximum number of trainers with stored counts; above it, trainers that have left are deleted
-LEAST_THRESHOLD = 2  # v0.10 used 1 for a single trainer, and therefore discarded every gradient
+# maximum number of trainers with stored counts; above it, the counts of trainers that have left are deleted
+MAX_KNOWN = 1 << 16
+# the lowest age at which a gradient is discarded; v0.10 used 1 for a single trainer, and discarded every gradient
+LEAST_THRESHOLD = 2
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,20 @@ class StalenessLimits:
         return max(int(trainers * self.choose(ratio)), LEAST_THRESHOLD)
 
     def choose(self, ratio: float) -> float:
-        """Return the effective ratio."""
+        """Return the discard ratio of the config, or `default` if the ratio is not above `least`."""
         return ratio if ratio > self.least else self.default
 
 
 class Staleness:
     """Count the gradients of all trainers, and decide which gradients are too old.
 
-    Attributes: gradients, discarded: numbers of received and of discarded gradients by trainer, since the start. age:
-    the sum of all ages.
-
     Args: trainers: number of trainers. threshold: the smallest age at which a gradient is discarded.
+
+    Attributes:
+
+    - `gradients`: for each trainer, the number of gradients received since the start.
+    - `discarded`: for each trainer, the number of gradients discarded since the start.
+    - `age`: the sum of the ages of all gradients since the start.
     """
 
     def __init__(self, trainers: int, threshold: int) -> None:
@@ -52,7 +57,7 @@ class Staleness:
         self.reset()
 
     def reset(self) -> None:
-        """Reset all counts, as v0.10 did after each log of the counts. Ages count from zero again."""
+        """Reset the counts that `describe` logs, as v0.10 did after each log. Ages count from zero again."""
         self._steps = 0
         self._marks = dict.fromkeys(self._marks, 0)
         self._ages: dict[int, int] = {}
@@ -75,7 +80,9 @@ class Staleness:
         return is_kept
 
     def describe(self) -> list[str]:
-        """Return log lines: discarded gradients, frequency of each age, and counts by trainer; [] without gradients."""
+        """Return log lines with the discarded gradients, the frequency of each age and the counts of each trainer.
+        Return [] if no gradient has arrived.
+        """
         if not self._steps:
             return []
         discarded = sum(self._discarded.values())
@@ -103,11 +110,11 @@ class ElasticStaleness(Staleness):
     def __init__(self, limits: StalenessLimits, ratio: float) -> None:
         self._limits, self._ratio = limits, ratio
         self._present: set[int] = set()
-        self._gone: dict[int, int] = {}  # for each trainer that has left: the step until which it counts
+        self._gone: dict[int, int] = {}  # for each trainer that has left, the last step at which it counts as present
         super().__init__(0, limits.threshold(0, ratio))
 
     def reset(self) -> None:
-        """Reset all counts: ages count from zero again."""
+        """Reset the counts that `describe` logs. Ages count from zero again."""
         super().reset()
         self._kept, self._discarded = dict.fromkeys(self._present, 0), dict.fromkeys(self._present, 0)
         self._gone.clear()
@@ -132,7 +139,7 @@ class ElasticStaleness(Staleness):
                     del counts[one]
 
     def is_kept(self, trainer: int) -> bool:
-        """Count a gradient and return whether it is kept, see `Staleness.is_kept`."""
+        """Count a gradient of a trainer and return whether it is kept; see `Staleness.is_kept`."""
         if self._gone:
             self._gone = {one: last for one, last in self._gone.items() if last > self._steps}
             self._follow()
@@ -143,9 +150,9 @@ class ElasticStaleness(Staleness):
 
 
 def make_staleness(trainers: int, limits: StalenessLimits, ratio: float) -> Staleness:
-    """Return the counter of gradients.
+    """Return a `Staleness`, or an `ElasticStaleness` if trainers join and leave.
 
-    Args: trainers: number of trainers; 0: trainers join and leave, and the result is an `ElasticStaleness`.
+    Args: trainers: number of trainers, or 0 if trainers join and leave.
         ratio: async_lagged_grad_discard_ratio of the config.
     """
     if not trainers:

@@ -25,9 +25,11 @@ from runtime.errors import BugError
 class SynchronousRounds:
     """The open round of one dense service: the pieces that each trainer has sent.
 
-    The classes for dense and sparse services and for synchronous and asynchronous training all have these class
-    attributes: `answers_with_values`: whether the answer to a push contains values. `is_asynchronous`: whether every
-    gradient is a separate step. `counts_passes`: whether the shard is informed of the end of a pass.
+    This class, `SparseRounds`, `AsynchronousSteps` and `SparseSteps` have three class attributes:
+
+    - `answers_with_values`: whether the answer to a push contains values.
+    - `is_asynchronous`: whether every gradient is a separate step.
+    - `counts_passes`: whether the shard is informed of the end of a pass.
     """
 
     answers_with_values = True
@@ -68,8 +70,8 @@ class SynchronousRounds:
         return len(protocol.cut(self.values, piece)) if piece < self.pieces else -1
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step of each given piece that all trainers of the round have sent; return the pieces whose step was
-        taken.
+        """Apply the sum of the gradients of each given piece that all trainers of the round have sent. Return the
+        numbers of these pieces.
 
         Args: trainers: the ids of the round's trainers, ascending; their gradients are added in this order.
         """
@@ -88,7 +90,7 @@ class SynchronousRounds:
         return done
 
     def drop(self, trainer: int) -> None:
-        """Drop a trainer's gradients of a round in which no piece has taken its step."""
+        """Drop a trainer's gradients of a round in which no piece has been updated yet."""
         for sent in self._sent:
             sent.pop(trainer, None)
         self._samples.pop(trainer, None)
@@ -104,7 +106,7 @@ class SynchronousRounds:
         raise BugError(f"trainer {trainer} asks for rows of a service that has no tables")
 
     def finish(self) -> int | None:
-        """End the round if the steps of all its pieces were taken. Return the combined flags of the round's pushes, or
+        """End the round if the steps of all its pieces are taken. Return the combined flags of the round's pushes, or
         None if the round is still open.
         """
         if self._stepped < self.pieces:

@@ -1,7 +1,7 @@
 """Add the gradients of rows of all trainers in trainer-id order, then take one step (synchronous sparse services).
 
-Trainers request the rows of a batch before the batch, and push the gradients of these rows after it. A round waits for
-the gradients of every trainer and discards none.
+A trainer requests the rows of a batch before it computes the batch, and then pushes the gradients of these rows. A
+round waits for the gradients of every trainer and discards none.
 
 An array of rows has the following form on the wire, for T tables, little-endian and without gaps:
 
@@ -9,8 +9,8 @@ An array of rows has the following form on the wire, for T tables, little-endian
     u32 ...    the numbers of these rows on the service, table by table, ascending in each table
     f32 ...    the rows, in the same order; absent in a request for rows
 
-An answer contains only the rows. The answer to gradients is empty: it reports that the step is taken. An array arrives
-in pieces, which are first joined.
+An answer contains only the rows. The answer to gradients is empty: it reports that the gradients are applied. An array
+arrives in pieces, which are first joined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.errors import BugError
 
 
 class SparseInbox:
-    """The received gradients of rows and requests for rows of each trainer."""
+    """For each trainer, the gradients of rows and the requests for rows that have arrived."""
 
     answers_with_values = False
     counts_passes = True  # as in v0.10, the shard is informed of the end of a pass even in asynchronous training
@@ -53,10 +53,10 @@ class SparseInbox:
     def add(self, trainer: int, piece: int, payload: Buffer, samples: int, flags: int, length: int) -> None:
         """Store a piece of a trainer's gradients, which have `length` bytes in total.
 
-        Raises: BugError: the piece does not exist or is sent twice, or the rows are not rows of these tables.
+        Raises: BugError: the piece does not exist or is sent twice, or the array does not name rows of this service.
         """
         if trainer in self._gradients:
-            raise BugError(f"trainer {trainer} pushes rows twice")
+            raise BugError(f"trainer {trainer} pushes the gradients of rows twice before a step is taken")
         whole = _join(self._arriving, trainer, piece, payload, length, self._most_bytes(with_rows=True))
         if whole is None:
             return
@@ -75,7 +75,7 @@ class SparseInbox:
         self._samples[trainer] = samples
 
     def drop(self, trainer: int) -> None:
-        """Drop a trainer's gradients, if no step was taken with them."""
+        """Drop the gradients of a trainer that have not been applied."""
         for kept in (self._arriving, self._gradients, self._samples):
             kept.pop(trainer, None)
 
@@ -106,10 +106,10 @@ class SparseInbox:
         return 4 * sum(1 + one.rows * (1 + one.settings.row_width * with_rows) for one in groups)
 
     def _split(self, whole: Array) -> tuple[list[RowIds], Array]:
-        """Return the rows of each table, and the floats that follow them.
+        """Return the row numbers of each table, and the floats that follow them in the array.
 
         The row numbers are copied before they are checked, because a trainer can change an array in shared memory.
-        Raises: BugError: the array does not name rows of these tables.
+        Raises: BugError: the array does not name rows of this service.
         """
         numbers = whole.view(np.uint32)
         groups = self.shard.groups
@@ -122,7 +122,9 @@ class SparseInbox:
             rows.append(numbers[start : start + count].copy())
             start += count
             if not is_rising(rows[-1], group.rows):
-                raise BugError(f"the rows of parameter {group.settings.name} are not rising numbers below {group.rows}")
+                raise BugError(
+                    f"the row numbers of parameter {group.settings.name} are not ascending numbers below {group.rows}"
+                )
         return rows, whole[start:]
 
 
@@ -151,7 +153,7 @@ class SparseRounds(SparseInbox):
         self._asked |= flags & MessageFlag.CHECKPOINT
 
     def step(self, pieces: Sequence[int], trainers: Sequence[int]) -> list[int]:
-        """Take the step and return [0] if the gradients of all trainers of the round are complete, else return []."""
+        """If the gradients of all trainers of the round are complete, apply them and return [0]; else return []."""
         if not trainers or any(trainer not in self._gradients for trainer in trainers):
             return []
         self.shard.step_sparse([self._gradients[trainer] for trainer in trainers], sum(self._samples.values()))
@@ -161,8 +163,8 @@ class SparseRounds(SparseInbox):
         return [0]
 
     def finish(self) -> int | None:
-        """End the round if its step was taken. Return the combined flags of the round's pushes, or None if the round is
-        still open.
+        """End the round if its gradients were applied. Return the combined flags of the round's pushes, or None if
+        the round is still open.
         """
         if not self._is_stepped:
             return None
@@ -173,7 +175,7 @@ class SparseRounds(SparseInbox):
 class Joined:
     """Join the pieces of one array.
 
-    Args: length: bytes of the array.
+    Args: length: length of the array in bytes.
     """
 
     def __init__(self, length: int) -> None:
@@ -188,7 +190,9 @@ class Joined:
         target = protocol.cut(self._array.view("B").data, piece)
         given = memoryview(payload)
         if piece not in self._missing or given.nbytes != len(target):
-            raise BugError(f"piece {piece} of rows is sent twice, or has {given.nbytes} bytes instead of {len(target)}")
+            raise BugError(
+                f"piece {piece} of an array of rows is sent twice, or has {given.nbytes} bytes instead of {len(target)}"
+            )
         target[:] = given.cast("B")
         self._missing.discard(piece)
         return None if self._missing else self._array
@@ -197,13 +201,17 @@ class Joined:
 def _join(
     arriving: dict[int, Joined], trainer: int, piece: int, payload: Buffer, length: int, most: int
 ) -> Array | None:
-    """Return the whole array when its last piece arrives; an array of a single piece is not copied.
+    """Return the whole array when its last piece arrives, else None; an array of a single piece is not copied.
 
-    Args: arriving: the incomplete arrays, by trainer.  length: bytes of this array.  most: the limit of `length`.
+    Args: arriving: the incomplete array of each trainer.  length: length of this trainer's array in bytes.
+        most: maximum of `length`.
     Raises: BugError: the array would be longer than `most`, or has no such piece.
     """
     if not 0 <= length <= most or length % 4:
-        raise BugError(f"trainer {trainer} announces rows of {length} bytes; at most {most} are possible")
+        raise BugError(
+            f"trainer {trainer} announces rows of {length} bytes in total; the total must be a multiple of 4, and at "
+            f"most {most}"
+        )
     view = memoryview(payload)
     if protocol.count_pieces(length) == 1 and view.nbytes == length and piece == 0:
         whole = np.frombuffer(view, np.float32)

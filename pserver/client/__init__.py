@@ -1,1 +1,1 @@
-"""The trainer's side of the parameter servers: connections, requests, dense and sparse parameters."""
+"""The trainer's side of the parameter servers: connections and requests, for dense parameters and for tables."""

@@ -35,7 +35,8 @@ class Client(JobMember):
     """A trainer's connection to all dense services of a job.
 
     Args: see `JobMember`.
-    Raises (every call): LostPeerError: a server or another trainer is lost, hangs or gave up; the message names it.
+    Raises (every call): LostPeerError: a server or another trainer is lost, hangs or has given up; the message names
+        this server or trainer.
     Thread safety: all calls must come from one thread. Every call blocks, except `close` and `abort`.
     """
 
@@ -43,7 +44,7 @@ class Client(JobMember):
         """Connect to every service and register as this trainer.
 
         Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt. ConfigError: a
-            server and this trainer, or two trainers, have different settings; the message names them.
+            server and this trainer, or two trainers, have different settings; the message names the settings.
         """
         ranges = partition.layout(parameters, len(self._services))
         model = ModelSetup(list(parameters), describe_setup(parameters, optimization))
@@ -52,10 +53,10 @@ class Client(JobMember):
     def initialise(self, values: Array, restored: CheckpointState | None = None) -> Any:
         """Send trainer 0's values to the servers; the other trainers wait for these values and receive them in place.
 
-        Args: restored: the checkpoint that trainer 0 resumes from, or None; its values and state replace `values`.
-        Returns: this trainer's own part of that checkpoint; None without a checkpoint.
+        Args: restored: the checkpoint that trainer 0 resumes from, or None. Its values replace `values`.
+        Returns: this trainer's own part of the checkpoint, or None if the job does not resume from a checkpoint.
         Raises: ConfigError: the optimization is not supported, or the checkpoint does not fit the model.  DamagedError:
-            a checkpoint of another number of services cannot be divided among the present services.
+            the checkpoint comes from another number of services, and cannot be divided among the present services.
         """
         self._check_vector(values)
         if self._options.trainer_id != 0:
@@ -71,7 +72,7 @@ class Client(JobMember):
         """Push this batch's summed gradient, wait for the step of all trainers, and receive the new values in place.
 
         Args: samples: samples of this trainer's batch.  checkpoint: whether this trainer requests a checkpoint.
-        Returns: whether a checkpoint is due: then all trainers call `gather_checkpoint`.
+        Returns: whether a checkpoint is due. If it is due, all trainers call `gather_checkpoint`.
         """
         self.begin_push(gradient, values, samples)
         return self.finish_push(checkpoint=checkpoint)
@@ -113,7 +114,7 @@ class Client(JobMember):
         self._fetch(Fetch.CURRENT, "fetch the values", values)
 
     def fetch_averages(self, averages: Array) -> None:
-        """Receive in place the averages of the values after recent steps; the config sets the number of steps."""
+        """Receive in place the averages of the values over the last steps; the config sets the number of steps."""
         self._check_vector(averages)
         self._fetch(Fetch.AVERAGES, "fetch the averages", averages)
 

@@ -1,4 +1,4 @@
-"""The client's side of connections: it connects when the server listens, and reconnects after a break."""
+"""Connections of a client to services: a client connects when the service listens, and reconnects after a break."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_memory(frames: Sequence[Buffer], size: int) -> list[memoryview]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a service, and the values that this side sends in the handshake; see `ServerConnection`."""
+    """The address of a service and the settings of a connection to it; see `ServerConnection`."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class ConnectAttempt:
     stream: socket.socket | None = None
     handshake: ClientHandshake | None = None  # set when the stream is connected
     began: float = 0.0  # start of the last attempt, in seconds of the monotonic clock
-    due: float = 0.0  # time of the next attempt, or of the end of a handshake that takes too long
+    due: float = 0.0  # time of the next attempt; during a handshake, the time at which this side gives the handshake up
 
 
 class ServerConnection:
@@ -58,19 +58,19 @@ class ServerConnection:
 
     Args:
 
-    - `name`: name that this side gives to the connection.
+    - `name`: the name of this connection, which the client sends to the service.
     - `secret`: the secret of the job, or empty.
     - `place`: see `Connection`.
     - `max_payload`: maximum length of a received payload.
-    - `source`: the local address, which the service names in its messages. If it is empty, the system chooses the
-      address, and chooses 127.0.0.1 for all services in 127.0.0.0/8.
+    - `source`: the local address, which the service names in its messages. If `source` is empty, the system chooses an
+      address. For every service in 127.0.0.0/8, it chooses 127.0.0.1.
 
     Attributes:
 
     - `closed`: time of the break; None: the connection exists, or is being made for the first time.
-    - `breaks`: number of breaks.
+    - `breaks`: number of times that the connection has broken.
     - `fault`: why the last handshake failed.
-    - `key`: signs the messages of the connection.
+    - `key`: the key that signs the messages of the connection.
     """
 
     def __init__(

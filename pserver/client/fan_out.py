@@ -1,8 +1,8 @@
-"""Send one request to every service and collect the answers: pieces, repetitions and deadlines.
+"""Send a request to every service, repeat lost pieces, and collect the answers before a deadline.
 
-An array is sent and received in pieces, each of which is a message. A PING follows the request on its connection, and
-the answer to the PING follows the answers to the request. If the PING is answered before the request, a message was
-lost with an earlier connection.
+An array is sent and received in pieces, each of which is a message. A PING follows the request on the same connection,
+and the answer to the PING follows the answers to the request. If the PING is answered before the request, a message was
+lost when an earlier connection broke.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FIRST_REPORT = 2.0
 class FanOut:
     """Sends the requests of one trainer to every service and collects the answers.
 
-    Args: channels: one for each service, in order. trainer: number of this trainer in messages. first: the service to
-        which requests are sent first. peer_timeout, wait_timeout: see `ClientOptions`. failure: returns an error that
-        ends the job, or None.
+    Args: channels: the channel of each service, in the order of the services. trainer: number of this trainer.
+        first: number of the service to which requests are sent first. peer_timeout, wait_timeout: see
+        `ClientOptions`. failure: a function that returns an error that ends the job, or None.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FanOut:
         self._has_pushed = False
 
     def request(self, request: ServiceRequest, timeout: float | None = None) -> int:
-        """Send a request to every service, wait for all answers, and return their flags.
+        """Send a request to every service, wait for all answers, and return the flags of the answers.
 
         Raises: LostPeerError, PeerUnreachableError: a service does not answer. PaddleError: a service answered with
             this error.
@@ -119,7 +119,7 @@ class FanOut:
             raise BugError(f"trainer {self._trainer} cannot {request.doing}: {exc}") from exc
 
     def collect(self, timeout: float | None = None) -> int:
-        """Wait for the answers to the current request."""
+        """Wait for the answers to the current request, and return their flags."""
         started = time.monotonic()
         deadline = started + (self._wait_timeout if timeout is None else timeout)
         asked = started
@@ -211,12 +211,12 @@ class FanOut:
                 channel.last = f"answered '{self._request.doing}'"
 
     def _ask_progress(self, pending: Collection[ServerChannel]) -> None:
-        """Send a PING on the data connection, after the request. The answer reports what a server has received and
-        waits for.
+        """Send a PING on the data connection, after the request. The answer reports what a server has received, and
+        what it waits for.
 
         While some servers have not answered the hello, the PINGs go to the servers that have answered, because
-        heartbeats begin only after the hello. A hello that was lost with its connection is sent again, because a server
-        answers no PING of a peer that has not joined.
+        heartbeats begin only after the hello. A hello that was lost when its connection broke is sent again, because a
+        server does not answer a PING of a trainer that has not joined.
         """
         if self._request.op == Op.HELLO:
             for channel in pending:
@@ -230,11 +230,11 @@ class FanOut:
                 channel.connection.send(ping)
 
     def _repeat_if_lost(self, channel: ServerChannel, pong: Message) -> None:
-        """Send pieces again that the server never received, or whose answer was lost with a connection.
+        """Send pieces again that the server never received, or whose answer was lost when a connection broke.
 
         The PING was sent after the request on the same connection, so its answer arrives after the answers to the
-        request. A piece without an answer at the time of the PING's answer was lost. The server counts a repeated piece
-        once.
+        request. The PING's answer contains the numbers of received pieces and of sent answers. If this trainer has sent
+        more pieces or has received fewer answers, some were lost. The server counts a repeated piece once.
         """
         note, request = pong.note, self._request
         channel.waits_for = glog.clean(note.get("waits_for", ""))
@@ -244,7 +244,10 @@ class FanOut:
         arrived = note.get("received") == channel.sequence and note.get("pieces") == pieces - len(channel.unsent)
         if arrived and notes.get_integer(note, "answers") <= answers - len(channel.pending):
             return
-        glog.warning(f"{channel.name} lost '{request.doing}' with a connection; it is sent again")
+        glog.warning(
+            f"the connection to {channel.name} broke, and '{request.doing}' or its answer was lost; "
+            "the request is sent again"
+        )
         for piece in range(pieces) if pieces != answers else sorted(channel.pending - channel.unsent):
             self.send(channel, piece)
 

@@ -1,4 +1,4 @@
-"""The client's background thread: it checks that every server is alive, and is the first to detect a job's failure."""
+"""The client's background thread checks that every server is alive, and is the first to detect that the job failed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pserver.wire.protocol import Message, Op
 from runtime import glog
 from runtime.errors import LostPeerError, PaddleError
 
-MAX_MESSAGE = 4000  # maximum characters of a server's error; it may contain another trainer's reason
+# maximum characters of the text of a server's error; the text may contain the error of another trainer
+MAX_MESSAGE = 4000
 _END, _HURRY = b"x", b"v"  # bytes that wake the thread
-_MAX_WAITING = 10  # maximum unanswered pings of one connection
+_MAX_WAITING = 10  # maximum pings that wait until a connection is made
 
 
 @dataclass
@@ -42,7 +43,7 @@ class ServerLiveness:
 class Heartbeat(threading.Thread):
     """Send heartbeats to every server, and detect servers that do not answer.
 
-    Args: servers: one for each service.  describe: returns the note of a ping.
+    Args: servers: the state of the server of each service.  describe: a function that returns the note of a ping.
 
     The thread has its own connections, so that a ping never waits behind a gradient or for the main thread.
     `failure` is set once, when the job cannot continue; the client raises it.
@@ -83,7 +84,7 @@ class Heartbeat(threading.Thread):
                 os.write(self._wake, _HURRY)
 
     def run(self) -> None:
-        """Ping, receive and check until `stop` or a failure."""
+        """Send pings, receive answers and check the servers, until `stop` is called or the job fails."""
         poller = Poller(list(self._of_connection), self._woken)
         for server in self._servers:
             server.heard = time.monotonic()

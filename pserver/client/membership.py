@@ -1,4 +1,4 @@
-"""A trainer's membership in a job: joining every service, the start of passes, checkpoints, and leaving."""
+"""A trainer's membership in a job: the trainer joins every service, starts passes, makes checkpoints and leaves."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from pserver.wire.shared_memory import SharedMemory
 from runtime import glog
 from runtime.errors import BugError, PaddleError, PeerUnreachableError
 
-GOODBYE_TIMEOUT = 10.0  # maximum seconds for the answers to GOODBYE
-LINGER = 1.0  # maximum seconds for sending the last messages
+GOODBYE_TIMEOUT = 10.0  # maximum seconds until all services have answered GOODBYE
+LINGER = 1.0  # maximum seconds until the last messages are sent
 # maximum bytes of an array of rows in shared memory; a longer array is sent over the connection
 MOST_SHARED_ROWS = 16 << 20
 
@@ -42,13 +42,13 @@ MOST_SHARED_ROWS = 16 << 20
 class ClientOptions:
     """The settings of a client; times are in seconds.
 
-    - `job`, `attempt`, `secret`: must equal the settings of the servers.
+    - `job`, `attempt`, `secret`: the job's name, attempt and secret; the servers must have the same.
     - `own_addresses`: addresses of this trainer, which shares memory with services on these addresses.
-    - `source`: the local address of connections; empty: the system chooses it.
-    - `peer_timeout`: maximum time without a message before a server is lost.
+    - `source`: the local address of connections; if it is empty, the system chooses an address.
+    - `peer_timeout`: a server that does not answer for this time is lost.
     - `connect_timeout`: maximum time until all servers have answered the first hello.
-    - `wait_timeout`: maximum time for any other answer; long, because a server answers only after the slowest trainer
-      has pushed.
+    - `wait_timeout`: maximum time for any other answer. It is long, because a server answers a push only after the
+      slowest trainer has pushed.
     """
 
     trainer_id: int
@@ -100,7 +100,9 @@ class ModelSetup:
     def shared_bytes(self, elements: int) -> int:
         """Return how many bytes of memory a trainer shares with a service for each direction.
 
-        Args: elements: number of elements on the service. A batch uses only few rows of a table.
+        The memory for tables is limited, because a batch uses only few rows.
+
+        Args: elements: number of elements on the service.
         """
         return min(4 * elements, MOST_SHARED_ROWS) if "by_rows" in self.note else 4 * elements
 
@@ -118,7 +120,7 @@ class ModelSetup:
 class JoinRequest(ServiceRequest):
     """The hello to every service. This request offers shared memory to services on this host.
 
-    Args: channels: one for each service, in order.
+    Args: channels: the channel of each service, in the order of the services.
     """
 
     def __init__(self, options: ClientOptions, model: ModelSetup, channels: Sequence[ServerChannel]) -> None:
@@ -158,7 +160,7 @@ class JoinRequest(ServiceRequest):
         return any(address[0] in own for *_, address in found)
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
-        """Check that a server belongs to this job, and store whether it accepts the shared memory."""
+        """Check that a server belongs to this job, and release the shared memory if the server does not accept it."""
         attempt = self._options.attempt_of(self._channels.index(channel))
         fault = protocol.find_fault(answer, self._options.job, attempt)
         if fault:
@@ -228,7 +230,7 @@ class JobMember:
         self._heartbeat.start()
 
     def _send_initial_values(self, values: Array, restored: CheckpointState | None) -> None:
-        """Send trainer 0's values, or the state in a checkpoint.
+        """Send the initial values, or the state in a checkpoint.
 
         The state is divided again if the checkpoint has another number of services.
 
@@ -324,7 +326,7 @@ class JobMember:
     # ----- Requests -----
 
     def _request(self, request: ServiceRequest, timeout: float | None = None) -> int:
-        """Send a request to every service, wait for all answers, and return their flags."""
+        """Send a request to every service, wait for all answers, and return the flags of the answers."""
         return self._require_fan_out().request(request, timeout)
 
     def _require_fan_out(self) -> FanOut:

@@ -1,4 +1,4 @@
-"""`paddle pserver --probe`: wait until every service of the job answers as a member of this job and attempt.
+"""The command `paddle pserver --probe` waits until every service answers as a member of this job and attempt.
 
 The probe imports neither numpy nor the server's modules, because a launcher waits for the probe.
 """
@@ -21,7 +21,7 @@ from runtime.environment import JobEnvironment
 from runtime.errors import PeerUnreachableError
 
 RETRY_INTERVAL = 0.2  # seconds between two hellos to a server that gave a wrong answer
-CONNECT_TIMEOUT = 1.0  # seconds for a TCP connection that only tests why a server does not answer
+CONNECT_TIMEOUT = 1.0  # maximum seconds to open a TCP connection that only tests why a server does not answer
 _NEVER = float("inf")
 
 
@@ -30,7 +30,7 @@ class ProbedService:
     """One probed service."""
 
     connection: ServerConnection
-    fault: str | None = None  # the last invalid answer of the server
+    fault: str | None = None  # description of the server's last invalid answer
     due: float = 0.0  # time of the next hello
     is_ready: bool = False
 
@@ -84,7 +84,7 @@ def _ask_all(targets: Sequence[ProbedService], job: JobEnvironment, deadline: fl
 
 
 def _ask(target: ProbedService, job: JobEnvironment) -> None:
-    target.due = _NEVER  # no further hello until the server answers or the connection breaks
+    target.due = _NEVER  # the next hello is sent only after the server has answered or the connection has broken
     note = {"job": job.job, "attempt": job.attempt}
     target.connection.send(Message(Op.HELLO, protocol.session_of(job.job, job.attempt), -1, 1, note=note))
 
@@ -110,7 +110,7 @@ def _explain_silence(target: ProbedService) -> str:
 
 
 def run(services: Sequence[tuple[str, int]], job: JobEnvironment, timeout: float) -> int:
-    """Probe and return the exit status; problems are logged, one line for each server."""
+    """Probe the services and return the exit status. The problem of each server is logged in one line."""
     started = time.monotonic()
     try:
         probe(services, job, timeout)

@@ -20,10 +20,10 @@ from runtime.errors import PaddleError
 class ServiceRequest:
     """A request without an array, whose answers have no array either.
 
-    Args: doing: description of the request, for log messages. argument, samples, flags: these fields of the request's
-        messages. note: the note of the first piece for each service.
+    Args: doing: description of the request, for log messages. argument, samples, flags: the fields of the same names in
+        the request's messages. note: the note of the first piece for each service.
 
-    Attributes: notes: the notes of the answers, by service.  answer_flags: the flags of all answers, combined.
+    Attributes: notes: the note of each service's answer.  answer_flags: the combined flags of all answers.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class FetchVector(ServiceRequest):
         self._values = values
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's elements."""
+        """Return the number of pieces that contain the service's elements."""
         return channel.layout.pieces
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:
@@ -101,7 +101,7 @@ class SendVector(ServiceRequest):
         self._flat = flat
 
     def count_pieces(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's elements."""
+        """Return the number of pieces that contain the service's elements."""
         return channel.layout.pieces
 
     def payload_for(self, channel: ServerChannel, piece: int) -> Sequence[Buffer]:
@@ -109,7 +109,7 @@ class SendVector(ServiceRequest):
         return channel.gather(self._flat, piece)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's elements."""
+        """Return the number of answers, which equals the number of sent pieces."""
         return channel.layout.pieces
 
 
@@ -148,12 +148,12 @@ class SendArrays(ServiceRequest):
         return (protocol.cut(self._arrays[channel], piece),)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's array."""
+        """Return the number of answers, which equals the number of sent pieces."""
         return self.count_pieces(channel)
 
 
 class FetchArrays(ServiceRequest):
-    """A FETCH that each service answers with a separate array, which is received in place."""
+    """A FETCH request that each service answers with a separate array, which is copied into the given memory."""
 
     def __init__(self, doing: str, argument: int, arrays: Mapping[ServerChannel, memoryview]) -> None:
         super().__init__(Op.FETCH, doing, argument)

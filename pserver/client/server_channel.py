@@ -15,14 +15,14 @@ from pserver.wire.shared_memory import SharedMemory
 class ServerChannel:
     """The data connection to one service, and the service's elements of the flat vector.
 
-    Args: session: identifies the job and attempt in messages to the service.
+    Args: session: bytes that identify the job and attempt in messages to the service.
 
     Attributes:
 
     - `sequence`: number of the current request. A service accepts only consecutive numbers. The number of a request
       that was begun but not sent is therefore used again.
-    - `memory`: the memory shared with the service; None on different hosts, or if the service has refused it.
-    - `last`: the service's last action, for messages.
+    - `memory`: the memory shared with the service; None if the service is on another host or has refused the memory.
+    - `last`: description of the service's last action, for messages.
     - `waits_for`: what the service waits for, as the service reported.
     - `breaks`: number of breaks of the connection that the client has handled.
     - `unsent`: pieces of the current request that have not been sent.

@@ -113,30 +113,31 @@ class SparseClient(JobMember):
 
         The rows are averages if the config enables averaging.
 
-        Raises: VolumeError: a service cannot write.
+        Raises: VolumeError: a service cannot write its file.
         """
         self._request(ServiceRequest(Op.SAVE, f"save tables to {directory}", note={"directory": directory}))
 
     def load(self, directory: str) -> None:
         """Make every service read its rows from its file in a directory, before the first pass.
 
-        Raises: MissingInputError, DataError: a service has no such file.
+        Raises: MissingInputError: a service cannot read its file. DataError: the file does not contain the rows of the
+            service.
         """
         self._request(ServiceRequest(Op.LOAD, f"load tables from {directory}", note={"directory": directory}))
 
     def begin_end_of_pass(self) -> None:
-        """Report that this trainer has no more batches; the steps of other trainers continue without it."""
+        """Report that this trainer has no more batches in this pass. Later steps of the pass do not wait for it."""
         self._begin(ServiceRequest(Op.FINISH_PASS, f"finish pass {self._passes}"))
 
     def finish_end_of_pass(self) -> None:
-        """Wait for the trainers that still have batches; the call transfers no row."""
+        """Wait for the trainers that still have batches; no rows are transferred."""
         self._require_fan_out().collect()
         self._passes += 1
 
     def _gather(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], *, in_place: bool
     ) -> dict[ServerChannel, memoryview]:
-        """Return an array for each service: the numbers of its rows of a batch, and their gradients."""
+        """Return an array for each service, with the numbers and the gradients of the service's rows of a batch."""
         dealt = self._rows.deal(rows)
         return {
             channel: self._rows.gather(

@@ -1,6 +1,6 @@
 """The division of the tables' rows among sparse services, and the arrays of rows that are transferred.
 
-The layout of an array of rows on the wire is in pserver.aggregate.sync_sparse.
+`pserver.aggregate.sync_sparse` describes the layout of an array of rows on the wire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_MEMORY = memoryview(b"")
 
 
 class SparseRows:
-    """The rows of all tables of a job, by service.
+    """The rows of all tables of a job, divided among the services.
 
     Args: parameters: the tables.  services: number of services.
     """
@@ -51,11 +51,12 @@ class SparseRows:
         return found
 
     def forget(self) -> None:
-        """Delete the last division, because the arrays of the last call may contain other rows now."""
+        """Delete the stored result of `deal`, because the arrays of its last call may contain other rows now."""
         self._last_dealt = ((), [])
 
     def deal(self, rows: Sequence[RowIds]) -> list[Dealt]:
-        """Return the rows of each table by service. If the arrays are those of the last call, return the last division.
+        """Divide the rows of each table among the services. If the arrays are the same objects as in the last call,
+        return the stored result of that call.
 
         Raises: BugError: the arrays do not name rows of these tables.
         """
@@ -66,7 +67,9 @@ class SparseRows:
             raise BugError(f"rows of {len(rows)} tables are given, but there are {len(self._tables)} tables")
         for table, some in zip(self._tables, rows, strict=True):
             if some.dtype != np.uint32 or (len(some) and int(some[-1]) >= table.rows):
-                raise BugError(f"rows of parameter {table.name} must be rising uint32 numbers below {table.rows}")
+                raise BugError(
+                    f"the row numbers of parameter {table.name} must be ascending uint32 numbers below {table.rows}"
+                )
         dealt = [table.deal(some) for table, some in zip(self._tables, rows, strict=True)]
         self._last_dealt = (list(rows), dealt)
         return dealt
@@ -96,7 +99,7 @@ class SparseRows:
         in_place: bool,
         shared: memoryview = NO_MEMORY,
     ) -> memoryview:
-        """Return the array of a service's row numbers and their gradients, in reused memory.
+        """Return an array with a service's row numbers and the gradients of these rows, in reused memory.
 
         Args: see `SparseClient.begin_push_rows`.  shared: memory that is shared with the service; if the memory is long
             enough, it contains the result.
@@ -116,7 +119,7 @@ class SparseRows:
         return array
 
     def _name(self, service: int, dealt: Sequence[Dealt], counts: Sequence[int], array: memoryview) -> None:
-        """Write a service's row numbers to the beginning of an array."""
+        """Write the counts and the numbers of a service's rows to the beginning of an array."""
         numbers = np.frombuffer(array, np.uint32)
         numbers[: len(counts)] = counts
         start = len(counts)
@@ -134,7 +137,7 @@ class SparseRows:
 
 
 def _count_rows(service: int, dealt: Sequence[Dealt]) -> list[int]:
-    """Return the number of a service's rows of each table."""
+    """Return, for each table, how many of the given rows belong to a service."""
     return [one.starts[service + 1] - one.starts[service] for one in dealt]
 
 
@@ -169,7 +172,7 @@ class SendRows(ServiceRequest):
 class RowTargets:
     """The targets of a batch's rows: the rows of each table, and the arrays that receive them.
 
-    Args: rows, tables, in_place: see `SparseClient.pull`. dealt: these rows by service.
+    Args: rows, tables, in_place: see `SparseClient.pull`. dealt: these rows, divided among the services.
     """
 
     def __init__(
@@ -204,10 +207,11 @@ class PullRows(SendRows):
         super().__init__(Op.FETCH, doing, bodies, Fetch.ROWS)
         self._services = {channel: service for service, channel in enumerate(bodies)}
         self._lengths, self._targets = lengths, targets
-        self._inboxes: dict[ServerChannel, Array] = {}  # for each service: memory for an answer of several pieces
+        # memory for the answer of each service, if the answer has several pieces
+        self._inboxes: dict[ServerChannel, Array] = {}
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's rows."""
+        """Return the number of pieces that contain the service's rows."""
         return protocol.count_pieces(self._lengths[channel])
 
     def take(self, channel: ServerChannel, answer: Message, payload: memoryview) -> None:

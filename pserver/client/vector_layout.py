@@ -1,4 +1,6 @@
-"""The elements of the flat vector on one service, and how its pieces are read and written without copies."""
+"""The elements of the flat vector that one service stores. Their pieces are sent and received without copies if
+possible.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ class VectorLayout:
         self._runs = runs
         self._buffer: Array | None = None
         self._lowest: list[int] = []
-        # views of recently used arrays, by id of the array
+        # views of recently used arrays; the key is id() of the array
         self._views: dict[int, tuple[Array, list[list[tuple[Array, StridedRun]]]]] = {}
-        # the memory areas of each piece of recently used arrays, by id of the array
+        # the memory areas of each piece of recently used arrays; the key is id() of the array
         self._parts: dict[int, tuple[Array, list[list[memoryview] | None]]] = {}
 
     def parts_of(self, flat: Array, piece: int) -> list[memoryview] | None:
@@ -82,7 +84,7 @@ class VectorLayout:
             np.copyto(view, part[run.local : run.local + run.length * run.count].reshape(view.shape))
 
     def lowest(self, piece: int) -> int:
-        """Return the lowest element of the flat vector in a piece."""
+        """Return the lowest position that an element of a piece has in the flat vector."""
         if not self._lowest:
             length = protocol.piece_elements()
             cuts = [cut_runs(self._runs, start, start + length) for start in range(0, max(self.size, 1), length)]
@@ -90,7 +92,7 @@ class VectorLayout:
         return self._lowest[piece]
 
     def _pieces_of(self, flat: Array) -> list[list[tuple[Array, StridedRun]]]:
-        """Return the strided views of each piece; the views of the last few arrays are stored."""
+        """Return the strided views of each piece; the views of recently used arrays are stored."""
         known = self._views.get(id(flat))
         if known is None or known[0] is not flat:
             if len(self._views) >= MAX_ARRAYS:

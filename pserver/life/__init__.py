@@ -1,4 +1,4 @@
-"""The life cycle of a server's process: its options and, in an elastic job, its claim of an index, snapshots and end.
+"""The life cycle of a server. In an elastic job, a server claims an index, takes snapshots, and ends after the job.
 
 - `options` contains the settings from the flags.
 - `lease` renews the claim of an index in a thread, and detects the end of the job.

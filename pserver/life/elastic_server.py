@@ -3,7 +3,7 @@
     paddle pserver --store_dir=DIR | --etcd_endpoints=http://host:2379
 
 A claim is an entry of the registry that only one process can have, and that expires unless the process renews it. The
-server releases the claim at its end, so that another server can claim the index at once. A server that has lost its
+server releases the claim when it ends, so that another server can claim the index immediately. A server that lost its
 claim changes nothing in the registry.
 """
 
@@ -40,8 +40,9 @@ from runtime.interfaces import ANY_ADDRESS, find_address, list_nics, resolve_nic
 def run_elastic(line: PserverFlags, job: JobEnvironment) -> int:
     """Serve until the job is over, and return the exit status.
 
-    Raises: LeaseLostError: this server has lost its index.  StoppedError: a signal arrived; its state is stored.
-        DataError: the job has failed.  UsageError, ConfigError, DamagedError, VolumeError, PeerUnreachableError.
+    Raises: LeaseLostError: this server has lost its index.  StoppedError: a signal arrived; the state is stored if
+        possible.  DataError: the job has failed.  UsageError, ConfigError, DamagedError, VolumeError,
+        PeerUnreachableError: the server cannot start or continue.
     """
     name = name_job(line.text("job"), job.job)
     host = resolve_nic(line.text("nics").strip()) if line.text("nics").strip() else ANY_ADDRESS
@@ -130,7 +131,7 @@ def _announce(line: PserverFlags, server: Server, claim: Claim, record: ServerRe
 
 
 def _run(server: Server, snapshots: Snapshots) -> None:
-    """Serve until the end; a server that is stopped stores its state."""
+    """Serve until the job is over. If a signal stops the server, store its state."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.stop(stopped_by(number)))
     try:
@@ -149,13 +150,13 @@ def _list_endpoints(line: PserverFlags, host: str) -> list[tuple[str, int]]:
 
 
 def _name_host(host: str) -> str:
-    """Return the address that trainers use."""
+    """Return the address at which trainers reach this server."""
     return find_address(list_nics()) if host == ANY_ADDRESS else host
 
 
 @contextlib.contextmanager
 def _released(claim: Claim) -> Iterator[None]:
-    """Release a claim at the end of this block, unless the claim is lost."""
+    """Release a claim at the end of the caller's `with` block, unless the claim is lost."""
     try:
         yield
     except LeaseLostError:
@@ -168,7 +169,7 @@ def _released(claim: Claim) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(health: ElasticHealth, line: PserverFlags, host: str) -> Iterator[None]:
-    """Serve /healthz, /readyz and /metrics inside this block, if --metrics_port is set."""
+    """Serve /healthz, /readyz and /metrics while the caller's `with` block runs, if --metrics_port is set."""
     if not line.number("metrics_port"):
         yield
         return

@@ -17,7 +17,7 @@ INDEX = Metric("paddle_pserver_index", "index of the server in an elastic job; -
 CLAIMED = Metric(
     "paddle_pserver_claimed", "1 while the server of an elastic job has a valid claim of its index, and may answer"
 )
-SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots of a server of an elastic job that were stored")
+SNAPSHOTS = Metric("paddle_pserver_snapshots_total", "snapshots that the server of an elastic job has stored")
 FAILED_SNAPSHOTS = Metric("paddle_pserver_failed_snapshots_total", "snapshots that the server could not store")
 SNAPSHOT_AGE = Metric("paddle_pserver_snapshot_age_seconds", "seconds since the last snapshot was stored or recovered")
 
@@ -25,10 +25,10 @@ METRICS = (INDEX, CLAIMED, SNAPSHOTS, FAILED_SNAPSHOTS, SNAPSHOT_AGE)
 
 
 class ElasticHealth:
-    """The content of the pages.
+    """The content of the health pages.
 
-    `waits_for`: what a server waits for before it serves. The other attributes are set later, when the index, the
-    server, the keeper of its claim and the snapshots exist.
+    `waits_for` says what the server waits for before it serves; it is empty while the server serves. The other
+    attributes are set when the index, the server, the keeper of its claim and the snapshots exist.
     """
 
     def __init__(self, job: JobEnvironment, name: str, liveness: Liveness = LIVENESS) -> None:
@@ -40,7 +40,7 @@ class ElasticHealth:
         self._job, self._name, self._liveness = job, name, liveness
 
     def why_stuck(self) -> str:
-        """Return why the server is stuck; "" if its loop has run recently, or if it waits for an index."""
+        """Return why the server is stuck; "" if its loop has run recently, or if the server waits for an index."""
         server = self.server
         return ServerMetrics(server, self._job.stuck_timeout, self._liveness).why_stuck() if server else ""
 
@@ -55,7 +55,7 @@ class ElasticHealth:
         return "" if keeper and keeper.is_valid else "the claim of its index is not renewed"
 
     def read(self) -> Iterator[Sample]:
-        """Yield the current values."""
+        """Yield the current values of the metrics."""
         server, keeper, snapshots = self.server, self.keeper, self.snapshots
         yield Sample(INDEX, self.index)
         yield Sample(CLAIMED, keeper is not None and keeper.is_valid)

@@ -20,10 +20,10 @@ NOTE_S = 30.0  # seconds between two log lines about the same problem
 class LeaseKeeper:
     """Renew a claim inside a `with` block.
 
-    Attributes: error: why the claim is lost, or must be considered lost. end: how the job has ended; None: it has not
-        ended. The thread sets `error` and `end`, and any thread may read them.
+    Attributes: error: why the claim is lost, or must be considered lost. end: how the job has ended, or None if it has
+        not ended. The thread sets `error` and `end`, and any thread may read them.
 
-    Args: ttl: seconds after which a claim expires without a renewal.
+    Args: ttl: seconds after which the claim expires if it is not renewed.
     """
 
     def __init__(self, registry: Registry, claim: Claim, ttl: float) -> None:

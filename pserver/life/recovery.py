@@ -15,7 +15,7 @@ from registry.servers import CHECKPOINTS, INIT_DONE
 from runtime.errors import ConfigError, DamagedError
 
 DEFAULT_PATH = Path("/checkpoints")  # the default directory of the Go pserver of 2017
-BESIDE_REGISTRY = "checkpoints"  # name of the directory below the job's directory in --store_dir
+BESIDE_REGISTRY = "checkpoints"  # name of the snapshots' directory, which is in the job's directory of --store_dir
 
 
 def name_directory(path: str, store_dir: Path | None, job: str) -> Path:
@@ -55,7 +55,7 @@ def recover(
         except DamagedError as error:
             raise describe_damage(path, error) from error
         raise ConfigError(
-            f"the snapshot {path} has service {number}, but this server has {len(services)} services; start it with "
-            "the --ports_num and --ports_num_for_sparse of the server that wrote the snapshot"
+            f"the snapshot {path} has service {number}, but this server has {len(services)} services; start this "
+            "server with the --ports_num and --ports_num_for_sparse of the server that wrote the snapshot"
         )
     return record, path

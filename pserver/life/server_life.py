@@ -1,6 +1,6 @@
 """The part of the server's loop that is special to elastic jobs.
 
-A server answers only while its claim is valid. The server takes snapshots, and its loop ends after the job.
+A server answers only while its claim is valid. It takes snapshots between messages, and ends after the job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pserver.life.snapshots import Snapshots
 from pserver.server.service import Service
 from runtime import glog
 
-GOODBYE_S = 10.0  # seconds for trainers to leave after the end of the job
+GOODBYE_S = 10.0  # maximum seconds that a server waits for trainers to leave after the end of the job
 
 
 class ElasticLife:
@@ -30,7 +30,7 @@ class ElasticLife:
         self._over_at = 0.0  # time at which this server detected the end of the job
 
     def begin(self, services: Sequence[Service], snapshots: Snapshots) -> None:
-        """Set the server's parts; called before its loop runs."""
+        """Set the server's services and snapshots; called before the server's loop runs."""
         self._services, self._snapshots = services, snapshots
 
     def begin_turn(self) -> bool:
@@ -55,7 +55,7 @@ class ElasticLife:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is over, and its trainers have left or had time to leave."""
+        """Whether the job is over, and its trainers have left or have had enough time to leave."""
         if self._keeper.end is None:
             return False
         now = time.monotonic()

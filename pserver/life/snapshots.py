@@ -3,7 +3,7 @@
 The loop's thread copies the state between two messages, and another thread stores the copy in three steps:
 
 - A temporary file is written, synced and renamed.
-- The server's key in the registry, which names the file, is written through the claim.
+- The server's key in the registry, which names the file, is written. A server that has lost its claim cannot write it.
 - Older files are removed.
 
 If a server ends before the key is written, its successor resumes from the older snapshot.
@@ -28,15 +28,15 @@ from runtime.durable_files import remove_if_possible
 from runtime.errors import DamagedError, PaddleError
 
 RETRY_S = 10.0  # seconds before a failed snapshot is tried again
-# keys in the description of a service: the number of the service in the server, and its state
+# keys in the description of a service; their values are the number of the service in the server, and its state
 PART, CAPTURE = "service", "capture"
 
 
 class SnapshotStore:
     """Write the snapshots of a server, one after the other, and register each as the current snapshot.
 
-    Args: claim: the claim of the server's index; all writes to the registry go through it. directory: directory of the
-        snapshots.
+    Args: claim: the claim of the server's index; if the claim is lost, the registry refuses writes. directory: the
+        directory of the snapshots.
     """
 
     def __init__(self, claim: Claim, index: int, directory: Path) -> None:
@@ -45,15 +45,15 @@ class SnapshotStore:
         self._files: list[Path] = []  # snapshot files of this server; one of them is registered
 
     def resume(self, path: Path) -> None:
-        """Set which file is registered; other files of this server are removed."""
+        """Set which file is registered, and remove all other snapshot files of this server."""
         self._files = [path]
         remove_others(self.directory, self.index, path)
 
     def store(self, contents: list[Content], step: int) -> None:
         """Write a snapshot and register it.
 
-        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry refuses the key; then all files
-            stay, because any of them may be registered.
+        Raises: VolumeError: the file cannot be written.  LeaseLostError: the registry refuses to write the key. Then no
+            file is removed, because any of the files may be registered.
         """
         began = time.monotonic()
         name, path = path_of_new(self.directory, self.index)
@@ -64,7 +64,7 @@ class SnapshotStore:
         self._files = [path]
         for one in older:
             remove_if_possible(one)
-        glog.info(f"stored a snapshot after {step} steps in {time.monotonic() - began:.2f} s: {path}")
+        glog.info(f"stored a snapshot after {step} steps: {path} (written in {time.monotonic() - began:.2f} s)")
 
 
 class FirstSnapshot:
@@ -95,7 +95,7 @@ class Snapshots:
         self.stored_at = time.monotonic()
         self._services, self._store = services, store
         self._taken = self._wanted = 0
-        self._steps = 0  # number of steps in the last snapshot; -1: the last snapshot failed
+        self._steps = 0  # number of steps of all services at the last snapshot; -1: the last snapshot failed
         self._retry_at = 0.0
         self._task: BackgroundTask | None = None
 

@@ -16,13 +16,13 @@ import numpy as np
 from pserver.optim.method import Hyperparameters, Method, Numbers, State
 from pserver.optim.settings import Array, Optimization, Steps
 
-FOLD_PERIOD = 16384  # batches after which adagrad moves its recent sums into its old sums; source: v0.10
+FOLD_PERIOD = 16384  # number of batches after which adagrad adds its recent sums to its old sums; source: v0.10
 
 Number = np.float32 | Array  # one number for all elements, or a column with one number for each row
 
 
 class _Adaptive(Method):
-    """The common part of the methods: epsilon under the root, and the numbers that every rule needs."""
+    """The common part of all methods of this module, with the numbers that every rule needs."""
 
     has_rates = True
 
@@ -83,8 +83,8 @@ class AdaGrad(_Adaptive):
 
 
 class DecayingAverages(_Adaptive):
-    """The common part of methods with decaying averages. At its next step, a row decays for all batches since its last
-    step.
+    """The common part of methods with decaying averages. At the next step of a row, its averages decay once for each
+    batch since its last step.
     """
 
     allows_lazy_rows = True
@@ -104,7 +104,7 @@ class DecayingAverages(_Adaptive):
         return np.power(float(self.rho), steps).astype(np.float32)
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
-        """Decay the averages of elements without gradient."""
+        """Decay the averages of elements that had no gradient for a number of steps."""
         kept = self._power(np.asarray(steps, np.int64))
         for name in self.arrays:
             state[name][...] *= kept
@@ -244,7 +244,7 @@ def _average_squares(q: Array, g: Array, kappa: Number, weight: Number, scratch:
 
 
 def _descend(w: Array, g: Array, m: Array | None, r: Array, numbers: Numbers, scratch: Array) -> None:
-    """Take the step with a separate rate for every element; `r` is overwritten."""
+    """Update `w`, and `m` if it exists, with a separate rate for every element. `r` is overwritten."""
     rate, mu, decay = numbers
     r *= rate
     if decay:

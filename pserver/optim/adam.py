@@ -42,8 +42,8 @@ def adam(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[A
 def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
     """Return Adam's step size with both bias corrections; `step` is 1 for the first batch.
 
-    The powers are computed in double precision and rounded before the subtraction; all else is float32. If everything
-    were computed in double precision, the relative difference of the step would be 1e-5.
+    The powers are computed in double precision and rounded before the subtraction; all other operations use float32.
+    With double precision in all operations, the step size would differ by a relative 1e-5.
     """
     one = np.float32(1)
     power1 = np.float32(math.pow(np.float32(optimization.adam_beta1), step))
@@ -52,7 +52,7 @@ def adam_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
 
 
 class Adam(Method):
-    """Adam; as in v0.10, it ignores L2 and momentum."""
+    """Adam, which ignores L2 and momentum as in v0.10."""
 
     rule = staticmethod(adam)
     kernel = "adam"
@@ -97,12 +97,12 @@ def adamax(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence
 
 
 def adamax_rate(rate: float, optimization: Optimization, step: int) -> np.float32:
-    """Return Adamax's step size; the bias correction is computed entirely in double precision, unlike that of Adam."""
+    """Return Adamax's step size. Unlike Adam's, its bias correction is computed entirely in double precision."""
     return np.float32(float(np.float32(rate)) / (1.0 - math.pow(np.float32(optimization.adam_beta1), step)))
 
 
 class Adamax(Method):
-    """Adam with the infinity norm; as in v0.10, it ignores L2 and momentum."""
+    """Adamax: Adam with the infinity norm. It ignores L2 and momentum as in v0.10."""
 
     rule = staticmethod(adamax)
     kernel = "adamax"

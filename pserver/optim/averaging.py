@@ -1,8 +1,8 @@
 """Model averaging: counters that determine how many recent steps an average of the values covers.
 
 The shard stores three sums of values (`pserver.store.updates.average_sums`). The sum `recent` covers the latest steps,
-`older` covers the earlier steps of the current window, and `previous` covers the window before. The counters decide
-when a sum is added to the next sum.
+`older` covers the earlier steps of the current window, and `previous` covers the previous window. The counters decide
+when `recent` is added to `older`, and when a new window begins.
 
 Source: AverageOptimizer.cpp of v0.10.
 """
@@ -22,7 +22,7 @@ SUMS = ("sum_recent", "sum_older", "sum_previous")
 
 @dataclass
 class Averaging:
-    """The window of the average, and the counters of the steps of a training."""
+    """The window of the average, and the counters of steps since the start of the training."""
 
     window: float  # fraction of all steps that the average covers
     longest: int
@@ -35,7 +35,7 @@ class Averaging:
 
     @classmethod
     def of(cls, optimization: Optimization) -> Averaging | None:
-        """Return the counters at the start of a run; None without averaging."""
+        """Return the counters at the start of a run, or None if the config enables no averaging."""
         if optimization.average_window <= 0:
             return None
         limit = optimization.max_average_window
@@ -69,7 +69,7 @@ class Averaging:
         self.accumulated_before, self.accumulated = self.accumulated, 0
 
     def finish_pass(self) -> None:
-        """Use the length of the pass as the maximum window, unless the config sets one."""
+        """Use the number of steps of the pass as the maximum window, unless the config sets a maximum window."""
         if self.follows_passes and self.updates > self._updates_before_pass:
             self.longest = self.updates - self._updates_before_pass
         self._updates_before_pass = self.updates

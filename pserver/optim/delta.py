@@ -15,7 +15,7 @@ DELTA = "delta"  # configs cannot name this method; trainers choose it for their
 
 
 class Delta(Method):
-    """Add `delta_add_rate` times the sum of the trainers' changes.
+    """Multiply the sum of the trainers' changes by `delta_add_rate`, and add the product to the values.
 
     The scheduled rate applies only to weight decay that is separate from the step.
     """

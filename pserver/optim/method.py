@@ -1,4 +1,4 @@
-"""The base of all learning methods: an update rule, its state, and how parameters take a step with it.
+"""The base of all learning methods: an update rule, its state, and functions that update parameters by the rule.
 
 **One signature.** An update rule is a function `rule(w, g, state, numbers, scratch)`:
 
@@ -13,7 +13,7 @@ All arrays have one shape. If a rule also exists in `kernels/rules.c`, the funct
 order: `name(w, g, *state, *numbers, rows, width)`. The rule and the C function round every operation in the same way,
 and therefore give bit-equal results.
 
-**Rounding** follows the legacy: rates and decay constants are float32; powers are computed in double and rounded once.
+**Rounding** follows v0.10. Rates and decay constants are float32. Powers are computed in double and rounded once.
 Source: FirstOrderOptimizer.cpp and TrainingAlgorithmOp.cu of v0.10.
 """
 
@@ -37,10 +37,10 @@ Rule = Callable[[Array, Array, State, Numbers, Sequence[Array]], None]
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The settings of parameters that a method uses.
+    """The settings that an optimisation method uses for a parameter.
 
     `learning_rate` multiplies the scheduled rate. `decay` is the L2 rate inside the step; it is 0 if L2 is applied
-    separately. `is_sparse`: rows take steps only in batches that touch them.
+    separately. `is_sparse` says whether a row takes steps only in batches that use the row.
     """
 
     learning_rate: float = 1.0
@@ -55,11 +55,11 @@ class Method:
     Class attributes of the rule (sparse_momentum sets them in each instance):
         rule: the update rule.  kernel: name of the rule in `kernels/rules.c`; "" if there is no compiled rule.
         arrays: the names of the state's arrays, in the rule's order.
-        takes_velocity: whether the velocity follows these arrays.
+        takes_velocity: whether the rule expects the velocity after the arrays of the state.
     Class attributes of the settings:
-        uses_schedule, uses_momentum, uses_decay: whether the method uses these settings.
-        separates_decay: whether L2 is never part of the step.
-        allows_sparse: whether rows may skip a step.
+        uses_schedule, uses_momentum, uses_decay: whether the method uses the learning-rate schedule, momentum and L2.
+        separates_decay: whether L2 is always applied separately from the step.
+        allows_sparse: whether rows may take no step in batches that do not use them.
         allows_lazy_rows: whether a step without gradient, momentum and L2 leaves the values unchanged.
         has_rates: whether every element has its own rate.
         saved_scalars: the float32 attributes that a checkpoint needs in addition to the arrays.
@@ -88,7 +88,7 @@ class Method:
     # ----- Defined by each method in addition to its rule -----
 
     def numbers(self, last: Steps | None = None) -> Numbers:
-        """Return the numbers of the rule for this step.
+        """Return the argument `numbers` of the rule for this step.
 
         Args: last: for rows, the number of each row's last step (0: the row has had no step); None: all rows took part
             in every step.
@@ -104,14 +104,16 @@ class Method:
         self.number = number
 
     def finish_step(self, w: Array, state: Mapping[str, Array]) -> None:
-        """Perform work that is due for all elements after a step; most methods have none."""
+        """Perform work that is due for all elements after a step; most methods do nothing."""
 
     def rates(self, state: Mapping[str, Array], out: Array) -> None:
-        """Write to `out` the rate of each element in its last step, without the common rate, if `has_rates` is set."""
+        """Write each element's own rate in its last step to `out`; called only if `has_rates`. The own rate does not
+        include the learning rate.
+        """
         raise NotImplementedError
 
     def pass_over(self, state: Mapping[str, Array], steps: Steps | int) -> None:
-        """Update the state of elements without gradient in a number of steps; called only if `allows_lazy_rows`."""
+        """Update the state of elements that had no gradient for `steps` steps; called only if `allows_lazy_rows`."""
 
     # ----- Steps -----
 
@@ -133,7 +135,7 @@ class Method:
             self.rule(w, g, arrays, numbers, scratch)
 
     def update_rows(self, w: Array, g: Array, state: Mapping[str, Array], rows: Rows, last: Steps) -> bool:
-        """Take one step of some rows in place if the rule has a compiled loop; return whether it has one.
+        """Update some rows by one step in place if the rule has a compiled loop; return whether the rows were updated.
 
         Args: last: see `numbers`.
         Shapes: w, g and every array of state: all rows, (rows, width); rows, last: (rows,).

@@ -42,14 +42,15 @@ ALL_METHODS: dict[str, type[Method]] = {**METHODS, DELTA: Delta}
 
 
 def check_supported(optimization: Optimization) -> None:
-    """Check that the method and the schedule exist.
+    """Check that the learning method and the learning-rate schedule exist, and that the learning rate is finite.
 
-    Raises: ConfigError: the text contains the unknown name and the known names.
+    Raises: ConfigError: a setting is invalid; the message names the setting. For an unknown name, it lists the known
+        names.
     """
     if optimization.learning_method not in ALL_METHODS:
         raise unknown(optimization.learning_method)
     if not math.isfinite(optimization.learning_rate):
-        raise ConfigError(f"learning_rate is {optimization.learning_rate}; it must be a number")
+        raise ConfigError(f"learning_rate is {optimization.learning_rate}; it must be a finite number")
     check_schedule(optimization)
 
 

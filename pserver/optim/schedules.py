@@ -19,9 +19,9 @@ SCHEDULES = ("caffe_poly", "constant", "discexp", "exp", "linear", "manual", "pa
 
 
 def check_schedule(optimization: Optimization) -> None:
-    """Check that the schedule exists and its arguments are valid.
+    """Check that the schedule exists and that its arguments are valid.
 
-    Raises: ConfigError: the text describes the problem and what to do.
+    Raises: ConfigError: the message describes the problem and what to do.
     """
     name = optimization.learning_rate_schedule
     if name not in SCHEDULES:
@@ -58,12 +58,12 @@ def parse_manual_rates(text: str) -> list[tuple[float, float]]:
     except ValueError:
         raise ConfigError(f"learning_rate_args is '{text}'; a manual schedule needs 'n1:r1,n2:r2,...'") from None
     if any(left[0] > right[0] for left, right in itertools.pairwise(pairs)):
-        raise ConfigError(f"learning_rate_args is '{text}'; its positions must not fall")
+        raise ConfigError(f"learning_rate_args is '{text}'; the positions n1, n2, ... must not decrease")
     return pairs
 
 
 def scheduled_rate(optimization: Optimization, samples: int, passes: int) -> float:
-    """Return the rate of the next step as float32, before the parameter's own multiplier.
+    """Return the rate of the next step as float32, without the parameter's own multiplier.
 
     Args: samples: processed samples of all trainers, including this batch.  passes: completed passes.
     Raises: ConfigError: the result is not a number, or too large for float32.
@@ -121,7 +121,7 @@ class Schedule:
 
     @property
     def reported(self) -> tuple[int, bool]:
-        """What this schedule has already logged: the segment of a manual schedule, and the end of caffe_poly."""
+        """The last logged segment of a manual schedule, and whether the end of caffe_poly was logged."""
         return self._segment, self._warned_of_zero
 
     @reported.setter

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, with momentum if the parameter has one, and its variants.
+"""Stochastic gradient descent with or without momentum, and its variants.
 
 Source: SgdOptimizer, TorchMomentum and SparseMomentumParameterOptimizer of v0.10 (FirstOrderOptimizer.cpp).
 """
@@ -18,7 +18,7 @@ ALPHA_LIMIT = np.float32(1e6)  # above this alpha, sparse_momentum restarts its 
 def momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
     """Take one step of SGD in place: m = mu*m - rate*(g + decay*w); w = w + m. Without m, w = w - rate*(g + decay*w).
 
-    The velocity m includes the rate, so a new rate does not scale old velocity. L2 uses w before the step.
+    The velocity m includes the rate, so a new rate does not scale the old velocity. L2 uses w before the step.
     """
     (m,) = state
     rate, mu, decay = numbers
@@ -38,7 +38,7 @@ def momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequen
 
 
 class Momentum(Method):
-    """SGD, with momentum if the parameter has one."""
+    """SGD, with momentum if the parameter's momentum is not 0."""
 
     rule = staticmethod(momentum)
     kernel = "momentum"
@@ -59,7 +59,7 @@ class TorchMomentum(Momentum):
 
 
 def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch: Sequence[Array]) -> None:
-    """Take one step of rows in place: u -= a*g; v += t*a*g; w = u*p + v*q.
+    """Update rows by one step in place: u -= a*g; v += t*a*g; w = u*p + v*q.
 
     A row that takes its first step begins with v = w. The factor a is alpha*rate, t is tau, p is tau/beta + 1/alpha and
     q is 1/beta; `SparseMomentum.start_step` updates alpha, beta and tau in every batch.
@@ -79,7 +79,7 @@ def sparse_momentum(w: Array, g: Array, state: State, numbers: Numbers, scratch:
 
 
 class SparseMomentum(Momentum):
-    """Momentum for rows that most batches do not touch; dense parameters use the rule `momentum`.
+    """Momentum for rows that most batches do not use; dense parameters use the rule `momentum`.
 
     Two running sums u and v represent the velocity that a row would have if it had taken part in every step.
     """

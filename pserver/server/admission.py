@@ -1,4 +1,7 @@
-"""Check the callers that join a server; a refusal names the identity of both sides."""
+"""Check the trainers and probes that want to join a server. A refusal names both sides.
+
+In this module, `caller` is the description of the trainer or probe for messages.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Identity:
 
 
 def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return why a caller (a trainer or the probe) does not belong to this job and attempt, or None."""
+    """Return why a trainer or probe does not belong to this job and attempt, or None."""
     for key, ours in (("job", one.job), ("attempt", one.attempt)):
         if hello.get(key) != ours:
             return PeerUnreachableError(
@@ -41,7 +44,7 @@ def refuse_other_job(one: Identity, hello: Mapping[str, Any], caller: str) -> Pa
 
 
 def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleError | None:
-    """Return a refusal if the job is elastic only for the server or only for the caller, else None."""
+    """Return a refusal if either only the server or only the trainer belongs to an elastic job, else None."""
     theirs = hello.get("elastic") is True
     if theirs == one.is_elastic or hello.get("job") != one.job:
         return None
@@ -55,9 +58,9 @@ def refuse_kind(one: Identity, hello: Mapping[str, Any], caller: str) -> PaddleE
 def refuse_trainer(
     one: Identity, trainers: Mapping[int, TrainerSession], connection: bytes, message: Message, caller: str
 ) -> PaddleError | None:
-    """Return why a member of the job cannot join as a trainer, or None.
+    """Return why a process of the job cannot join as a trainer, or None.
 
-    Args: connection: name of the member's connection.
+    Args: connection: name of the process's connection.
     """
     hello = message.note
     if hello.get("num_trainers") != one.num_trainers:
@@ -93,7 +96,7 @@ def refuse_hello(one: Identity, connection: bytes, hello: Mapping[str, Any], cal
 def _check_types(hello: Mapping[str, Any]) -> None:
     """Check the types of the fields of a trainer's hello.
 
-    Raises: BugError: the text names a field with a wrong type.
+    Raises: BugError: a field has a wrong type; the message names the field.
     """
     for key in ("parameters", "settings"):
         notes.get_text(hello, key, 64)
@@ -108,9 +111,9 @@ def _check_types(hello: Mapping[str, Any]) -> None:
 def refuse_difference(
     one: Identity, hello: Mapping[str, Any], caller: str, first: Mapping[str, Any], owner: str
 ) -> PaddleError | None:
-    """Return why a caller's model differs from an earlier caller's, or None.
+    """Return how the model of a trainer differs from the model of an earlier trainer, or None if it does not differ.
 
-    Args: first, owner: the earlier hello and its sender.
+    Args: hello: the hello of the trainer. first, owner: the hello and the description of the earlier trainer.
     """
     for key, name in (
         ("services", "number of services (hosts x ports)"),

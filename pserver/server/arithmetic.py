@@ -1,4 +1,4 @@
-"""The connection between the wire and the shard; this is the only module through which the service uses numpy.
+"""Functions for a service's shard and gradients; this is the only module through which the service uses numpy.
 
 The service imports this module when it computes for the first time, because without numpy a server answers its first
 hello 0.15 s earlier.
@@ -34,7 +34,7 @@ Mode = Rounds | Steps  # the object that receives the gradients
 def make_rounds(shard: DenseShard | SparseShard, trainers: int, limits: StalenessLimits) -> Mode:
     """Return the object that receives the gradients of a shard.
 
-    Args: trainers: number of trainers; 0: trainers join and leave.
+    Args: trainers: number of trainers, or 0 if trainers join and leave.
         limits: limits of the age of gradients in asynchronous training.
     """
     is_asynchronous = shard.optimization.is_asynchronous
@@ -69,5 +69,5 @@ def values_to_save(rounds: Mode, *, copies: bool) -> np.ndarray[Any, np.dtype[np
 
 
 def average(shard: Shard) -> memoryview:
-    """Return the averages of recent values for the wire."""
+    """Return the averages of recent values as bytes."""
     return as_bytes(shard.averages())

@@ -1,4 +1,4 @@
-"""Counters of invalid messages, and log lines about them at a bounded rate. The module reads no clock."""
+"""Count invalid messages, and log them at a bounded rate. The module reads no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime import glog
 from runtime.errors import BugError, PaddleError
 
 QUIET_PERIOD = 30.0  # seconds during which one kind of problem is logged only once
-MAX_KINDS = 5  # kinds of problems that are logged in one QUIET_PERIOD
+MAX_KINDS = 5  # maximum number of kinds of problems that are logged in one QUIET_PERIOD
 
 
 class Complaints:
@@ -25,7 +25,7 @@ class Complaints:
         self._logged: dict[str, float] = {}  # time of the last log line of each kind
 
     def warn(self, kind: str, text: str, now: float) -> None:
-        """Log a problem, unless its kind or too many other kinds were logged recently.
+        """Log a problem, unless its kind or MAX_KINDS other kinds were logged in the last QUIET_PERIOD.
 
         A faulty peer may cause the same problem very often.
         """
@@ -51,5 +51,5 @@ class Complaints:
         place = f"{places[-1].filename.rpartition('/')[2]}:{places[-1].lineno}" if places else "an unknown place"
         kind = f"{type(error).__name__} at {place}"
         told = BugError(f"{self._identity} could not handle a {what} ({kind}: {glog.clean(error, 200)})")
-        self.warn(kind, f"{told} from {address}; its connection is closed ({self.failed} so far)", now)
+        self.warn(kind, f"{told} from {address}; its connection is closed (failures so far: {self.failed})", now)
         return told

@@ -1,4 +1,4 @@
-"""The event loop of a server process: it binds, reads and sends; a `Service` makes every decision.
+"""The event loop of a server process binds ports, and reads and sends messages. A `Service` makes every decision.
 
 One thread with one poller serves all ports of a process, and needs no locks. More threads would hardly be faster:
 memory bandwidth limits the arithmetic on a shard, the kernel transfers the bytes, and the threads would wait for the
@@ -28,12 +28,12 @@ from runtime.health.liveness import LIVENESS
 POLL_INTERVAL = 0.25  # seconds between two checks for work that is due without a message
 BUSY_LOOKS = 20  # after this number of successive polls with messages to read, silent trainers are checked anyway
 SUSPENDED_S = 0.05  # seconds between two checks whether a server may answer again
-LINGER = 1.0  # maximum seconds for sending the last messages
+LINGER = 1.0  # maximum seconds until the last messages are sent
 
 
 @dataclass(frozen=True)
 class Options:
-    """The settings that all services of a process share; buffers are in bytes (0: the system's choice)."""
+    """The settings that all services of a process share. Sizes of buffers are in bytes; 0 is the system's choice."""
 
     num_trainers: int = 1
     job: str = ""
@@ -56,7 +56,7 @@ class ServerLife(Protocol):
         """
 
     def end_turn(self) -> bool:
-        """Perform the due work between two messages; return whether the services must check for due work at once."""
+        """Perform the due work between two messages; return whether all services must now be checked for due work."""
 
     @property
     def is_over(self) -> bool:
@@ -64,15 +64,15 @@ class ServerLife(Protocol):
 
 
 class Server:
-    """One parameter server per endpoint, until the job is over.
+    """Run one parameter server for each endpoint, until the job is over.
 
         server = Server([("127.0.0.1", 7164)], Options(num_trainers=3))
         server.bind()
         server.run()
 
-    Args: endpoints: address and port; port 0 chooses a free port. life: given in an elastic job; the server serves
-        until `life` reports the end of the job. kind: class of the services; an elastic job, which has no
-        `num_trainers`, uses `ElasticService`.
+    Args: endpoints: the address and port of each service; for port 0, the system chooses a free port. life: in an
+        elastic job, the object that reports the end of the job; otherwise None. kind: class of the services; an
+        elastic job, which has no `num_trainers`, uses `ElasticService`.
 
     Thread safety: one thread runs the server; other threads may call only `stop`.
     """
@@ -105,8 +105,8 @@ class Server:
     def bind(self) -> None:
         """Listen on every endpoint.
 
-        Raises: PortInUseError: the text contains address and port.  ConfigError: the address does not belong to this
-            machine.
+        Raises: PortInUseError: a port is in use; the message contains its address and number.  ConfigError: an address
+            does not belong to this machine.
         """
         try:
             for number, (host, port) in enumerate(self.endpoints):
@@ -129,14 +129,14 @@ class Server:
         return bind_port(host, port, self.options.send_buffer, self.options.receive_buffer)
 
     def run(self) -> None:
-        """Serve until all trainers have left every port.
+        """Serve until all trainers have left every port, or in an elastic job, until the job is over.
 
         Ports that no trainer has joined do not count.
 
         Raises: LostPeerError, PeerUnreachableError, ConfigError: the reason why the job cannot continue; every trainer
-            was informed. StoppedError: after `stop`.
+            was informed. StoppedError: `stop` was called.
         """
-        # numpy is imported in parallel, so that neither the first hello nor the first arithmetic waits for it
+        # numpy is imported in a thread, so that neither the first hello nor the first arithmetic waits for the import
         warm = threading.Thread(target=importlib.import_module, args=("pserver.server.arithmetic",), daemon=True)
         warm.start()
         try:
@@ -154,9 +154,10 @@ class Server:
             self.close()
 
     def stop(self, error: StoppedError) -> None:
-        """Make `run` raise this error between two messages; for other threads and for signal handlers.
+        """Make `run` raise this error between two messages. Other threads and signal handlers may call this method.
 
-        An exception from a signal handler could occur inside a request and be mistaken for a failure of the request.
+        If a signal handler raised the error itself, the error could occur inside a request and be mistaken for a
+        failure of the request.
         """
         self._stopped = error
 
@@ -188,8 +189,8 @@ class Server:
                 for listener in self.listeners:
                     listener.tidy(now)
                 # Silent trainers are checked when no message is left to read. Silent trainers are also checked after
-                # BUSY_LOOKS turns with messages, because a peer that floods this server must not hide that another peer
-                # is lost.
+                # BUSY_LOOKS iterations with messages, because a peer that floods this server must not hide that another
+                # peer is lost.
                 busy += 1
                 if busy > BUSY_LOOKS or not self._poller.poll(0):
                     busy, is_due = 0, False

@@ -1,8 +1,8 @@
 """One listening port of a server: its connections, their peers, and the limits of each connection.
 
-A connection has three stages with different limits. At first, the peer of a connection is unauthenticated. An unjoined
-peer has proven that it knows the secret. In the last stage, the connection is one of the two connections of a joined
-trainer.
+A connection has three stages with different limits. At first, its peer is unauthenticated. Then its peer is unjoined:
+the peer has proven that it knows the secret, but has not joined. In the last stage, the connection is one of the two
+connections of a joined trainer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pserver.wire.connection import SCRATCH_BYTES, Connection, ConnectionLimits,
 from pserver.wire.protocol import Buffer, Message, MessageFlag, Op, ProtocolError
 from runtime.errors import BugError, ConfigError, PortInUseError
 
-ADMISSION_TIMEOUT = 10.0  # maximum seconds for the handshake, and again from the handshake until the peer joins
+ADMISSION_TIMEOUT = 10.0  # maximum seconds until the handshake ends, and then until the peer joins
 MAX_UNAUTHENTICATED = 256  # maximum connections in their handshake; a further connection closes the oldest
 MAX_UNJOINED = 256  # maximum authenticated connections that have not joined; a further connection closes the oldest
 # maximum bytes of a note of an unjoined peer; a hello has less than 1 KiB, and a longer note could exceed SCRATCH_BYTES
 UNJOINED_NOTE_BYTES = 8 << 10
-MAX_UNSENT = 4096  # maximum unsent parts of messages to a client; above it, the server stops reading from the client
-ACCEPTS_PER_TURN = 64  # connections that are accepted in one turn
+MAX_UNSENT = 4096  # maximum unsent parts of messages to a peer; above it, the server stops reading from the peer
+ACCEPTS_PER_TURN = 64  # maximum number of connections that are accepted in one iteration of the event loop
 # number of reads of discarded data before a connection closes; unread data would reset the connection, and the peer
 # could not read the last message
 _DUMPS = 4
@@ -62,7 +62,7 @@ class Peer:
 
 
 class Listener:
-    """Accepts, reads and sends for one service.
+    """Accepts connections, reads messages and sends messages for one service.
 
     Args: bound: the socket from `bind_port`, which the listener closes. poller: the poller of the process; it
         identifies a connection by its file descriptor.  backlog: maximum connections that wait to be accepted.
@@ -92,7 +92,7 @@ class Listener:
         return [peer.unsent for peer in list(self._peers.values())]
 
     def owns(self, file: int) -> bool:
-        """Return whether a file descriptor is the listener or a connection of this port."""
+        """Return whether a file descriptor is the listening socket or a connection of this port."""
         return file == self.file or file in self._peers
 
     def handle(self, file: int, events: int, now: float) -> None:
@@ -110,7 +110,10 @@ class Listener:
             self._lose(peer, now)
 
     def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Send messages to the connections with these names; a connection that has closed is ignored."""
+        """Send each message to the connection with the given name; None instead of a message closes the connection.
+
+        The names of closed connections are ignored.
+        """
         for name, message in outgoing:
             peer = self._names.get(name)
             if peer is not None and message is None:
@@ -212,7 +215,7 @@ class Listener:
         return [self._pool.take(size)]
 
     def _lose(self, peer: Peer, now: float) -> None:
-        """Record that a connection broke."""
+        """Close a broken connection, and record that its trainer may be lost."""
         is_known = self._names.get(peer.name) is peer
         self._close(peer)
         if is_known:
@@ -306,8 +309,8 @@ class Listener:
 def bind_port(host: str, port: int, send_buffer: int = 0, receive_buffer: int = 0) -> socket.socket:
     """Return a socket that owns a port but does not accept connections yet.
 
-    Args: port: port number; 0: any free port. send_buffer, receive_buffer: bytes for each connection; 0: the system's
-        choice.
+    Args: port: port number; 0: any free port. send_buffer, receive_buffer: sizes of each connection's buffers in bytes;
+        0: the system's choice.
     Raises: PortInUseError, ConfigError: the port is not available.
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

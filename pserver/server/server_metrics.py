@@ -13,7 +13,7 @@ from runtime.health.metrics import BUILD, MOST_TRAINERS, Metric, Sample, describ
 _OF = ("pserver",)  # address:port of a service of the server
 _BY = ("pserver", "trainer")
 
-READY = Metric("paddle_pserver_ready", "1 when the service has its values", _OF)
+READY = Metric("paddle_pserver_ready", "1 when the service has values of its parameters", _OF)
 WANTED = Metric("paddle_pserver_wanted_trainers", "trainers of the job, if the job is not elastic", _OF)
 JOINED = Metric("paddle_pserver_joined_trainers", "trainers that have joined and have not left", _OF)
 CONNECTIONS = Metric(
@@ -21,9 +21,9 @@ CONNECTIONS = Metric(
     "open connections: two for each trainer, and connections of peers that have not joined",
     _OF,
 )
-QUEUE = Metric("paddle_pserver_queue_messages", "unsent parts of messages", _OF)
-RECEIVED = Metric("paddle_pserver_received_bytes_total", "bytes read from connections, without shared memory", _OF)
-SENT = Metric("paddle_pserver_sent_bytes_total", "bytes written to connections, without shared memory", _OF)
+QUEUE = Metric("paddle_pserver_queue_messages", "parts of messages that wait to be sent", _OF)
+RECEIVED = Metric("paddle_pserver_received_bytes_total", "bytes read from connections, not from shared memory", _OF)
+SENT = Metric("paddle_pserver_sent_bytes_total", "bytes written to connections, not to shared memory", _OF)
 DROPPED = Metric(
     "paddle_pserver_dropped_messages_total", "messages and handshakes that are invalid or belong to other jobs", _OF
 )
@@ -36,7 +36,7 @@ ROUND_SECONDS = Metric(
     "seconds from the first piece of a round to its end, added up over all complete rounds",
     _OF,
 )
-STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "seconds in the optimiser", _OF)
+STEP_SECONDS = Metric("paddle_pserver_step_seconds_total", "seconds in which the optimiser computed steps", _OF)
 PASSES = Metric(
     "paddle_pserver_passes_total", "passes that all trainers have finished; not counted in an elastic job", _OF
 )
@@ -58,7 +58,8 @@ STALENESS = Metric(
 )
 BUSY = Metric("paddle_pserver_busy_seconds_total", "seconds in which the server's loop had work")
 TURN = Metric(
-    "paddle_pserver_turn_age_seconds", "seconds since the last turn of the loop; above 1: the loop is in one long step"
+    "paddle_pserver_turn_age_seconds",
+    "seconds since the server last checked its connections; above 1 if the work between two checks takes long",
 )
 
 METRICS = (
@@ -89,16 +90,16 @@ METRICS = (
 class ServerMetrics:
     """The state of a server process for its health pages.
 
-    Args: stuck_timeout: seconds without a turn of the loop, after which the process is stuck.
+    Args: stuck_timeout: seconds without progress of the server's loop, after which the process is stuck.
     """
 
     def __init__(self, server: Server, stuck_timeout: float, liveness: Liveness = LIVENESS) -> None:
         self._server, self._stuck_timeout, self._liveness = server, stuck_timeout, liveness
 
     def why_stuck(self) -> str:
-        """Return why the process is stuck; "" if the loop has turned recently."""
+        """Return why the process is stuck; "" if the server's loop has made progress recently."""
         age = self._liveness.age
-        return f"the loop of the pserver has not turned for {age:.0f} s" if age > self._stuck_timeout else ""
+        return f"the main loop of the pserver has made no progress for {age:.0f} s" if age > self._stuck_timeout else ""
 
     def why_not_ready(self) -> str:
         """Return why the server is not ready; "" if all ports are bound and the ports with trainers have values.
@@ -115,7 +116,7 @@ class ServerMetrics:
         return f"no values yet on {', '.join(without)}" if without else ""
 
     def read(self) -> Iterator[Sample]:
-        """Yield the current values."""
+        """Yield the current values of the metrics."""
         server = self._server
         first = server.options
         yield describe_build("pserver", first.job, first.attempt)

@@ -2,8 +2,8 @@
 
 The server uses no sockets; the listener calls it. `SessionTable` decides which connection belongs to which trainer. The
 handlers of requests are in `pserver.server.handlers` and share a `ServiceState`. This module contains the sequence of
-checks for every message. `failure` is the error that ends the job; every trainer is informed of it. No decision depends
-on a metric.
+checks for every message. `failure` is the error that ends the job; every trainer receives this error. No decision
+depends on a metric.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Handler = Callable[[TrainerSession, Message, float], list[Outgoing]]
 class Service:
     """The parameter server of one port.
 
-    Args: clock: measures steps, in seconds, only for the metrics.
+    Args: clock: a clock in seconds, which measures the duration of steps for the metrics.
 
     Attributes: sessions: the trainers of the service. state: the values of the service and the state of its pass.
     """
@@ -91,7 +91,7 @@ class Service:
     ) -> list[Outgoing]:
         """Handle one message and return the messages to send. The method raises no exception.
 
-        Args: connection: authenticated name of the connection. key: signs the messages of the connection.
+        Args: connection: authenticated name of the connection. key: the key that signs the connection's messages.
         """
         message = None
         try:
@@ -152,12 +152,12 @@ class Service:
         make_error = self.sessions.make_error
         if self.failure:
             return [trainer.send(make_error(trainer.number, message.sequence, self.failure))]
-        if message.op != Op.ABORT:  # ABORT may follow a failed request with any sequence
+        if message.op != Op.ABORT:  # ABORT may have any sequence number, because it may follow a failed request
             if trainer.has_taken(message):
                 return trainer.repeat(message.piece)
             sequence = trainer.request.sequence
             if not self._follows(message.sequence, sequence):
-                reason = f"request {message.sequence} of {trainer} after its request {sequence}"
+                reason = f"{trainer} sent request {message.sequence} after request {sequence}"
                 return self.sessions.drop(trainer.names[0], trainer.address, reason, now)
         handler = self._handlers.get(message.op)
         try:

@@ -1,4 +1,4 @@
-"""The shared state of one service's handlers: its options, values and the progress of its pass.
+"""The state that the handlers of one service share: the service's options, its values and the progress of its pass.
 
 The module uses no sockets and no clock.
 """
@@ -31,7 +31,7 @@ class ServiceOptions:
 
     peer_timeout: float = 10.0  # seconds
     join_timeout: float = 600.0  # seconds
-    log_period: int = 500  # batches between two log lines of a pass; 0: none
+    log_period: int = 500  # number of batches between two log lines of a pass; 0: no log lines
     staleness_limits: StalenessLimits = field(default_factory=StalenessLimits)
     threads: int = 1  # number of threads that take a step together
     barrier_log: BarrierLog = field(default_factory=BarrierLog)
@@ -53,7 +53,7 @@ class ServiceState:
     - `rounds`: the object that receives the gradients; None until all initial values have arrived.
     - `batch`: number of rounds in this pass; in asynchronous training, number of trainer 0's batches.
     - `active`: the trainers that have not finished the pass, sorted by number.
-    - `stall_due`: time of the next log line about the trainers that a round waits for, in seconds of the caller's
+    - `stall_due`: time of the next log line about the trainers that a round waits for, in seconds of the event loop's
       clock.
     """
 
@@ -69,7 +69,7 @@ class ServiceState:
 
     @property
     def shard(self) -> Shard | None:
-        """The values and the optimiser, or None before the initial values."""
+        """The values and the optimiser, or None before the initial values have arrived."""
         return self.rounds.shard if self.rounds else None
 
     def require_rounds(self) -> Mode:
@@ -88,7 +88,10 @@ class ServiceState:
 
 
 def length_of(message: Message) -> int:
-    """Return the length in bytes of an array of rows: the number in its note, or the length of its only piece."""
+    """Return the length in bytes of an array of rows, from the message's note or from the length of its only piece.
+
+    The result is -1 if the note is invalid.
+    """
     piece = message.argument if message.flags & MessageFlag.LOCAL else sum(map(len, message.payload))
     length = message.note.get("bytes", piece)
     return length if isinstance(length, int) else -1

@@ -17,7 +17,7 @@ class SessionTable:
     """The trainers of one service.
 
     Args: identity: identity of the service. peer_timeout: seconds without a message after which a trainer is lost.
-        join_timeout: seconds from the first trainer's hello until all must have joined.
+        join_timeout: seconds from the first trainer's hello until all trainers must have joined.
 
     Attributes: failure: the reason why the job cannot continue. trainers: the trainers by number. complaints: counters
     and log lines about dropped messages.
@@ -31,7 +31,7 @@ class SessionTable:
         self.complaints = Complaints(identity)
         self._peer_timeout, self._join_timeout = peer_timeout, join_timeout
         self._opened = 0.0  # time at which the first trainer joined
-        self._last_refusal = ""  # the last member of the job that could not join, and the reason
+        self._last_refusal = ""  # text about the last process of the job that could not join, with the reason
 
     @property
     def is_used(self) -> bool:
@@ -72,7 +72,7 @@ class SessionTable:
         return any(connection in trainer.names for trainer in self.trainers.values())
 
     def suspect(self, connection: bytes, now: float) -> None:
-        """Record that a connection closed; its trainer is lost unless a message of this trainer arrives soon."""
+        """Record that a connection closed. Its trainer is lost if no message arrives within RECONNECT_GRACE seconds."""
         for trainer in self.trainers.values():
             if connection in trainer.names and not trainer.has_left:
                 trainer.suspected = now
@@ -92,7 +92,9 @@ class SessionTable:
     # ----- Hello -----
 
     def answer_hello(self, connection: bytes, address: str, message: Message, now: float) -> list[Outgoing]:
-        """Admit a trainer, or answer a probe; a refused caller receives the reason, and its connection is closed."""
+        """Admit a trainer or answer a probe. If the hello is refused, its sender receives the reason, and the
+        connection is closed.
+        """
         is_joining = connection[TOKEN_BYTES:] != PROBE
         caller = f"trainer {message.trainer} at {address}" if is_joining else f"the probe at {address}"
         refusal = refuse_kind(self.identity, message.note, caller) if is_joining else None
@@ -111,7 +113,7 @@ class SessionTable:
         return [(connection, self._welcome(message, is_joining=is_joining))]
 
     def _refuse(self, connection: bytes, message: Message, caller: str) -> PaddleError | None:
-        """Return why a member of the job cannot join, or None."""
+        """Return why a process of the job cannot join, or None."""
         return refuse_trainer(self.identity, self.trainers, connection, message, caller)
 
     def _admit(self, connection: bytes, address: str, message: Message, now: float) -> None:
@@ -133,8 +135,8 @@ class SessionTable:
             trainer.memory = SharedMemory.open(hello["memory"])
         self.trainers[trainer.number] = trainer
         glog.info(f"worker started, peer = {address}", at="LightNetwork.cpp:322")
-        wanted = f"of {self.identity.num_trainers}" if self.identity.num_trainers else "have joined"
-        glog.info(f"{trainer} joined {self.identity}: {len(self.trainers)} {wanted}")
+        wanted = f" of {self.identity.num_trainers}" if self.identity.num_trainers else ""
+        glog.info(f"{trainer} joined {self.identity}; joined trainers: {len(self.trainers)}{wanted}")
 
     def _welcome(self, message: Message, *, is_joining: bool) -> Message:
         known = self.trainers.get(message.trainer)

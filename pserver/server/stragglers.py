@@ -1,4 +1,4 @@
-"""Find the trainers that delay the rounds, for log lines about a period and about a pass, and for the metrics."""
+"""Find the trainers that delay the rounds. Log lines and metrics report these trainers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 @dataclass
 class _Lateness:
     rounds: int = 0  # number of rounds in which the trainer was the last
-    seconds: float = 0.0  # seconds that the other trainers waited for this trainer in all such rounds
-    longest: float = 0.0
+    seconds: float = 0.0  # seconds that the other trainers waited for this trainer in all of these rounds
+    longest: float = 0.0  # maximum seconds of these waits
 
     def add(self, wait: float) -> None:
         """Count a round in which the other trainers waited `wait` seconds for this trainer."""
@@ -19,37 +19,37 @@ class _Lateness:
 
 @dataclass(frozen=True)
 class BarrierLog:
-    """The settings of the log line about stragglers at the end of a pass: the flags log_barrier_*."""
+    """The settings of the log line about slow trainers at the end of a pass, from the flags log_barrier_*."""
 
     is_on: bool = True
     most_trainers: int = 5  # maximum number of trainers in the line
-    is_always: bool = False  # log the line even if no trainer is the last unusually often
+    is_always: bool = False  # whether the line is logged after every pass, even if every trainer was seldom the last
 
     def warning_rate(self, trainers: int) -> float:
-        """Return a bound: a trainer is logged if it is the last in more than this fraction of the rounds.
+        """Return the fraction of the rounds in which one trainer must be the last, so that the line is logged.
 
-        Source: BarrierStat.cpp of v0.10: the bound is 1 / n + (n / 8) / (n + 1) for n trainers.
+        Source: BarrierStat.cpp of v0.10: the fraction is 1 / n + (n / 8) / (n + 1) for n trainers.
         """
         return 0.0 if self.is_always else 1 / trainers + trainers / 8 / (trainers + 1)
 
 
 @dataclass
 class Stragglers:
-    """The delays of the rounds of one log period, and of the rounds of a pass."""
+    """The delays in the rounds of the present log period, and in the rounds of the present pass."""
 
     rounds: int = 0
     late: dict[int, _Lateness] = field(default_factory=dict)
-    waited: dict[int, float] = field(default_factory=dict)  # for each trainer: seconds of delay in all periods
+    waited: dict[int, float] = field(default_factory=dict)  # for each trainer, the seconds of delay in all periods
     rounds_of_pass: int = 0
     late_in_pass: dict[int, _Lateness] = field(default_factory=dict)
 
     def begin_period(self) -> None:
-        """Delete the rounds of the previous period."""
+        """Delete the delays of the previous log period."""
         self.rounds = 0
         self.late = {}
 
     def begin_pass(self) -> None:
-        """Delete the rounds of the previous pass."""
+        """Delete the delays of the previous pass."""
         self.rounds_of_pass = 0
         self.late_in_pass = {}
 
@@ -77,15 +77,15 @@ class Stragglers:
         one = self.late[number]
         age = now - pushed[number]
         return (
-            f"slowest is {names[number]}: last in {one.rounds} of {self.rounds} rounds, waited for {one.seconds:.3f} s "
-            f"in all, {one.longest:.3f} s at most; its last push was {age:.3f} s ago"
+            f"slowest is {names[number]}: last in {one.rounds} of {self.rounds} rounds, delayed the others by "
+            f"{one.seconds:.3f} s in all, {one.longest:.3f} s at most; its last push was {age:.3f} s ago"
         )
 
     def describe_pass(self, log: BarrierLog, trainers: int) -> str:
-        """Describe the trainers that were the last in most rounds, the most frequent trainer first.
+        """Describe the trainers that were most often the last in a round, the most frequent trainer first.
 
-        The result is "" if no trainer was the last unusually often (`BarrierLog.warning_rate`). As in v0.10, the result
-        is also "" if the job has at most two trainers.
+        The result is "" if every trainer was the last in a smaller fraction of the rounds than
+        `BarrierLog.warning_rate`. As in v0.10, the result is also "" if the job has at most two trainers.
         """
         order = sorted(self.late_in_pass.items(), key=lambda item: (-item[1].rounds, item[0]))
         if not log.is_on or trainers <= 2 or not order:
@@ -93,7 +93,8 @@ class Stragglers:
         if order[0][1].rounds / self.rounds_of_pass < log.warning_rate(trainers):
             return ""
         named = [
-            f"trainer {number} last in {one.rounds}, waited for {one.seconds:.3f} s in all, {one.longest:.3f} s at most"
+            f"trainer {number} last in {one.rounds}, delayed the others by {one.seconds:.3f} s in all, "
+            f"{one.longest:.3f} s at most"
             for number, one in order[: log.most_trainers]
         ]
         return f"{self.rounds_of_pass} rounds of {trainers} trainers: {'; '.join(named)}"

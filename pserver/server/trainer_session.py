@@ -13,7 +13,7 @@ from pserver.wire.shared_memory import SharedMemory
 from pserver.wire.views import EPOCH_CODE, EpochChangedError
 from runtime.errors import PaddleError
 
-# a message for the connection with this name; None: close the connection after the pending messages are sent
+# the name of a connection and a message for it; None closes the connection after the pending messages are sent
 Outgoing = tuple[bytes, Message | None]
 
 
@@ -32,11 +32,11 @@ class PassProgress:
     """The position of a trainer in its passes."""
 
     passes: int = 0  # number of finished passes
-    batch: int = 0  # number of batches of the pass whose gradients have taken their steps
-    starts_at: int = 0  # batches of the pass that an earlier attempt has trained
+    batch: int = 0  # number of batches of the pass whose steps were taken
+    starts_at: int = 0  # number of batches of the pass that an earlier attempt has trained
     pushed: float = 0.0  # time at which the last piece of a gradient arrived, in seconds of the service's clock
-    keeps_values: bool = False  # the trainer needs no values in the answer to its gradient
-    is_waiting: bool = False  # the trainer waits for the start of a pass, or for initial values
+    keeps_values: bool = False  # whether the answer to the trainer's gradient must contain no values
+    is_waiting: bool = False  # whether the trainer waits for the start of a pass, or for initial values
     has_finished_pass: bool = True
 
 
@@ -44,8 +44,8 @@ class TrainerSession:
     """A trainer that has joined.
 
     Args: number: the trainer's id. token: the first part of the names of its connections. address: the trainer's
-        address, for log messages. hello: the note of its hello. session: identifies job and attempt in every message.
-        heard: time of its join, in seconds. sequence: number of its hello.
+        address, for log messages. hello: the note of its hello. session: bytes that identify the job and attempt in
+        every message. heard: time at which it joined, in seconds. sequence: sequence number of its hello.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TrainerSession:
     # ----- Answers -----
 
     def send(self, message: Message) -> Outgoing:
-        """Address a message to the trainer's data connection."""
+        """Return a message with the name of the trainer's data connection."""
         return self.names[0], message
 
     def acknowledge(self, message: Message) -> Outgoing:
@@ -138,7 +138,7 @@ class TrainerSession:
         return self.names[0], answer
 
     def reply_array(self, op: Op, array: memoryview, note: Mapping[str, Any] = NOTHING) -> list[Outgoing]:
-        """Answer with an array of bytes, piece by piece; the note goes with the first piece."""
+        """Answer with an array of bytes, piece by piece; the first piece contains the note."""
         return [
             self.reply(op, protocol.cut(array, piece), piece=piece, note=NOTHING if piece else note)
             for piece in range(protocol.count_pieces(len(array)))
@@ -160,7 +160,7 @@ class TrainerSession:
         return [self.send(answer) for answer in answers]
 
     def answer_ping(self, ping: Message, waits_for: str) -> Message:
-        """Return the progress of the current request, and what the service waits for."""
+        """Return the answer to a PING: the progress of the current request, and what the service waits for."""
         note = {
             "received": self.request.sequence,
             "pieces": len(self.request.pieces),

@@ -1,1 +1,1 @@
-"""The division of the values among services, and the values themselves with the optimiser's state."""
+"""The division of the values among services, the values with the optimiser's state, and the files of this state."""

@@ -1,4 +1,4 @@
-"""The groups of a shard: the elements that take their steps together, and the effective settings of each group."""
+"""The groups of a shard: the elements that are updated together, and the effective settings of each group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_LAZY_ELEMENTS = 1 << 14  # minimum size of a parameter with lazy rows; small
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """The settings that neighbors in the flat vector must share to take their steps as one group.
+    """The settings that neighboring elements of the flat vector must share to be updated as one group.
 
     `clip` is the maximum magnitude of a gradient's element; 0: no limit. `decay` is applied separately from the step.
     `row_width` and `name` are set if rows can take separate steps; such a group is one parameter. If
@@ -151,4 +151,4 @@ def _check_rows(p: ParameterSpec, optimization: Optimization) -> None:
         )
     check_momentum(p, optimization)
     if p.row_width < 1 or p.size % p.row_width:
-        raise BugError(f"parameter {p.name}: rows of {p.row_width} elements do not fill {p.size}")
+        raise BugError(f"parameter {p.name}: its {p.size} elements do not form rows of {p.row_width} elements")

@@ -27,7 +27,7 @@ class Sized(Protocol):
 
     @property
     def name(self) -> str:
-        """The name whose hash places the first block."""
+        """The name, whose hash determines which service stores the first block."""
 
     @property
     def size(self) -> int:
@@ -40,7 +40,7 @@ class Sized(Protocol):
 
 @dataclass(frozen=True)
 class StridedRun:
-    """A strided copy between the flat vector and a service's part of it.
+    """A strided copy between the flat vector and a service's part of the vector.
 
     The copy consists of `count` pieces of `length` elements. Piece i begins at element flat + i*stride of the flat
     vector and at element local + i*length of the service's part.
@@ -120,12 +120,12 @@ def count_elements(parameters: Sequence[Sized]) -> int:
 
 
 def count_slots(ranges: Sequence[Range], block: int) -> int:
-    """Return the length of the legacy's vector, in which a short block takes as much space as a full block."""
+    """Return the length of v0.10's vector of the ranges, in which a short block takes as much space as a full block."""
     return sum(-(-(stop - start) // block) * block for _, start, stop in ranges)
 
 
 def find_runs(parameters: Sequence[Sized], ranges: Sequence[Range]) -> list[StridedRun]:
-    """Return the copies of a service's ranges between the flat vector and the service's vector.
+    """Return the strided copies between the flat vector and a service's vector that transfer the service's ranges.
 
     Adjacent ranges become one copy. Ranges of equal length at equal distances also become one copy.
     """

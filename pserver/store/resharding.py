@@ -1,8 +1,8 @@
 """Divide the state of a job's services among a different number of services, in memory.
 
 The partition of the parameters depends on the number of services. The state of each old service is restored into a
-shard of the old layout; this checks the whole state. Then all lazy rows are brought up to date, because the set of lazy
-rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
+shard of the old layout; the restoration checks the whole state. Then all lazy rows are brought up to date, because the
+set of lazy rows also depends on the partition. The elements are then copied to their new shards, bit for bit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ def reshard(
     origins: Sequence[int],
     begins_pass: bool,
 ) -> list[Part]:
-    """Return the state of each of `services` services that together resume from `parts`.
+    """Return the state of each new service; the new services together resume from `parts`.
 
     Args:
         parts: the state of each old service. The arrays of `parts` are released during the work to save memory.
-        parameters, optimization: in the form that the services receive. by_rows: whether the services are sparse.
+        parameters, optimization: the settings of the model, in the form that the services receive.
+        services: number of new services. by_rows: whether the services are sparse.
         origins: for each trainer id, the old id of the trainer whose binary data (`checkpoint_blobs`) are used.
         begins_pass: whether the pass of the checkpoint restarts with its first batch.
     Raises: ConfigError: the state does not fit the parameters or the optimization.  DamagedError: the state is invalid.
@@ -69,8 +70,8 @@ def reshard(
 class _Piece:
     """Rows of one parameter on one service.
 
-    The elements [start, stop) of the flat vector of all services form rows. `rows` selects the service's rows among
-    them, and `local` is the range of these rows in the service's arrays. For dense pieces a row has one element.
+    The elements [start, stop) of the flat vector of all services form rows. `rows` selects the rows of the service, and
+    `local` is the range of these rows in the service's arrays. For dense pieces a row has one element.
     """
 
     parameter: int
@@ -81,16 +82,16 @@ class _Piece:
     rows: slice = field(default_factory=lambda: slice(None))
 
     def of_whole(self, array: AnyArray) -> AnyArray:
-        """Return a view of these rows of an array of all elements. Shapes: (rows, width)."""
+        """Return a view of these rows in an array of all elements. Shapes: (rows, width)."""
         return array[self.start : self.stop].reshape(-1, self.width)[self.rows]
 
     def of_service(self, array: AnyArray) -> AnyArray:
-        """Return a view of these rows of an array of the service. Shapes: (rows, width)."""
+        """Return a view of these rows in an array of the service. Shapes: (rows, width)."""
         return array[self.local].reshape(-1, self.width)
 
 
 class _Layout:
-    """The positions of the elements of all parameters on a number of services."""
+    """The division of the elements of all parameters among a number of services."""
 
     def __init__(
         self, parameters: Sequence[ParameterSpec], optimization: Optimization, services: int, *, by_rows: bool
@@ -108,7 +109,7 @@ class _Layout:
         return make_dense_shard(self._parameters, self._optimization, self._ranges[service])
 
     def pieces(self, service: int) -> list[_Piece]:
-        """Return the elements of a service."""
+        """Return the pieces that contain all elements of a service."""
         if self._tables is not None:
             return self._list_rows(self._tables, service, is_clock=False)
         starts = np.cumsum([0, *(0 if spec.is_static else spec.size for spec in self._parameters)]).tolist()
@@ -120,7 +121,7 @@ class _Layout:
         return found
 
     def clock_pieces(self, service: int) -> list[_Piece]:
-        """Return the row clocks of a service; dense services need no row clocks after `catch_up`."""
+        """Return the pieces of a service's row clocks; dense services need no row clocks after `catch_up`."""
         return self._list_rows(self._tables or (), service, is_clock=True)
 
     @staticmethod
@@ -140,9 +141,9 @@ class _Whole:
 
     - `arrays`: the values and the optimiser's arrays of all elements.
     - `clocks`: the clocks of all rows of tables.
-    - `groups`: the counters of each parameter's group, by number of the parameter.
+    - `groups`: for each parameter number, the counters of the parameter's group.
     - `counters`: the counters that all services share.
-    - `blobs`: checkpoint blobs by trainer id.
+    - `blobs`: for each trainer id, the trainer's binary data.
     """
 
     arrays: dict[str, AnyArray] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class _Whole:
     blobs: dict[int, AnyArray] = field(default_factory=dict)
 
     def note_groups(self, shard: Shard, pieces: Sequence[_Piece], described: Sequence[dict[str, Any]]) -> None:
-        """Store the counters of a shard's groups, for each of their parameters."""
+        """For each parameter in the groups of a shard, store the counters of the parameter's group."""
         for group, one in zip(shard.groups, described, strict=True):
             is_settled = group.settled == shard.steps
             for piece in pieces:

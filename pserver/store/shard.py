@@ -23,7 +23,7 @@ from pserver.store.updates.steps import DenseSteps, TouchedRows, report_clipping
 from runtime.errors import BugError
 from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
-FLUSH_PERIOD = 128  # steps between two flushes of denormal numbers
+FLUSH_PERIOD = 128  # number of steps between two flushes of denormal numbers
 ALL_ROWS: Mapping[int, Rows] = {}
 
 
@@ -63,7 +63,7 @@ class Shard:
 
     @property
     def groups(self) -> Sequence[ParameterGroup]:
-        """The parts of the flat vector that take their steps as one group."""
+        """The groups of elements of the flat vector; the elements of a group are updated together."""
         return self.data.groups
 
     @property
@@ -135,7 +135,7 @@ class Shard:
         return self._unaveraged is not None
 
     def apply_average(self) -> None:
-        """Put the average of recent values in place of the values, until `restore`."""
+        """Replace the values by the average of recent values, until `restore` is called."""
         self.catch_up()
         averaging = self.data.averaging
         if averaging is None or self._unaveraged is not None or not averaging.count:
@@ -144,7 +144,7 @@ class Shard:
         self.values[:] = self._sums.average()
 
     def restore(self) -> None:
-        """Restore the values for training."""
+        """Replace the average by the values for training."""
         if self._unaveraged is not None:
             self.values[:] = self._unaveraged
             self._unaveraged = None
@@ -196,9 +196,9 @@ class DenseShard(Shard):
 
         Args: gradient: the gradient, or the gradients of the trainers in the order of addition.
             samples: samples of the global batch.
-            touched: by number of the parameter, the rows that this batch touched, ascending; a missing parameter: all
-                rows.
-        Shapes: each gradient: (size,) float32; they are not changed.
+            touched: for each parameter number, the rows that this batch touched, ascending. If a number is missing, the
+                batch touched all rows of the parameter.
+        Shapes: each gradient: (size,) float32; the gradients are not changed.
         Raises: BugError: a gradient has another shape or type.
         """
         gradients = [gradient] if isinstance(gradient, np.ndarray) else list(gradient)
@@ -218,7 +218,8 @@ class DenseShard(Shard):
         self.finish_step()
 
     def step_range(self, start: int, gradients: Sequence[Array]) -> None:
-        """Take the step on the elements from `start` on with the sum of the gradients of these elements.
+        """Update a range of elements by one step with the summed gradients. The range begins at `start` and is as long
+        as each gradient.
 
         The caller first calls `begin_step`, then this method once for every range, then `finish_step`. After this
         method the range's values are final and may be sent, because `finish_step` does not change them.
@@ -240,7 +241,7 @@ class DenseShard(Shard):
                 self._decay.decay_part(group, first, last)
 
     def _step_group(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows | None) -> list[GroupChunk]:
-        """Take the step of some rows of a group, or return the group's chunks if the whole group takes the step."""
+        """Update some rows of a group by one step, or return the group's chunks if the whole group must be updated."""
         if group.is_sparse:
             self._rows.step(group, gradients, np.arange(group.rows) if rows is None else rows)
             return []

@@ -32,7 +32,7 @@ class ShardLoader:
 
     If the job resumes, the state of a checkpoint also arrives.
 
-    Args: hello: trainer 0's hello to this service, with its number and the number of services.
+    Args: hello: trainer 0's hello to this service, with the service's number and the number of services.
         setup: the note of INITIALISE, which contains the result of `describe_setup` and, for a checkpoint, the
         counters, the names of the arrays, and the trainers' parts. threads: number of threads that take a step
         together.
@@ -51,7 +51,7 @@ class ShardLoader:
             ) from exc
         except SETUP_ERRORS as exc:
             raise BugError(
-                f"the setup of the parameters does not parse ({type(exc).__name__}: {glog.clean(exc)})"
+                f"the setup of the parameters cannot be parsed ({type(exc).__name__}: {glog.clean(exc)})"
             ) from exc
         elements = partition.count_elements(parameters)
         self.blobs = checkpoint_blobs.CheckpointBlobs(elements)
@@ -86,7 +86,7 @@ class ShardLoader:
         return not self._awaited
 
     def name_of(self, number: int) -> str:
-        """Return the name under which an array of the state is added.
+        """Return the name that `add` needs for an array of the state.
 
         Raises: BugError: the state has no array with this number.
         """
@@ -119,7 +119,7 @@ class ShardLoader:
                 snapshot.put_back(self._shard, snapshot.Part(self._counters, self._part.arrays))
             except SETUP_ERRORS as exc:
                 raise BugError(
-                    f"the counters of the checkpoint do not parse ({type(exc).__name__}: {glog.clean(exc)})"
+                    f"the counters of the checkpoint cannot be parsed ({type(exc).__name__}: {glog.clean(exc)})"
                 ) from exc
         glog.info("pserver: setParameter", at="ParameterServer2.cpp:260")
         return self._shard
@@ -141,7 +141,7 @@ def restore_shard(
     except (MemoryError, OverflowError) as exc:
         raise ConfigError(f"the state of this service does not fit into its memory ({glog.clean(exc)})") from exc
     except SETUP_ERRORS as exc:
-        raise BugError(f"the state does not parse ({type(exc).__name__}: {glog.clean(exc)})") from exc
+        raise BugError(f"the state cannot be parsed ({type(exc).__name__}: {glog.clean(exc)})") from exc
     return shard
 
 
@@ -158,7 +158,10 @@ def _make_shard(
     """
     service, services = int(hello["service"]), int(hello["services"])
     if not 0 <= service < services <= MAX_SERVICES:
-        raise BugError(f"service {service} of {services}; at most {MAX_SERVICES} are possible")
+        raise BugError(
+            f"the hello names service {service} of {services} services; the services are numbered from 0, "
+            f"and at most {MAX_SERVICES} services are possible"
+        )
     if partition.digest(parameters) != hello.get("parameters"):
         raise BugError(
             f"the setup has other parameters (digest {partition.digest(parameters)}) than the hello "
@@ -199,4 +202,4 @@ def make_dense_shard(
 def _refuse_tables(parameters: Sequence[ParameterSpec]) -> None:
     for p in parameters:
         if p.sparse_update and not p.is_static:
-            raise BugError(f"parameter {p.name} has sparse_update; its rows belong on a sparse service")
+            raise BugError(f"parameter {p.name} has sparse_update; only a sparse service can store its rows")

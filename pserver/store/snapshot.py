@@ -22,7 +22,8 @@ from runtime import glog
 from runtime.errors import BugError, ConfigError
 
 Counters = dict[str, Any]
-VALUES, STATE, CLOCKS = "values", "state.", "clock."  # names of the arrays, and prefixes of names
+# the name of the array of values, and the prefixes of the names of all other arrays
+VALUES, STATE, CLOCKS = "values", "state.", "clock."
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Part:
 class CheckpointState:
     """The state of a job between two batches: a part for each service, and each trainer's own part.
 
-    `trainers` has the trainers' parts by trainer id, None for an unknown part; the parts are JSON-compatible. `origins`
-    is set if the samples are divided again among the trainers, and the pass therefore restarts. For each trainer id,
-    `origins` contains the id of the trainer whose part of the checkpoint is used.
+    `trainers` contains the part of each trainer id, or None if a part is unknown. The parts are JSON-compatible.
+    `origins` is set if the samples are divided again among the trainers, and the pass therefore restarts. For each
+    trainer id, `origins` contains the id of the trainer whose part of the checkpoint is used.
     """
 
     services: list[Part]
@@ -55,7 +56,7 @@ class CheckpointState:
 def take(shard: Shard) -> Part:
     """Return the state of a shard, without copies and without changing it.
 
-    Raises: BugError: `values` contains averages at the moment.
+    Raises: BugError: the values are replaced by averages.
     """
     if shard.shows_averages:
         raise BugError("the state of a shard is requested while averages replace its values")
@@ -70,7 +71,7 @@ def take(shard: Shard) -> Part:
         "rate": shard.data.rate.hex(),
         "schedule": list(shard.schedule.reported),
         "averaging": None if shard.data.averaging is None else _write_all(vars(shard.data.averaging)),
-        # the parameter groups; their key in the JSON is an old word, because checkpoints of earlier releases contain it
+        # the parameter groups; the key in the JSON is their former name, which checkpoints of earlier releases contain
         "segments": [
             {
                 "decayed": group.decayed,
@@ -88,7 +89,7 @@ def put_back(shard: Shard, part: Part) -> None:
 
     The shard keeps its own settings, and a warning lists the settings that differ. Only the learning method must be
     equal.
-    Raises: ConfigError: the state does not fit the shard; the text describes the difference.
+    Raises: ConfigError: the state does not fit the shard; the message describes the difference.
     """
     counters, arrays = part.counters, _arrays_of(shard)
     _check(shard, part, arrays)
@@ -107,7 +108,7 @@ def put_back(shard: Shard, part: Part) -> None:
             setattr(group.method, name, np.float32(float.fromhex(text)))
 
 
-# ----- Validity (pure)
+# ----- Validity
 
 
 def find_flaw(counters: Any) -> str:
@@ -166,7 +167,7 @@ def _is_hexadecimal(value: Any) -> bool:
         return False
 
 
-_LONGEST_FLOAT = 40  # characters of a hexadecimal float
+_LONGEST_FLOAT = 40  # a hexadecimal float has fewer characters
 _SCALARS = {name for method in ALL_METHODS.values() for name in method.saved_scalars}
 
 
@@ -179,7 +180,7 @@ def _arrays_of(shard: Shard) -> dict[str, npt.NDArray[Any]]:
 
 
 def _describe(group: ParameterGroup) -> list[Any]:
-    """Return the properties of a group that must be equal to restore its state."""
+    """Return the properties that a group must share with the group whose state it receives."""
     settings = group.settings
     return [group.start, group.stop, settings.row_width, group.is_sparse, list(group.method.state_names())]
 
@@ -189,7 +190,7 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
     method = given["learning_method"]
     if method != shard.optimization.learning_method:
         raise ConfigError(
-            f"the checkpoint is of learning_method '{_shorten(method)}', but the config has "
+            f"the checkpoint was made with learning_method '{_shorten(method)}', but the config has "
             f"'{shard.optimization.learning_method}', whose state is different: change the config, or start anew"
         )
     pairs = {
@@ -204,8 +205,9 @@ def _check(shard: Shard, part: Part, arrays: dict[str, npt.NDArray[Any]]) -> Non
     for what, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise ConfigError(
-                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}, this job's: {_shorten(ours)}; "
-                "resume with the config, the number of servers and the ports with which the checkpoint was made"
+                f"the checkpoint does not fit this job: its {what}: {_shorten(theirs)}; {what} of this job: "
+                f"{_shorten(ours)}; resume with the config, the number of servers and the ports with which the "
+                "checkpoint was made"
             )
     changed = [
         f"{name} {_read(given[name])!r} is now {value!r}"

@@ -32,7 +32,8 @@ from runtime.regular_files import open_regular
 
 MAGIC, VERSION = b"PDLPSNAP", 1
 MOST_SERVICES, MOST_ARRAYS, MOST_DIMENSIONS = 4096, 4096, 4
-MOST_NOTE = 2 * MAX_NOTE_BYTES  # maximum bytes; the setup is a note of the wire protocol, and the rest is smaller
+# maximum bytes of a service's note; its largest part, the setup, has at most MAX_NOTE_BYTES
+MOST_NOTE = 2 * MAX_NOTE_BYTES
 NOTE_DEPTH, NOTE_VALUES = 16, 4 << 20
 
 Content = tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[Any]]]]  # the JSON of a service, and its arrays
@@ -50,7 +51,7 @@ def path_of_new(directory: Path, index: int) -> tuple[str, Path]:
 def write_snapshot(path: Path, services: Sequence[Content]) -> int:
     """Write and sync a file atomically; return its CRC-32.
 
-    Raises: VolumeError: its directory cannot be made, is full or not writable.
+    Raises: VolumeError: the directory cannot be made, is full or is not writable.
     """
     staging, crc = staging_of(path), 0
 
@@ -76,7 +77,7 @@ def write_snapshot(path: Path, services: Sequence[Content]) -> int:
 
 
 def read_snapshot(path: Path, crc: int) -> list[Content]:
-    """Return the content of a file.
+    """Return the content of a snapshot file.
 
     Args: crc: the expected CRC-32 of the file.
     Raises: DamagedError: the file is damaged. LostFileError: the file does not exist. VolumeError: the file cannot be
@@ -149,7 +150,7 @@ def _decode_service(reader: SnapshotReader) -> Content:
         raise DamagedError(f"it has a note {error}") from error
     said, arrays = note.get("service"), note.get("arrays")
     if not isinstance(said, dict) or not isinstance(arrays, list):
-        raise DamagedError("a note in it lacks a field")
+        raise DamagedError("it has a note without a valid field 'service' or 'arrays'")
     if len(arrays) > MOST_ARRAYS:
         raise DamagedError(f"a service in it has {len(arrays)} arrays, which is over the limit of {MOST_ARRAYS}")
     return said, dict(_decode_array(reader, one) for one in arrays)
@@ -180,7 +181,7 @@ def _check_count(value: object, most: int) -> int:
 class SnapshotReader:
     """A reader that allocates at most as much memory as the size of its file.
 
-    `left`: unread bytes.  `crc`: the CRC-32 of the bytes read so far.
+    `left`: number of unread bytes.  `crc`: the CRC-32 of the bytes read so far.
     """
 
     def __init__(self, file: BinaryIO, left: int) -> None:

@@ -21,7 +21,7 @@ from pserver.optim.settings import ParameterSpec
 from pserver.store.partition import hash_name, place_block
 from runtime.errors import BugError, ConfigError
 
-MOST_ROWS = 1 << 32  # row numbers are transferred as uint32
+MOST_ROWS = 1 << 32  # maximum number of rows of a table, because row numbers are transferred as uint32
 _HALF = 1 << 63
 
 
@@ -51,8 +51,8 @@ class SparseTable:
     def of(cls, spec: ParameterSpec, services: int) -> SparseTable:
         """Return the table of a parameter.
 
-        Raises: ConfigError: the table has more rows than can be numbered.  BugError: rows of this width do not fill the
-            parameter.
+        Raises: ConfigError: the table has more rows than can be numbered.  BugError: the parameter's size is not a
+            multiple of its row width.
         """
         if spec.row_width < 1 or spec.size % spec.row_width or services < 1:
             raise BugError(
@@ -69,11 +69,11 @@ class SparseTable:
 
     @cached_property
     def places(self) -> npt.NDArray[np.int64]:
-        """For each remainder of a row number by the number of services, the service of the rows with this remainder."""
+        """The services of the rows: row r is stored on service places[r modulo services]."""
         start = hash_name(self.name)
-        # If the hash is just below 2^63 or 2^64, the sum of row and hash changes its sign inside the table. In the
-        # legacy, the order of the services changes with the sign. No name with such a hash is known, so this code does
-        # not follow the legacy in this case.
+        # If the hash is just below 2^63 or 2^64, the sum of row and hash changes its sign inside the table. In v0.10,
+        # the order of the services changes with the sign. No name with such a hash is known, so this code does not
+        # follow v0.10 in this case.
         start = 0 if start // _HALF != (start + self.rows) // _HALF else start
         places = [place_block(remainder, start, self.services) for remainder in range(self.services)]
         return np.array(places, np.int64)

@@ -1,10 +1,10 @@
 """The rows of tables on one sparse service, and steps with the gradients of some rows.
 
-As in the legacy, on synchronous servers every row takes every step, so that a table trains like a dense parameter. If
-rows are lazy (`pserver.store.updates.lazy_rows`), only rows that a batch touches cost time. The other rows catch up
-when a trainer requests them. On asynchronous servers, only the rows of received gradients take steps.
+As in v0.10, on synchronous servers every row takes every step, so that a table trains like a dense parameter. If rows
+are lazy (`pserver.store.updates.lazy_rows`), only rows that a batch touches cost time. The other rows catch up when a
+trainer requests them. On asynchronous servers, only the rows of received gradients take steps.
 
-L1 and L2 are applied separately after the step, as the legacy does for sparse parameters.
+L1 and L2 are applied separately after the step, as in v0.10 for sparse parameters.
 
 Source: spec/distributed.md 3.6 to 3.8, spec/trainer.md 4.12, 4.14.
 """
@@ -30,7 +30,7 @@ from runtime.processor.thread_pool import SINGLE_THREAD, ThreadPool
 
 BLOCK = 1 << 16  # number of elements of rows that are processed at a time; copies of these rows stay in the cache
 
-SparseGradient = tuple[RowIds, Array]  # for a table: row numbers, ascending; gradients, (n, width)
+SparseGradient = tuple[RowIds, Array]  # the ascending numbers of n rows of a table, and their gradients: (n, width)
 
 
 class SparseShard(Shard):
@@ -85,7 +85,7 @@ class SparseShard(Shard):
         Raises: BugError: a trainer does not have one gradient for each table.
         """
         if any(len(one) != len(self._tables) for one in gradients):
-            raise BugError(f"a step needs gradients for {len(self._tables)} tables")
+            raise BugError(f"a step needs gradients of each trainer for {len(self._tables)} tables")
         self.begin_step(samples)
         for number, table in enumerate(self._tables):
             self._step_table(table, [one[number] for one in gradients])
@@ -137,12 +137,12 @@ class SparseShard(Shard):
     def _last(self, group: ParameterGroup, rows: RowIds) -> Steps:
         """Return the number of each row's last step, as a column."""
         clock = self.data.row_clocks["step"].take(rows + np.uint32(group.first_row))[:, None]
-        if self._is_asynchronous:  # a row does not miss the steps of other trainers' gradients
+        if self._is_asynchronous:  # steps of gradients without this row do not count as steps that the row has missed
             return np.where(clock > 0, self.data.steps - 1, 0)
         return np.maximum(clock, group.settled)
 
     def _step_all_rows(self, table: _Table, rows: RowIds, g: Array) -> None:
-        """Take a step of the whole table, with a gradient that is zero except for some rows."""
+        """Update the whole table by one step, with a gradient that is zero except for some rows."""
         group = table.group
         if table.gradient is None:
             table.gradient = np.zeros(table.values.shape, np.float32)
@@ -155,7 +155,7 @@ class SparseShard(Shard):
     # ----- Rows for trainers -----
 
     def count_elements(self, rows: Sequence[RowIds]) -> int:
-        """Return the total number of elements of these rows of all tables."""
+        """Return the total number of elements of the given rows of each table."""
         return sum(len(one) * table.width for one, table in zip(rows, self._tables, strict=True))
 
     def take(self, rows: Sequence[RowIds], out: Array | None = None) -> Array:
@@ -184,7 +184,7 @@ class SparseShard(Shard):
                 self._sums.add_all_rows(table.group)
 
     def _decay_table(self, table: _Table) -> None:
-        """Decay all rows at once; lazy rows are first added to the averages with their current values."""
+        """Decay all rows of a table; lazy rows are first added to the averages with their current values."""
         if table.lazy is not None and self.data.averaging:
             self._sums.add_all_rows(table.group)
         self._decay.decay_group(table.group)
@@ -224,7 +224,7 @@ class SparseShard(Shard):
             lazy.restart()
 
     def _ranges_to_flush(self) -> Iterable[tuple[int, int]]:
-        """Return the tables whose rows change in every step; denormals in other tables cost nothing."""
+        """Return the ranges of tables whose rows change in every step; denormals in other tables cost no time."""
         return [(table.group.start, table.group.stop) for table in self._tables if table.lazy is None]
 
 
@@ -233,8 +233,8 @@ class _Table:
     """One table, and the way in which its rows take steps.
 
     `lazy` computes skipped steps. If `lazy` is None, every row takes every step. In this case, `gradient` is the
-    gradient of the whole table, and is zero between steps. `is_plain_sgd`: gradients are summed and subtracted in one
-    operation.
+    gradient of the whole table, and is zero between steps. `is_plain_sgd` says whether the gradients are summed and
+    subtracted from the values in one operation.
 
     Shapes: values, each of arrays, gradient: (rows, width).
     """
@@ -264,7 +264,7 @@ class _Table:
 
 
 def _blocks(table: _Table, count: int) -> Iterator[slice]:
-    """Yield ranges of `count` rows that are processed at a time."""
+    """Yield the ranges in which `count` rows of a table are processed."""
     length = max(BLOCK // table.width, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))

@@ -1,4 +1,4 @@
-"""The file with all values of one service, `pserver.%04d`, in the legacy's --loadsave_parameters_in_pserver format.
+"""The file with all values of one service, `pserver.%04d`, in v0.10's format of --loadsave_parameters_in_pserver.
 
     i32 version 0    u32 bytes of a value, 4    u64 number of values    the values, little-endian float32
 
@@ -31,7 +31,7 @@ def path_of(directory: str, service: int) -> Path:
 def save(path: Path, values: Array) -> None:
     """Write and sync a file atomically.
 
-    Raises: VolumeError: the directory does not exist, is full or not writable.
+    Raises: VolumeError: the directory does not exist, is full or is not writable.
     """
     staging = path.with_name(f".{path.name}.writing")
     try:
@@ -46,15 +46,15 @@ def save(path: Path, values: Array) -> None:
         with contextlib.suppress(OSError):  # the volume may have become read-only since the directory was checked
             staging.unlink(missing_ok=True)
         raise VolumeError(
-            f"a pserver cannot write {path}: {error.strerror}; it must mount the trainers' volume"
+            f"a pserver cannot write {path}: {error.strerror}; the pserver must mount the trainers' volume"
         ) from error
 
 
 def load(path: Path, values: Array) -> None:
-    """Fill the values from a file.
+    """Read the values of a file into an array.
 
-    Raises: MissingInputError: the file cannot be read. DataError: it is not a file of values, or has another number of
-        values.
+    Raises: MissingInputError: the file cannot be read. DataError: the file is not a file of values, or has another
+        number of values.
     """
     try:
         with open_regular(path) as file:
@@ -63,7 +63,8 @@ def load(path: Path, values: Array) -> None:
             if header != expected or path.stat().st_size != HEADER.size + values.nbytes:
                 raise DataError(
                     f"{path} is not the file of the {values.size} values of this service: {_describe(header)}, "
-                    f"{path.stat().st_size} bytes; the job needs as many servers and sparse ports as the writing job"
+                    f"{path.stat().st_size} bytes; the job needs as many servers and sparse ports as the job that "
+                    "wrote the file"
                 )
             values[:] = np.fromfile(file, "<f4", values.size)
     except OSError as error:

@@ -12,9 +12,9 @@ offset  8  32s  nonce, or proof    offset 40  16s  token       offset 56  1s  ki
 
 The proofs are HMAC-SHA256 with the secret over both nonces and the name (token and kind). Without a secret the key of
 the HMAC is empty; the format of the records does not change. The client sends its proof first; a server reveals nothing
-to a peer without a valid proof. Instead of an answer a side may send a refusal, which has its reason at offset 8 and
-ends the handshake. The key that signs the messages of the connection is also derived from the secret, the nonces and
-the name.
+to a peer that has not sent a valid proof. Instead of an answer, either side may send a refusal, which has its reason at
+offset 8 and ends the handshake. The key that signs the messages of the connection is also derived from the secret, the
+nonces and the name.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ZEROS = bytes(RECORD_BYTES)
 
 
 class Record(enum.IntEnum):
-    """The type of a record. No op of a message has the number of a record, except ERROR: every version reads ERROR as a
-    refusal.
+    """The type of a record. Only REFUSAL has the number of a message's op (ERROR), because every version reads this
+    number as a refusal.
     """
 
     REFUSAL = 0
@@ -65,8 +65,8 @@ _WORDS = {
 class Handshake:
     """One side of a handshake: it consumes received bytes, and returns bytes to send.
 
-    `wanted`: number of bytes that the next record lacks, 0 after the handshake. After the handshake, either `fault` is
-    the reason of a failure, or `key` signs the messages. At most one record of the other side is stored.
+    `wanted`: number of missing bytes of the next record; 0 after the handshake. After the handshake, either `fault` is
+    the reason for its failure, or `key` is the key that signs messages. At most one record of the other side is stored.
     """
 
     def __init__(self, secret: str, nonce: bytes) -> None:
@@ -107,7 +107,7 @@ class Handshake:
         self.key = self._mac(b"messages") if self._secret else b""
 
     def _mac(self, label: bytes) -> bytes:
-        """Return the proof or key with this label for this connection; all inputs have fixed lengths."""
+        """Return the proof or key that has this label, for this connection; all inputs have fixed lengths."""
         raise NotImplementedError
 
     def _digest(self, label: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:

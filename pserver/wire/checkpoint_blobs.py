@@ -12,7 +12,8 @@ from typing import Any
 from pserver.wire import protocol
 from runtime.errors import BugError
 
-LEAVES = "leaves"  # key in a trainer's part of a checkpoint; true: a signal ends the trainer after the checkpoint
+# key in a trainer's part of a checkpoint; its value is true if a signal ends the trainer after the checkpoint
+LEAVES = "leaves"
 PREFIX = "own."
 MAX_BYTES_PER_ELEMENT = 64  # maximum bytes of a blob for each element of the model; an optimiser's state has fewer
 
@@ -51,7 +52,7 @@ class CheckpointBlobs:
                 self.whole[trainer] = data
 
     def list_arrays(self) -> list[tuple[str, str, memoryview]]:
-        """Return name, dtype and bytes of each blob, as arrays of the state; later blobs do not change them."""
+        """Return name, dtype and bytes of each blob, as arrays of the state; later blobs do not change these bytes."""
         return [(f"{PREFIX}{trainer}", "|u1", memoryview(data)) for trainer, data in sorted(self.whole.items())]
 
 
@@ -78,5 +79,5 @@ def describe(arrays: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _most_bytes(elements: int) -> int:
-    """Return the largest blob, in bytes, for a model of `elements` elements."""
+    """Return the maximum length of a blob in bytes, for a model of `elements` elements."""
     return MAX_BYTES_PER_ELEMENT * elements + protocol.PIECE_BYTES

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from pserver.wire import protocol
 from pserver.wire.protocol import Buffer, ProtocolError
 
-SCRATCH_BYTES = 1 << 14  # receive buffer for headers and short notes
-_MOST_PARTS = 64  # maximum buffers in one system call
+SCRATCH_BYTES = 1 << 14  # bytes of the receive buffer for headers and short notes
+_MOST_PARTS = 64  # maximum number of buffers in one system call
 _SLOT_BYTES = 1 << 18  # sizes of pooled memory are rounded up to multiples of this number of bytes
 _READS = 4  # maximum reads from one connection before other connections are served
 
@@ -82,9 +82,10 @@ class ConnectionLimits(NamedTuple):
 class Connection:
     """One open connection.
 
-    Args: stream: a non-blocking socket. place: receives the previous frames and the length of a payload, and returns
-        its memory: one or several buffers. limits: may be changed later; a larger message ends the reading.
-        traffic: the counter of bytes, which several connections may share.
+    Args: stream: a non-blocking socket. place: a function that takes the previous frames and the length of a payload,
+        and returns one or several buffers for the payload. limits: the limits of received messages, which may be
+        changed later; a message over a limit ends the reading. traffic: the counter of bytes, which several
+        connections may share.
     Raises (send, flush, receive): OSError, EOFError: the connection is broken, or closed by the other side.
     """
 
@@ -104,7 +105,7 @@ class Connection:
         self.fault = ""
         self._place = place
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._begin = self._end = 0  # the part of the scratch buffer that is not parsed yet
+        self._begin = self._end = 0  # begin and end of the part of the scratch buffer that is not parsed yet
         self._frames: Frames = []  # the received frames of the current message
         self._lengths = (0, 0)
         self._missing: deque[memoryview] = deque()  # memory for the next received bytes
@@ -228,8 +229,8 @@ class Connection:
             note, payload = lengths
             if note > self.limits.note or payload > self.limits.payload:
                 raise ProtocolError(
-                    f"a note of {note} and a payload of {payload} bytes, over this connection's limits of "
-                    f"{self.limits.note} and {self.limits.payload}"
+                    f"a note of {note} and a payload of {payload} bytes are not within this connection's limits of "
+                    f"{self.limits.note} and {self.limits.payload} bytes"
                 )
         except ProtocolError as exc:
             self.fault = str(exc)

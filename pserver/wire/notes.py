@@ -44,7 +44,7 @@ def parse(data: bytes, depth: int = MAX_DEPTH) -> dict[str, Any]:
     """Return the object of a note.
 
     Args: depth: maximum nesting depth of objects and lists.
-    Raises: NoteError: the text describes the problem.
+    Raises: NoteError: the note is invalid; the message describes the problem.
     """
     if not data:
         return {}

@@ -40,7 +40,7 @@ PIECE_BYTES = 2 << 20
 MAX_NOTE_BYTES = 16 << 20  # maximum bytes of a note of LARGE_NOTES, which describes the model or the states of trainers
 # maximum bytes of any other note; the longest is the note of ERROR with MAX_REASON characters of 12 bytes each
 SMALL_NOTE_BYTES = 64 << 10
-MAX_REASON = 4000  # maximum characters of a program's reason to give up or refuse
+MAX_REASON = 4000  # maximum characters of the reason that a program gives when it gives up or refuses a request
 MAX_PAYLOAD_BYTES = 4 << 20
 RECONNECT_GRACE = 2.5  # seconds from the end of a peer's connection until the peer is lost; both sides have this limit
 
@@ -54,7 +54,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})  # the empty note of a message
 
 
 class Op(enum.IntEnum):
-    """The kind of a request; an answer has the op of its request, a refusal has ERROR."""
+    """The kind of a request. An answer has the op of its request, and a refusal has the op ERROR."""
 
     ERROR = 0
     HELLO = 1
@@ -72,8 +72,8 @@ class Op(enum.IntEnum):
     LOAD = 14  # read the values of every service from a file that SAVE wrote
     CHECKPOINT_BLOB = 15  # binary data that belong to this trainer's part of the next checkpoint
     ENTER = 17  # in an elastic job: the trainer enters a view, and takes part in its rounds
-    COMMIT = 18  # in an elastic job: all services have all gradients of a round; take its step
-    # 12 and 16 are records of the handshake
+    COMMIT = 18  # in an elastic job: apply the gradients of a round, which all services have received
+    # the numbers 12 and 16 are types of records of the handshake
 
 
 LARGE_NOTES = frozenset({Op.INITIALISE, Op.FETCH, Op.FINISH_PASS, Op.CHECKPOINT})
@@ -148,7 +148,7 @@ def count_pieces(length: int) -> int:
 
 
 def piece_elements() -> int:
-    """Return the number of float32 in a piece; the last piece of an array may have fewer."""
+    """Return the number of float32 elements of a piece; the last piece of an array may have fewer."""
     return PIECE_BYTES // 4
 
 
@@ -217,7 +217,7 @@ def measure(head: bytes) -> tuple[int, int] | None:
     Raises: VersionError, ProtocolError: the bytes are not a header of this protocol, or exceed the limits.
     """
     if head[:4] != MAGIC[: len(head)]:
-        raise ProtocolError(f"a message that begins with {head[:4]!r} instead of {MAGIC!r}")
+        raise ProtocolError(f"the message begins with {head[:4]!r} instead of {MAGIC!r}")
     if len(head) >= 8 and (version := int.from_bytes(head[4:6], "little")) != VERSION:
         raise VersionError(version)
     if len(head) < HEADER_BYTES:
@@ -236,31 +236,33 @@ def peek(header: Buffer) -> tuple[int, int, int, int]:
 def decode(frames: Sequence[Buffer]) -> Message:
     """Return the message of some frames, which may be invalid.
 
-    Raises: VersionError: the message has another version. ProtocolError: the text describes the problem.
+    Raises: VersionError: the message has another version. ProtocolError: the message is malformed.
     """
     if not frames:
-        raise ProtocolError("an empty message")
+        raise ProtocolError("the message is empty")
     header = bytes(frames[0][: HEADER_BYTES + 1])
     if header[:4] != MAGIC:
-        raise ProtocolError(f"a message that begins with {header[:4]!r} instead of {MAGIC!r}")
+        raise ProtocolError(f"the message begins with {header[:4]!r} instead of {MAGIC!r}")
     if len(header) >= 6 and (version := int.from_bytes(header[4:6], "little")) != VERSION:
         raise VersionError(version)
     if len(header) != HEADER_BYTES:
-        raise ProtocolError(f"a header of {_byte_length(frames[0])} bytes instead of {HEADER_BYTES}")
+        raise ProtocolError(f"the header has {_byte_length(frames[0])} bytes instead of {HEADER_BYTES}")
     (_, _, number, flags, session, trainer, note_length, sequence, argument, length, piece, samples, _) = (
         _HEADER.unpack(header)
     )
     op = _OPS.get(number)
     if op is None:
-        raise ProtocolError(f"an unknown op {number}")
+        raise ProtocolError(f"the message has the unknown op {number}")
     if flags & ~_ALL_FLAGS:
-        raise ProtocolError(f"unknown flags {flags:#x}")
+        raise ProtocolError(f"the message has unknown flags {flags:#x}")
     payload = frames[2:]
     _check_limits(op, note_length, length)
     if len(frames) < 2 or _byte_length(frames[1]) != note_length:
-        raise ProtocolError(f"a note that is not the declared {note_length} bytes")
+        raise ProtocolError(f"the note does not have the declared {note_length} bytes")
     if sum(_byte_length(part) for part in payload) != length:
-        raise ProtocolError(f"a payload of {sum(map(_byte_length, payload))} bytes instead of the declared {length}")
+        raise ProtocolError(
+            f"the payload has {sum(map(_byte_length, payload))} bytes instead of the declared {length} bytes"
+        )
     note = _parse_note(frames[1], _depth_of(op, flags)) if note_length else {}
     return Message(op, session, trainer, sequence, argument, flags, note, payload, piece, samples)
 
@@ -273,7 +275,10 @@ def find_fault(welcome: Message, job: str, attempt: str) -> str | None:
     if welcome.op != Op.HELLO or not welcome.flags & MessageFlag.ANSWER:
         return f"it answers a hello with {welcome.op.name}"
     if (note.get("job"), note.get("attempt")) != (job, attempt):
-        return f"it is of job {note.get('job')!r} attempt {note.get('attempt')!r}, not of {job!r} {attempt!r}"
+        return (
+            f"it belongs to job {note.get('job')!r}, attempt {note.get('attempt')!r}, "
+            f"not to job {job!r}, attempt {attempt!r}"
+        )
     return None
 
 
@@ -290,7 +295,7 @@ def _check_limits(op: int, note: int, payload: int) -> None:
 
 
 def _depth_of(op: int, flags: int) -> int:
-    """Return the maximum nesting depth of a note: smaller if another note will contain parts of this note."""
+    """Return the maximum nesting depth of a note; it is smaller if another note will contain parts of this note."""
     return notes.MAX_DEPTH - (4 if op in _TAKEN_OVER and not flags & MessageFlag.ANSWER else 0)
 
 

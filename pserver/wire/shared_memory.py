@@ -1,4 +1,4 @@
-"""Memory that a trainer shares with the server on its host, so that their payloads do not pass through a socket.
+"""Memory that a trainer shares with a server on the same host, so that payloads do not pass through a socket.
 
 The trainer creates a file in memory without a name (memfd), and seals the file against shrinking: if another process
 could truncate the file, a read beyond its end would kill the reader. The trainer offers the file in its hello. The
@@ -41,7 +41,7 @@ class SharedMemory:
 
     @classmethod
     def make(cls, length: int) -> SharedMemory:
-        """Create shared memory; `offer` is the information that the server needs to open it.
+        """Create shared memory. Its `offer` is the information that the server needs to open the memory.
 
         Raises: OSError: the system has too little memory.
         """

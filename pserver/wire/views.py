@@ -19,9 +19,9 @@ from pserver.wire.notes import show
 from runtime.errors import BugError, PaddleError
 
 MAX_EPOCH = (1 << 63) - 1  # maximum epoch; the master combines the token of its leadership and a counter into an epoch
-MAX_NUMBER = (1 << 31) - 1  # maximum number of a trainer: an i32 of the header
+MAX_NUMBER = (1 << 31) - 1  # highest number of a trainer, which is an i32 of the header
 MAX_MEMBERS = 4096  # maximum number of members: their numbers fit into a note of SMALL_NOTE_BYTES
-MAX_PASS = 1 << 30
+MAX_PASS = 1 << 30  # highest number of a pass
 EPOCH_CODE = "epoch"  # marks an ERROR as `EpochChangedError`
 
 
@@ -43,7 +43,7 @@ class EpochChangedError(PaddleError):
 class MembershipView(NamedTuple):
     """The trainers that take part in rounds.
 
-    `epoch`: from 1; a later view has a larger epoch.  `members`: the numbers of these trainers, ascending.
+    `epoch`: a number from 1; a later view has a larger epoch.  `members`: the numbers of these trainers, ascending.
     """
 
     epoch: int
@@ -80,14 +80,14 @@ class EnterAnswer(NamedTuple):
 
 
 def write_view(view: MembershipView) -> dict[str, Any]:
-    """Return the note of ENTER, and of a heartbeat's PING."""
+    """Return the view as the note of an ENTER message, or of a PING message on the heartbeat connection."""
     return {"epoch": view.epoch, "members": list(view.members)}
 
 
 def read_view(note: Mapping[str, Any]) -> MembershipView:
     """Return the view in a note.
 
-    Raises: BugError: the text names the invalid field.
+    Raises: BugError: a field is invalid; the message names the field.
     """
     epoch = notes.get_integer(note, "epoch", 1, MAX_EPOCH)
     members = notes.get_list(note, "members")
@@ -96,7 +96,9 @@ def read_view(note: Mapping[str, Any]) -> MembershipView:
     previous = -1
     for one in members:
         if not notes.is_integer(one, previous + 1, MAX_NUMBER):
-            raise BugError(f"its members have {show(one)} after {previous}; they must be rising numbers of trainers")
+            raise BugError(
+                f"its members contain {show(one)} after {previous}; they must be ascending numbers of trainers"
+            )
         previous = one
     return MembershipView(epoch, tuple(members))
 
@@ -120,7 +122,7 @@ def write_commit(key: RoundKey, view: int) -> dict[str, Any]:
 def read_key(note: Mapping[str, Any]) -> RoundKey:
     """Return the round in a note of PUSH or COMMIT.
 
-    Raises: BugError: the text names the invalid field.
+    Raises: BugError: a field is invalid; the message names the field.
     """
     return RoundKey(notes.get_integer(note, "epoch", 1, MAX_EPOCH), notes.get_integer(note, "round", 1, MAX_EPOCH))
 
@@ -141,7 +143,7 @@ def write_answer(answer: EnterAnswer) -> dict[str, Any]:
 def read_answer(note: Mapping[str, Any]) -> EnterAnswer:
     """Return the content of the answer to ENTER.
 
-    Raises: BugError: the text names the invalid field.
+    Raises: BugError: a field is invalid; the message names the field.
     """
     prepared, own = (None if note.get(name) is None else read_pair(note[name], name) for name in ("prepared", "own"))
     return EnterAnswer(read_pair(note.get("done"), "done"), prepared, own)

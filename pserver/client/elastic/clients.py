@@ -56,7 +56,7 @@ class ElasticMember(JobMember):
         return [request.answers[channel] for channel in self._channels]
 
     def tell_view(self) -> None:
-        """Send a heartbeat with the current view to every service at once; any thread may call this method."""
+        """Send a heartbeat with the current view to every service immediately; any thread may call this method."""
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.hurry()
@@ -69,7 +69,7 @@ class ElasticMember(JobMember):
         self._request(Goodbye(self._channels), timeout)
 
     def collect(self) -> int:
-        """Wait for the answers to the request that a `begin_...` method sent; return their flags."""
+        """Wait for the answers to the request that a `begin_...` method sent; return the flags of the answers."""
         return self._require_fan_out().collect()
 
     def _begin(self, request: ServiceRequest) -> None:
@@ -83,17 +83,17 @@ class ElasticMember(JobMember):
 
 
 class ElasticClient(ElasticMember, Client):
-    """The dense services. For errors and thread safety, see `Client`."""
+    """The connections to the dense services. For errors and thread safety, see `Client`."""
 
     def begin_counted_push(self, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
-        """Begin to push a gradient for a separate step; the values are received in place."""
+        """Begin to push a gradient that the server applies alone. The new values are received in `values`."""
         request = CountedPush(f"push gradient {note['push']}", gradient, values, samples, note)
         self._require_fan_out().begin(request)
 
     def begin_round_push(
         self, gradient: Array, samples: int, key: RoundKey, pass_number: int, is_current: Check
     ) -> None:
-        """Begin to push a gradient for a round; values are received only after COMMIT."""
+        """Begin to push a gradient for a round. The trainer receives the new values only after it has sent COMMIT."""
         note = write_push(key, pass_number)
         self._require_fan_out().begin(RoundPush(f"push for {key}", gradient, samples, note, is_current))
 
@@ -117,7 +117,7 @@ class ElasticClient(ElasticMember, Client):
 
 
 class ElasticSparseClient(ElasticMember, SparseClient):
-    """The sparse services. For errors and thread safety, see `Client`."""
+    """The connections to the sparse services. For errors and thread safety, see `Client`."""
 
     def begin_counted_rows(
         self, rows: Sequence[RowIds], gradients: Sequence[Array], samples: int, note: Mapping[str, Any]

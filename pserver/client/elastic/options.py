@@ -21,9 +21,11 @@ class ElasticOptions(ClientOptions):
     """The settings of a client of an elastic job; its `trainer_id` is the number that the master assigned.
 
     - `attempts`: the attempt of each service; a restarted server has a new attempt.
-    - `uid`, `incarnation`: identity of this process: the UID of its pod, and a number that grows with each start.
-    - `view`: returns the current members of synchronous rounds for heartbeats; None if there are no rounds.
-    - `refuse`: called during a wait for the services; returns an error that ends the wait, or None.
+    - `uid`: the UID of the pod in which this process runs.
+    - `incarnation`: a number that grows with each start of the process in this pod.
+    - `view`: a function that returns the current view for heartbeats, or None if the job has no rounds.
+    - `refuse`: a function that is called during a wait for the services; it returns an error that ends the wait, or
+      None.
     """
 
     attempts: Sequence[str] = ()

@@ -23,15 +23,16 @@ from runtime import glog
 
 
 class Pushes(Protocol):
-    """Push gradients to the services. The methods raise the errors of the clients, and may then be called again.
+    """Push gradients to the services. The methods raise the errors of the clients. After an error, a method may be
+    called again.
 
-    Attributes: pass_number: the pass of the next batches.
+    Attributes: pass_number: number of the pass that the next batches belong to.
     """
 
     pass_number: int
 
     def open(self) -> None:
-        """Begin another batch: the result of the previous push is final."""
+        """Begin another batch. The previous push is not repeated after this call."""
 
     def prepare(self, services: JoinedServices, values: Array) -> bool:
         """Prepare a push; return whether the previous, interrupted push has counted.
@@ -47,7 +48,7 @@ class Pushes(Protocol):
 
 
 class CountedPushes:
-    """Asynchronous training."""
+    """The pushes of asynchronous training, each of which has a number."""
 
     def __init__(self) -> None:
         self.pass_number = 0
@@ -85,14 +86,14 @@ class MemberViews(Protocol):
         """The newest view; the property never waits."""
 
     def wait(self, epoch: int) -> MembershipView:
-        """Wait for a view of at least this epoch that contains this trainer, and return it.
+        """Wait for a view of this epoch or of a later epoch that contains this trainer, and return the view.
 
         Raises: PaddleError: no later view will contain this trainer.
         """
 
 
 class AgreedPushes:
-    """Synchronous training.
+    """The pushes of synchronous training, each of which belongs to a round.
 
     `_own` is the round of an unfinished push. If the push was interrupted, this trainer does not know whether its
     gradient has counted.
@@ -175,7 +176,8 @@ class AgreedPushes:
         settled = agree(services.enter(view), view.epoch, self._own)
         if settled.services:
             glog.info(
-                f"{settled.key} counts: {len(settled.services)} services complete it now; all other services have it"
+                f"{settled.key} counts; services that complete it now: {len(settled.services)}; "
+                "all other services have completed it before"
             )
             services.commit(settled.key, view.epoch, values, settled.services)
         self._update(services, settled, values)

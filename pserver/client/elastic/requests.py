@@ -1,4 +1,4 @@
-"""The requests of an elastic job: ENTER, COMMIT, and pushes with a number or a round."""
+"""The requests of an elastic job: ENTER, COMMIT, GOODBYE, and pushes that have a number or belong to a round."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Goodbye(ServiceRequest):
         self._channels = channels
 
     def interruption(self) -> PaddleError | None:
-        """Return an error if the services without an answer have disconnected."""
+        """Return an error if all services that have not answered have disconnected."""
         waiting = [one for one in self._channels if one.pending]
         if any(one.connection.closed is None for one in waiting):
             return None
         names = ", ".join(one.name for one in waiting[:4])
-        return LostPeerError(f"{names}: the connection is closed; a server removes a disconnected trainer by itself")
+        return LostPeerError(f"the connection to {names} is closed; a server removes a disconnected trainer by itself")
 
 
 class EnterRequest(ServiceRequest):
-    """Enter a view; the services then complete no round of an earlier view.
+    """Enter a view; a service then refuses the COMMIT of a trainer that is still in an earlier view.
 
     Attributes: answers: the state of the rounds of each service.
     """
@@ -85,7 +85,7 @@ class CommitValues(FetchVector):
         return int(channel in self._asked)
 
     def count_answers(self, channel: ServerChannel) -> int:
-        """Return the number of pieces of the service's elements."""
+        """Return the number of pieces of a service's values, or 0 if the service is not to commit."""
         return super().count_answers(channel) if channel in self._asked else 0
 
     def place_for(self, channel: ServerChannel, piece: int) -> list[memoryview] | None:
@@ -94,19 +94,19 @@ class CommitValues(FetchVector):
 
 
 class CountedPush(PushVector):
-    """A gradient for a separate step; its note contains the number of the push."""
+    """A gradient that the server applies alone, in its own step. The note contains the number of the push."""
 
     def __init__(self, doing: str, gradient: Array, values: Array, samples: int, note: Mapping[str, Any]) -> None:
         super().__init__(doing, gradient, values, samples)
         self.note = note
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which every piece has."""
+        """Return the note, which is the same for every piece."""
         return self.note
 
 
 class CountedRows(SendRows):
-    """Gradients of rows for a separate step; their note contains the number of the push."""
+    """Gradients of rows that the server applies alone, in one step. Their note contains the number of the push."""
 
     def __init__(
         self, doing: str, bodies: Mapping[ServerChannel, memoryview], samples: int, note: Mapping[str, Any]
@@ -115,14 +115,16 @@ class CountedRows(SendRows):
         self.note = note
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which is the same for every piece, and the length of an array of several pieces."""
+        """Return the note, which is the same for every piece. The note of an array of several pieces also contains the
+        length of the array.
+        """
         return {**super().note_for(channel, piece), **self.note}
 
 
 class RoundPush(SendVector):
     """A gradient of a round. A service answers all pieces, without values, when it has the gradients of all members.
 
-    Args: is_current: returns whether the round's view is still the newest view that this trainer has received.
+    Args: is_current: a function that returns whether the round's view is still the newest view of this trainer.
     """
 
     def __init__(self, doing: str, gradient: Array, samples: int, note: Mapping[str, Any], is_current: Check) -> None:
@@ -131,11 +133,11 @@ class RoundPush(SendVector):
         self._is_current = is_current
 
     def note_for(self, channel: ServerChannel, piece: int) -> Mapping[str, Any]:
-        """Return the note, which every piece has."""
+        """Return the note, which is the same for every piece."""
         return self.note
 
     def interruption(self) -> PaddleError | None:
-        """Return an error if the view has changed, because the round may wait for a lost member."""
+        """Return an error if the view has changed. The round may then wait for a member that is lost."""
         return (
             None
             if self._is_current()

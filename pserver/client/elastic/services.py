@@ -32,7 +32,7 @@ class ServiceAddress(NamedTuple):
 
 @dataclass(frozen=True)
 class ElasticModel:
-    """The parameters of a job: dense parameters and tables."""
+    """The dense parameters and the tables of a job, and its optimization settings."""
 
     dense: Sequence[ParameterSpec]
     tables: Sequence[ParameterSpec]
@@ -64,7 +64,7 @@ class JoinedServices:
     Args: dense, sparse: addresses of the services, grouped by server.  options: the fields of `ElasticOptions` that
         all clients share.
     Raises: PeerUnreachableError: a server does not answer, or belongs to another job or attempt.
-        ConfigError: a server or another trainer has another model.
+        ConfigError: a server or another trainer has a different model.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class JoinedServices:
             self.sparse.give(tables)
 
     def fetch(self, values: Array, pass_number: int, *, averaged: bool = False) -> None:
-        """Fetch all dense values in place; all passes before `pass_number` are complete for all trainers."""
+        """Fetch all dense values in place; for the arguments, see `ElasticClient.fetch_now`."""
         self.dense.fetch_now(values, pass_number, averaged=averaged)
 
     def fetch_tables(self, tables: Array, pass_number: int, *, averaged: bool = False) -> None:
@@ -104,14 +104,14 @@ class JoinedServices:
             self.sparse.fetch_now(tables, pass_number, averaged=averaged)
 
     def pull(self, rows: Sequence[RowIds], tables: Sequence[Array]) -> None:
-        """Fetch rows after the last step, see `SparseClient.pull`."""
+        """Fetch the values that rows have after the last step; see `SparseClient.pull`."""
         if self.sparse is not None:
             self.sparse.pull(rows, tables)
 
     # ----- Pushes -----
 
     def push_from(self, start: int) -> None:
-        """Push the pieces whose elements are all computed; see `Client.push_from`."""
+        """Push the pieces whose elements have all been computed; see `Client.push_from`."""
         self.dense.push_from(start)
 
     def finish_push(self, begin_rows: Callable[[ElasticSparseClient], None]) -> None:
@@ -125,12 +125,12 @@ class JoinedServices:
     # ----- Rounds -----
 
     def enter(self, view: MembershipView) -> list[EnterAnswer]:
-        """Enter a view on all services; return their answers, dense services first."""
+        """Enter a view on all services; return the answers of the dense services, then of the sparse services."""
         answers = self.dense.enter(view)
         return answers if self.sparse is None else [*answers, *self.sparse.enter(view)]
 
     def tell_view(self) -> None:
-        """Send the newest view to all services at once; any thread may call this method.
+        """Send the newest view to all services immediately; any thread may call this method.
 
         A service then ends the rounds of earlier views, for which a trainer may be waiting.
         """
@@ -141,7 +141,7 @@ class JoinedServices:
         """Commit a round on some services, and receive their values in place.
 
         Args: view: the epoch that this trainer entered last. services: numbers of the services, in the order of
-            `enter`; None: all.
+            the answers to `enter`; None: all services.
         """
         chosen = range(self._count) if services is None else services
         if self.sparse is not None:
@@ -156,7 +156,7 @@ class JoinedServices:
     def check(self) -> None:
         """Check that the heartbeats have found no lost server.
 
-        Raises: LostPeerError: the text names the lost server.
+        Raises: LostPeerError: a server is lost; the message names the server.
         """
         self.dense.check()
         if self.sparse is not None:

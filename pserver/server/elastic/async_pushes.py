@@ -18,8 +18,8 @@ from runtime import glog
 class AsyncPushes:
     """Receive the gradients of one service.
 
-    Args: steps: applies the gradients. clock: measures steps, in seconds, only for the metrics. log_period: gradients
-        between two log lines; 0: none.
+    Args: steps: the object that applies the gradients. clock: a clock in seconds, which measures the duration of steps
+        for the metrics. log_period: number of gradients between two log lines; 0: no log lines.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class AsyncPushes:
             self._steps.free(number)
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient. Take the step after the last piece, unless the push is repeated."""
+        """Receive a piece of a gradient. After the last piece, apply the gradient, unless the push is repeated."""
         number, steps, progress = trainer.number, self._steps, trainer.progress
         push = notes.get_integer(message.note, "push", 1, MAX_PUSH)
         pass_number = views.read_pass(message.note)
@@ -71,7 +71,7 @@ class AsyncPushes:
         return ""
 
     def _apply(self, trainer: TrainerSession, push: int, pass_number: int, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if the gradient is complete, and answer the push."""
+        """Apply a trainer's gradient and answer the push, if the gradient is complete."""
         state, steps = self._state, self._steps
         began = self._clock()
         if steps.counts_passes:

@@ -1,4 +1,4 @@
-"""The content of a snapshot of a service of an elastic job, and the functions that restore a service from a snapshot.
+"""The content of the snapshot of an elastic job's service, and the functions that restore a service from it.
 
 The module reads and writes no files.
 """
@@ -35,12 +35,12 @@ class ServiceCapture:
 
 @dataclass
 class ElasticRecord:
-    """The state of a service besides its shard.
+    """The state of a service without its shard.
 
     - `model`: the fields MODEL_KEYS in the hello of the trainer that sent the initial values.
     - `setup`: the note of this trainer's INITIALISE.
-    - `roster`: the roster of the trainers.
-    - `done`, `own`: the completed rounds, see `TwoPhaseRounds`.
+    - `roster`: the stored data of each trainer.
+    - `done`, `own`: the last completed round, and each trainer's last completed round; see `TwoPhaseRounds`.
     """
 
     model: Mapping[str, Any]
@@ -61,14 +61,14 @@ class ElasticRecord:
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> ElasticRecord:
-        """Return the record that `write` has written.
+        """Return the record from the JSON that `write` has returned.
 
         Raises: DamagedError: the JSON is not a record of a service.
         """
         try:
             model, setup = (notes.get_object(record, name) for name in ("model", "setup"))
             if model is None or setup is None or model.keys() != set(MODEL_KEYS):
-                raise BugError(f"its model is {show(model)}")
+                raise BugError(f"its model or its setup is invalid; the model is {show(model)}")
             own = dict(_read_own(row) for row in notes.get_list(record, "own"))
             roster = Roster.read(notes.get_list(record, "trainers"))
             return cls(model, setup, roster, views.read_pair(record.get("done"), "done"), own)
@@ -79,7 +79,7 @@ class ElasticRecord:
 def write_capture(shard: Shard, record: ElasticRecord, *, copies: bool) -> ServiceCapture:
     """Return the state of a service.
 
-    Args: copies: whether the arrays are copied; otherwise they are the shard's own arrays, valid until its next step.
+    Args: copies: whether the arrays are copied. Otherwise they are the shard's own arrays, which its next step changes.
     """
     part = snapshot.take(shard)
     arrays = {name: array.copy() if copies else array for name, array in part.arrays.items()}
@@ -105,5 +105,5 @@ def read_capture(capture: ServiceCapture, threads: int) -> tuple[DenseShard | Sp
 
 def _read_own(row: object) -> tuple[int, RoundKey]:
     if not isinstance(row, list) or not row or not notes.is_integer(row[0], 0, views.MAX_NUMBER):
-        raise BugError(f"a round of a trainer is {show(row)}")
+        raise BugError(f"it has an invalid entry for the last round of a trainer: {show(row)}")
     return row[0], views.read_pair(row[1:], "round of a trainer")

@@ -11,8 +11,8 @@ from pserver.wire.notes import show
 from runtime.errors import BugError
 
 MAX_KNOWN = 1 << 16  # maximum number of trainers; above it, the absent trainers that joined first are removed
-MAX_UID = 256  # characters
-MAX_PUSH = (1 << 63) - 1
+MAX_UID = 256  # maximum characters of a UID
+MAX_PUSH = (1 << 63) - 1  # maximum number of a push
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Roster:
         self._known: dict[int, KnownTrainer] = {}  # the trainers by number, in the order of their last join
 
     def refuse(self, number: int, uid: str, incarnation: int) -> str:
-        """Return why a process cannot have a number, or "" if it can.
+        """Return why a process cannot join with a trainer's number, or "" if it can.
 
         The master assigns a number to only one process. Two processes with one number belong to two jobs or two
         masters.
@@ -60,7 +60,7 @@ class Roster:
                 del self._known[gone]
 
     def last_push(self, number: int) -> int:
-        """Return the number of a trainer's last applied push; 0: none."""
+        """Return the number of a trainer's last applied push, or 0 if no push was applied."""
         known = self._known.get(number)
         return known.push if known else 0
 
@@ -74,18 +74,18 @@ class Roster:
 
     @classmethod
     def read(cls, rows: Sequence[Any]) -> Roster:
-        """Return the roster that `write` has written.
+        """Return the roster from the JSON that `write` has returned.
 
         Raises: BugError: the JSON is not a roster.
         """
         made = cls()
         for row in rows[-MAX_KNOWN:]:
             if not isinstance(row, list) or len(row) != 4 or not isinstance(row[1], str):
-                raise BugError(f"a trainer is {show(row)}")
+                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
             number, uid, incarnation, push = row
             if not (notes.is_integer(number, 0, views.MAX_NUMBER) and notes.is_integer(incarnation)):
-                raise BugError(f"a trainer is {show(row)}")
+                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
             if not notes.is_integer(push, 0, MAX_PUSH):
-                raise BugError(f"a trainer is {show(row)}")
+                raise BugError(f"it has an invalid entry for a trainer: {show(row)}")
             made._known[number] = KnownTrainer(uid, incarnation, push)
         return made

@@ -1,4 +1,4 @@
-"""ENTER, PUSH and COMMIT: synchronous rounds of an elastic job, which count on all services or on none.
+"""Answer ENTER, PUSH and COMMIT in the synchronous rounds of an elastic job, which count on all services or on none.
 
 `pserver.aggregate.round_agreement` describes how a trainer uses the answers.
 """
@@ -20,8 +20,8 @@ from runtime import glog
 class RoundRequests:
     """The requests of trainers for the rounds of one service.
 
-    Args: rounds: stores the gradients and takes the steps.  clock: measures steps, in seconds, only for the metrics.
-        log_period: rounds between two log lines; 0: none.
+    Args: rounds: the object that stores and applies the gradients.  clock: a clock in seconds, which measures
+        the duration of steps for the metrics. log_period: number of rounds between two log lines; 0: no log lines.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class RoundRequests:
         self._log_period, self._clock = log_period, clock
         self._began = 0.0  # time at which the first piece of the round arrived
         self._waiting: set[int] = set()  # the trainers with unanswered pushes
-        self._pushed: dict[int, float] = {}  # for each trainer of the round: time at which its last piece arrived
+        self._pushed: dict[int, float] = {}  # for each trainer of the round, the time at which its last piece arrived
 
     @property
     def epoch(self) -> int:
-        """The epoch that was entered last; 0: none."""
+        """The epoch that was entered last; 0 if no epoch was entered."""
         return self.rounds.epoch
 
     def follow(self, number: int, *, is_there: bool) -> None:
@@ -59,14 +59,14 @@ class RoundRequests:
     # ----- Requests -----
 
     def enter(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Let a trainer enter a view; trainers that still push in an earlier view receive an error."""
+        """Answer a trainer that enters a view. Trainers that wait in an earlier view receive an error."""
         view = views.read_view(message.note)
         told = self.fence(view)
         trainer.take(message, f"entered epoch {view.epoch}")
         return [*told, trainer.reply(Op.ENTER, note=views.write_answer(self.rounds.describe(trainer.number)))]
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient; all trainers are answered when the round has all gradients."""
+        """Receive a piece of a trainer's gradient. When the round has all gradients, answer all its trainers."""
         rounds, progress, number = self.rounds, trainer.progress, trainer.number
         key, pass_number = views.read_key(message.note), views.read_pass(message.note)
         told = self._refuse_waiting(f"goes on to {key}", key.epoch) if rounds.skip(number, key) else []
@@ -86,7 +86,7 @@ class RoundRequests:
         return [*told, *self._tell_prepared()] if is_prepared else told
 
     def commit(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Take the step of the prepared round, if it has not been taken yet, and answer with the values."""
+        """Apply the gradients of the prepared round unless an earlier request has done so; answer with the values."""
         key, view = views.read_key(message.note), notes.get_integer(message.note, "view", 1, views.MAX_EPOCH)
         began = self._clock()
         if self.rounds.commit(key, view):
@@ -104,8 +104,8 @@ class RoundRequests:
     def fence(self, view: MembershipView) -> list[Outgoing]:
         """Enter the view of a trainer; return the errors for trainers whose pushes are dropped.
 
-        Raises: EpochChangedError: a later view was entered. BugError: an earlier view of the same epoch had other
-            members.
+        Raises: EpochChangedError: this service has already entered a later view. BugError: this service has already
+            entered the same epoch with other members.
         """
         if not self.rounds.enter(view):
             return []
@@ -126,14 +126,14 @@ class RoundRequests:
     # ----- Answers -----
 
     def _refuse_waiting(self, what: str, epoch: int) -> list[Outgoing]:
-        """Inform the trainers whose pushes were dropped that they must enter the view again."""
+        """Return errors for the trainers whose pushes were dropped, which must enter the view again."""
         error = EpochChangedError(f"{self._sessions.identity} {what}", epoch)
         trainers = self._sessions.trainers
         waiting, self._waiting = sorted(self._waiting), set()
         return [trainers[number].refuse(error) for number in waiting if number in trainers]
 
     def _tell_prepared(self) -> list[Outgoing]:
-        """Answer every push of the round."""
+        """Answer every push of the prepared round."""
         self._state.stall_due = float("inf")
         trainers = self._sessions.trainers
         waiting, self._waiting = sorted(self._waiting), set()

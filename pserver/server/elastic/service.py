@@ -31,9 +31,9 @@ from runtime.errors import BugError, PaddleError
 class ElasticService(Service):
     """The parameter server of one port, with any number of trainers.
 
-    Attributes: on_values: called with the service when its initial values are complete, before they are acknowledged.
-    If `on_values` returns a snapshot, the service waits until the snapshot is written. The values do not change during
-    this wait, so that `capture` needs no copies. An error of the snapshot ends the service.
+    Attributes: on_values: a function that is called with the service when all initial values have arrived, before they
+    are acknowledged. If it returns a snapshot, the service waits until the snapshot is written. The values do not
+    change during this wait, so that `capture` needs no copies. If the snapshot fails, the service ends with the error.
     """
 
     is_elastic = True
@@ -65,9 +65,9 @@ class ElasticService(Service):
         return self.state.rounds.shard.steps if self.state.rounds else 0
 
     def capture(self, *, copies: bool = True) -> ServiceCapture | None:
-        """Return the state of the service between two messages; None without values.
+        """Return the state of the service between two messages, or None if the service has no values.
 
-        Args: copies: whether the arrays are copied; otherwise they are valid only until the next step.
+        Args: copies: whether the arrays are copied. Otherwise they are valid only until the next step.
         """
         if self.state.rounds is None or self._record is None:
             return None
@@ -138,13 +138,13 @@ class ElasticService(Service):
         try:
             return rounds.fence(views.read_view(message.note))
         except EpochChangedError:
-            return []  # the trainer is informed of the later epoch with its next request
+            return []  # the answer to the trainer's next request informs the trainer of the later epoch
         except PaddleError as exc:
             self.sessions.complaints.count_malformed(trainer.address, f"a PING of {trainer}: {exc}", trainer.heard)
             return []
 
     def _follows(self, number: int, last: int) -> bool:
-        """Return whether a request may follow the last request; the service may have missed requests in between."""
+        """Return whether a request may follow the last request. The service may have missed requests in between."""
         return number >= last
 
     def _push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:

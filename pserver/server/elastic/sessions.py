@@ -22,7 +22,7 @@ from runtime.errors import BugError, ConfigError, LostPeerError, PaddleError
 class ElasticSessions(SessionTable):
     """The present trainers. A lost trainer is removed, and its loss does not end the job.
 
-    Args: follow: called with a trainer that has joined or left, and with True if it has joined.
+    Args: follow: a function that is called with a trainer that has joined or left, and with True if it has joined.
 
     Attributes: roster: all trainers that have ever joined.
         model: the description of the model, in the form of a hello; None before the initial values arrive.
@@ -36,7 +36,7 @@ class ElasticSessions(SessionTable):
 
     @property
     def is_used(self) -> bool:
-        """Whether there are trainers or values."""
+        """Whether the service has trainers or values."""
         return bool(self.trainers) or self.model is not None
 
     @property
@@ -100,7 +100,10 @@ class ElasticSessions(SessionTable):
     def forget(self, trainer: TrainerSession, why: str) -> list[Outgoing]:
         """Remove a trainer, and close its connections."""
         self._remove(trainer)
-        glog.info(f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; {len(self.trainers)} remain")
+        glog.info(
+            f"{trainer} {why} ({self.identity}); it last {trainer.request.doing}; "
+            f"remaining trainers: {len(self.trainers)}"
+        )
         return [(name, None) for name in trainer.names]
 
     def _remove(self, trainer: TrainerSession) -> None:

@@ -31,10 +31,10 @@ class Writing(Protocol):
 
 
 class ElasticValues:
-    """The values of a service: their arrival, and the answers that contain them.
+    """Receive the initial values of a service, and answer the requests for values.
 
-    Args: begin: called when all initial values have arrived, with the shard, the hello of the trainer that sent them,
-        and the note of INITIALISE. `begin` returns the snapshot that is being written, or None.
+    Args: begin: a function that is called when all initial values have arrived, with the shard, the hello of the
+        trainer that sent them, and the note of INITIALISE. It returns the snapshot that is being written, or None.
 
     The initial values are acknowledged, and values are sent, only after the snapshot is written.
     """
@@ -62,7 +62,7 @@ class ElasticValues:
     def initialise(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
         """Receive a piece of the initial values, unless the service has values; the first piece contains the setup."""
         if self._state.rounds is not None:
-            trainer.take(message, "sent initial values after another trainer")
+            trainer.take(message, "sent initial values after another trainer had sent them")
             return self._answer_later(trainer, message)
         if message.piece == 0:
             more = message.note.keys() - SETUP_KEYS
@@ -87,7 +87,7 @@ class ElasticValues:
         if kind == Fetch.ROWS:
             return self._fetch_rows(trainer, message)
         if kind not in (Fetch.INITIAL, Fetch.CURRENT, Fetch.AVERAGES):
-            raise BugError(f"{trainer} fetches {kind}, which does not exist in an elastic job")
+            raise BugError(f"{trainer} fetches data of kind {kind}, which does not exist in an elastic job")
         if "pass" in message.note:
             views.read_pass(message.note)
         trainer.take(message, "asked for the values")

@@ -1,4 +1,4 @@
-"""A long call in a separate thread, while the server's one thread continues to answer."""
+"""Run a long call in a separate thread, while the server's thread continues to answer messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.errors import BugError, PaddleError
 
 
 class BackgroundTask:
-    """A call in a separate thread, which starts at once."""
+    """A call in a separate thread, which starts immediately."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call

@@ -1,8 +1,8 @@
 """Record which trainers have sent their parts of a checkpoint.
 
-In synchronous rounds the answer to a round announces a checkpoint to all trainers, and all send their parts after the
-same batch. In asynchronous training each trainer is informed once, with its next answer. Requests arrive in a different
-order at each service, so a trainer may send its part before this service knows of the checkpoint.
+In synchronous training the answers to the pushes of a round announce a checkpoint, and all trainers send their parts
+after the same batch. In asynchronous training the next answer to each trainer announces the checkpoint. Requests arrive
+in a different order at each service, so a trainer may send its part before this service knows of the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 class CheckpointBarrier:
     """The checkpoint in progress, if any. Trainer 0 writes the checkpoint, so no checkpoint is made without trainer 0.
 
-    Attributes: given: the trainers that have sent their parts.  due: the trainers that are not informed yet.
+    Attributes: given: the trainers that have sent their parts.  due: the trainers that must still be informed.
         is_last: whether a trainer leaves after this checkpoint, so that the attempt ends with this checkpoint.
     """
 
@@ -24,8 +24,8 @@ class CheckpointBarrier:
         self._is_asked_again = False
 
     def ask(self, trainer: int, in_pass: Collection[int]) -> None:
-        """Record that a trainer of the pass requests a checkpoint. Another trainer than trainer 0 requests a checkpoint
-        before it leaves.
+        """Record that a trainer of the pass requests a checkpoint. All trainers except trainer 0 request a checkpoint
+        only before they leave.
         """
         if 0 not in in_pass:
             return
@@ -51,7 +51,9 @@ class CheckpointBarrier:
             self.due |= set(in_pass) - self.given
 
     def finish(self, awaited: Collection[int]) -> bool:
-        """Return whether trainer 0 and all awaited trainers have sent their parts of the checkpoint."""
+        """Return whether trainer 0 and all awaited trainers have sent their parts of the checkpoint. If so, reset the
+        barrier.
+        """
         if 0 not in self.given or not self.given.issuperset(awaited):
             return False
         is_asked_again = self._is_asked_again
@@ -61,6 +63,6 @@ class CheckpointBarrier:
         return True
 
     def clear(self) -> None:
-        """Reset the barrier, at the end of trainer 0's pass."""
+        """Reset the barrier to its state without a checkpoint in progress."""
         self.given, self.due = set(), set()
         self.is_last = self._is_asked_again = False

@@ -23,7 +23,7 @@ class Checkpoints:
         self.blobs = CheckpointBlobs(0)
         self._sessions, self._state = sessions, state
         self._arrays: Sequence[memoryview] = ()  # the arrays of the state in the last checkpoint
-        self._held: list[TrainerSession] = []  # trainers of asynchronous training whose parts are not answered yet
+        self._held: list[TrainerSession] = []  # trainers, without trainer 0, whose parts are not answered yet
         self._is_last = False  # whether a trainer waits to leave until trainer 0 has written the checkpoint
 
     def take_part(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
@@ -31,7 +31,7 @@ class Checkpoints:
 
         The first service receives the parts. In asynchronous training, it answers the other trainers only after trainer
         0 has sent its part. If a trainer leaves after the checkpoint, the first service answers only after trainer 0
-        has written the checkpoint (`let_leave`). With an earlier answer, trainers would train batches that are lost.
+        has written the checkpoint (`let_leave`). After an earlier answer, trainers would train batches that are lost.
         """
         rounds, in_pass = self._state.require_rounds(), self._sessions.list_in_pass()
         own = message.note.get("own")
@@ -77,8 +77,8 @@ class Checkpoints:
         return [trainer.acknowledge(message)]
 
     def finish(self) -> list[Outgoing]:
-        """Answer trainer 0 when all parts have arrived; FINISH_PASS contains the part of a trainer that has ended the
-        pass.
+        """Answer trainer 0 when all parts have arrived. A trainer that has ended the pass has sent its part with
+        FINISH_PASS.
         """
         present = [other.number for other in self._sessions.list_present()]
         awaited = self._sessions.list_in_pass() if self._state.in_pass else present

@@ -32,7 +32,7 @@ class Fetches:
             return self._fetch_averages(trainer, message)
         if kind == Fetch.CURRENT:
             return self._fetch_values(trainer, message)
-        raise BugError(f"{trainer} fetches {kind}, which does not exist")
+        raise BugError(f"{trainer} fetches data of kind {kind}, which does not exist")
 
     def _fetch_rows(self, trainer: TrainerSession, message: Message) -> list[Outgoing]:
         rows = self._state.require_rounds().look_up(

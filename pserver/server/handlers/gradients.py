@@ -1,4 +1,4 @@
-"""PUSH: one step is taken with the gradients of all trainers, or a separate step with the gradient of each trainer."""
+"""Handles PUSH: one step applies the gradients of all trainers, or a separate step the gradient of each trainer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Gradients:
     """Receive the gradients of one service.
 
-    Args: log_period: batches between two log lines; 0: none.  clock: measures steps, in seconds, only for the metrics.
+    Args: log_period: number of batches between two log lines; 0: no log lines.  clock: a clock in seconds, which
+        measures the duration of steps for the metrics.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Gradients:
         self._round_began = 0.0
 
     def push(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Receive a piece of a trainer's gradient, and take the step that the piece completes."""
+        """Receive a piece of a trainer's gradient. If all gradients of a step are now complete, apply them."""
         state, progress = self._state, trainer.progress
         rounds = state.rounds
         if rounds is None or not state.in_pass or progress.has_finished_pass:
@@ -54,13 +55,13 @@ class Gradients:
         if message.flags & MessageFlag.CHECKPOINT:
             self._checkpoints.barrier.ask(trainer.number, self._sessions.list_in_pass())
         answers = self._step_alone(trainer, rounds, now)
-        # the first push of trainer 0 shows that trainer 0 has written the checkpoint; if other trainers leave, trainer
-        # 0 gets no answer and waits until the attempt ends
+        # The first push of trainer 0 after a checkpoint shows that trainer 0 has written the checkpoint. If other
+        # trainers leave, trainer 0 gets no answer and waits until the attempt ends.
         leaving = self._checkpoints.let_leave() if answers and trainer.number == 0 else []
         return leaving or answers
 
     def step_together(self, rounds: Rounds, pieces: Iterable[int], now: float) -> list[Outgoing]:
-        """Take the step of each given piece that all trainers of the round have sent, and answer these pieces."""
+        """Apply the gradients of each given piece that all trainers of the round have sent, and answer these pieces."""
         active = self._state.active
         began = self._clock()
         done = rounds.step(list(pieces), [trainer.number for trainer in active])
@@ -97,7 +98,7 @@ class Gradients:
             glog.info(f"{identity}: batch of each trainer and the age of its last gradient: {'; '.join(ages)}")
 
     def _step_alone(self, trainer: TrainerSession, rounds: Steps, now: float) -> list[Outgoing]:
-        """Take the step of a trainer's gradient if the gradient is complete, and answer the push."""
+        """Apply a trainer's gradient and answer the push, if the gradient is complete."""
         state, progress = self._state, trainer.progress
         began = self._clock()
         values = rounds.apply(trainer.number)

@@ -1,4 +1,4 @@
-"""INITIALISE, RESTORE and the first FETCH: trainer 0 sends the initial values, and all others wait for them."""
+"""INITIALISE, RESTORE and the first FETCH: trainer 0 sends the initial values, and all other trainers fetch them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InitialValues:
         from pserver.server.arithmetic import ShardLoader
 
         if trainer.number != 0 or self._state.rounds is not None:
-            raise BugError(f"initial values come once, from trainer 0, not from {trainer}")
+            raise BugError(f"{trainer} sends initial values; only trainer 0 may send them, and only once")
         if message.piece == 0:
             self._loader = ShardLoader(trainer.hello, message.note, self._options.threads)
         if self._loader is None:

@@ -1,4 +1,7 @@
-"""START_PASS, FINISH_PASS, GOODBYE and ABORT: the barriers of a pass, and how trainers leave."""
+"""START_PASS, FINISH_PASS, GOODBYE and ABORT.
+
+At START_PASS and FINISH_PASS, all trainers wait for each other. A trainer leaves with GOODBYE or ABORT.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from runtime.errors import BugError, ConfigError, LostPeerError
 if TYPE_CHECKING:
     from pserver.server.arithmetic import Mode, Rounds
 
-MAX_BATCHES = 1 << 40  # maximum batches of a pass
-MAX_REASON = 3000  # maximum characters of a trainer's reason to give up
+MAX_BATCHES = 1 << 40  # maximum number of batches in a pass
+MAX_REASON = 3000  # maximum characters of the reason that a trainer gives when it gives up
 
 
 class Passes:
@@ -41,7 +44,7 @@ class Passes:
         if state.rounds is None or state.in_pass:
             raise BugError(f"{trainer} starts a pass {'inside a pass' if state.in_pass else 'without initial values'}")
         if not 0 <= message.argument < MAX_BATCHES:
-            raise BugError(f"{trainer} starts a pass at batch {message.argument}")
+            raise BugError(f"{trainer} starts a pass at the invalid batch {message.argument}")
         trainer.take(message, f"asked for the start of pass {trainer.progress.passes}")
         trainer.progress.is_waiting, trainer.progress.starts_at = True, message.argument
         left = [other for other in self._sessions.trainers.values() if other.has_left]
@@ -68,7 +71,7 @@ class Passes:
         return [other.reply(Op.START_PASS) for other in waiting]
 
     def finish(self, trainer: TrainerSession, message: Message, now: float) -> list[Outgoing]:
-        """Remove a trainer from the rounds of a pass; the last trainer ends the pass for all."""
+        """Remove a trainer from the rounds of a pass. The pass ends when all trainers have finished it."""
         state = self._state
         if not state.in_pass or trainer.progress.has_finished_pass:
             raise BugError(f"{trainer} finishes a pass in which it takes no part")
@@ -122,7 +125,8 @@ class Passes:
         glog.info(f"worker begin to finish, peer = {trainer.address}", at="LightNetwork.cpp:339")
         glog.info(
             f"{trainer} said goodbye to {sessions.identity}: "
-            f"{sum(other.has_left for other in sessions.trainers.values())} of {sessions.identity.num_trainers}"
+            f"{sum(other.has_left for other in sessions.trainers.values())} of {sessions.identity.num_trainers} "
+            "trainers have left"
         )
         answer = [trainer.acknowledge(message)]
         if not trainer.progress.has_finished_pass:

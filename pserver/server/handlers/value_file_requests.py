@@ -1,4 +1,4 @@
-"""SAVE and LOAD: a service writes its values to a file, or reads them, in a background thread."""
+"""SAVE and LOAD: a service writes its values to a file, or reads them from a file, in a background thread."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ class ValueFileRequests:
         rounds = self._state.require_rounds()
         directory = notes.get_text(message.note, "directory")
         if trainer.number != 0 or self._task or not directory.startswith("/"):
-            raise BugError(f"{trainer} cannot save or load values in '{directory}' now")
+            raise BugError(
+                f"{trainer} cannot save or load values in '{directory}': only trainer 0 may request it, with an "
+                "absolute directory, and only one request at a time"
+            )
         path = value_files.path_of(directory, int(trainer.hello["service"]))
         if message.op == Op.SAVE:
-            trainer.take(message, f"asked for {path}")
+            trainer.take(message, f"asked to save {path}")
             copies = rounds.is_asynchronous and self._state.in_pass
             call = partial(value_files.save, path, values_to_save(rounds, copies=copies))
         else:

@@ -17,7 +17,7 @@ from pserver.store.updates.shard_state import ShardState, chunks, row_chunks
 
 
 class AverageSums:
-    """The sums of one shard; the methods have no effect if nothing is averaged."""
+    """The sums of recent values of one shard."""
 
     def __init__(self, data: ShardState) -> None:
         self._data = data
@@ -39,7 +39,9 @@ class AverageSums:
             self.add_rows(group, np.arange(begin, end, dtype=np.uint32), self._data.steps)
 
     def finish_step(self) -> None:
-        """Add the recent sum to the older sum if due; at the end of a window, move both sums to the previous window."""
+        """Add the recent sum to the older sum if this is due. At the end of a window, both sums become the sum of the
+        previous window.
+        """
         averaging = self._data.averaging
         if averaging is None:
             return

@@ -1,7 +1,7 @@
-"""Apply separate L1 and L2 to the values of a shard at the right times, for the right number of batches.
+"""Apply L1 and L2 to the values of a shard separately from the optimiser's step.
 
 `pserver.optim.weight_decay.pull` has the arithmetic. Decay is applied after every step, after every k-th batch of a
-pass (num_batches_regularization), or to a row when a batch touches it.
+pass (num_batches_regularization), or to a row when a batch touches the row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DecaySteps:
         clock[:] = data.steps
 
     def catch_up(self, group: ParameterGroup) -> None:
-        """Apply the decay of a group that is due."""
+        """Apply the decay that is due for a group."""
         decay = group.settings.decay
         if decay is not None and decay.by_row:
             self.decay_rows(group)
@@ -74,9 +74,10 @@ class DecaySteps:
         scratch: Sequence[Array],
         batches: Steps | int,
     ) -> None:
-        """Decay values of a group for a number of batches (or a column of numbers) at the rate of the last step.
+        """Apply the decay of the given number of batches to values of a group, at the learning rate of the last step.
 
-        Args: arrays: the optimiser's arrays of these elements. scratch: at least two arrays.
+        Args: arrays: the optimiser's arrays of these elements. scratch: at least two arrays that may be overwritten.
+            batches: number of batches to decay for, or for rows, a column with the number of each row.
         Raises: BugError: the group has no separate decay.
         """
         decay = group.settings.decay

@@ -1,8 +1,8 @@
 """Lazy updates: when a trainer requests a row, the row catches up on the steps that did not touch it.
 
-As in the legacy, on synchronous servers every row takes every step. A step without gradient also changes a row:
-velocity moves it, and decay moves it towards zero. For the rules in this module, the sum of many such steps has a
-closed form. A step therefore costs time only for the rows that it touches. The results equal the results of single
+As in v0.10, on synchronous servers every row takes every step. A step without gradient also changes a row: velocity
+moves the row, and decay moves it towards zero. For the rules in this module, the result of many such steps has a closed
+form. A step therefore costs time only for the rows that its batch touches. The results equal the results of single
 steps within rounding.
 
 Source: spec/distributed.md 3.6, spec/trainer.md 4.3, 4.12.
@@ -29,10 +29,11 @@ HIGHEST = 500.0  # limit of the summed exponents (exp of a double overflows at 7
 class LazyRows:
     """Rows whose values do not change while no batch touches them: plain SGD and AdaGrad, without decay.
 
-    Class attributes: `moves`: whether values change in steps without gradient, as in the subclasses below.  `counts`:
-    whether the number of a row's last step is needed. Args of `catch_up`: w, state: values and optimiser's arrays of
-    some rows, changed in place. rows: numbers of these rows. missed: the number of steps that each row has skipped, a
-    column.
+    Class attributes: `moves`: whether values change in steps without gradient, as in some subclasses.  `counts`:
+    whether the number of each row's last step is needed.
+
+    Args of `catch_up`: w, state: the values and the optimiser's arrays of some rows, which are changed in place. rows:
+    numbers of these rows. missed: a column with the number of steps that each row has skipped.
     """
 
     moves = False
@@ -42,7 +43,7 @@ class LazyRows:
         """Bring rows up to date with the last completed step."""
 
     def end_step(self, rate: np.float32) -> None:
-        """End a step at this rate: the scheduled rate multiplied by the parameter's own factor."""
+        """Record the end of a step. Args: rate: the scheduled rate multiplied by the parameter's own factor."""
 
     def note(self, rows: RowIds) -> None:
         """Record that these rows are up to date."""
@@ -93,7 +94,7 @@ class LazyDecay(LazyRows):
     a_t exp(C_(t-1)). From step s to step t, |w| becomes |w| exp(C_s - C_t) - (B_t - B_s) exp(-C_t), and stays zero once
     it is zero.
 
-    Args: sums: C and B after the last step, and after each row's last step; the caller stores them.
+    Args: sums: C and B after the last step, and after each row's last step; the shard stores this array.
     Shapes: sums: (1 + rows, 2).
     """
 
@@ -131,7 +132,7 @@ class LazyDecay(LazyRows):
 
 
 class LazyElementDecay(LazyRows):
-    """Rows whose elements decay at their own rates, which do not change while no batch touches them (adagrad)."""
+    """Rows whose elements decay at their own rates (adagrad). The rates change only when a batch touches the row."""
 
     moves = counts = True
 
@@ -151,7 +152,7 @@ class LazyElementDecay(LazyRows):
 
 
 def shrink(w: Array, kept: Doubles, loss: Doubles) -> None:
-    """Set w to sign(w) max(|w| kept - loss, 0), in place. Shapes: kept, loss: as w, or columns."""
+    """Set w to sign(w) max(|w| kept - loss, 0), in place. Shapes: kept, loss: the shape of w, or one column."""
     size = np.abs(w)
     size *= kept.astype(np.float32)
     size -= loss.astype(np.float32)
@@ -165,10 +166,11 @@ def find_lazy_rows(
     """Return the lazy update of a table's rows; None if every row must take every step.
 
     Lazy updates are not possible with adam, adamax and adadelta. With rmsprop and decayed_adagrad, whose rates come
-    from decaying averages, they are possible only without decay and momentum. If values are averaged, they are also
-    possible only without decay and momentum. Decay and momentum together exclude lazy updates with every method.
+    from decaying averages, lazy updates are possible only without decay and momentum. If values are averaged, lazy
+    updates are also possible only without decay and momentum. Decay and momentum together exclude lazy updates with
+    every method.
 
-    Args: make_sums: returns the zeros in which `LazyDecay` stores its sums.
+    Args: make_sums: a function that returns an array of zeros, in which `LazyDecay` stores its sums.
     """
     if not method.allows_lazy_rows:
         return None

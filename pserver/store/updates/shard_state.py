@@ -16,8 +16,8 @@ from pserver.optim.settings import Array, Optimization, Steps
 from pserver.store.parameter_groups import ParameterGroup
 from runtime.processor.thread_pool import ThreadPool
 
-# number of elements that are processed at a time: values, state and scratch arrays stay in the cache; bench/pserver.py
-# has measured the best number
+# number of elements that are processed at a time, so that values, state and scratch arrays stay in the cache;
+# bench/pserver.py has measured the best number
 CHUNK = 1 << 17
 SCRATCHES = 4  # number of scratch arrays of each thread: one for the sum of gradients, and up to three for a rule
 # finfo is read at import, while denormals are enabled, because numpy also determines the smallest denormal
@@ -39,11 +39,11 @@ class ShardState:
     """The arrays and counters of one shard.
 
     Attributes:
-        groups: the parts of the flat vector whose elements take their steps together.
+        groups: the parts of the flat vector whose elements are updated together.
         size: number of elements of all groups.  values: the parameters.
         arrays: the optimiser's arrays by name. An array exists if some group needs it; its memory is used only at
             that group's elements.
-        row_clocks: by purpose, for rows with separate steps: the number of the step up to which each row is up to date.
+        row_clocks: for each purpose, the number of the step up to which each row with separate steps is up to date.
         averaging: the counters of model averaging, or None.
         pool: the threads that take a step together.  scratches: scratch arrays of each thread.
         steps: number of steps since the start of the run.  batch: number of steps of this pass.
@@ -58,7 +58,8 @@ class ShardState:
         self.values: Array = zeros_apart(size, 0)
         names = {name for group in groups for name in group.method.state_names()}
         kept = sorted(names | set(SUMS if self.averaging else ()))
-        self.arrays = {name: zeros_apart(size, number) for number, name in enumerate(kept, 2)}  # after the gradient
+        # number 0 belongs to the values, and number 1 to the gradient
+        self.arrays = {name: zeros_apart(size, number) for number, name in enumerate(kept, 2)}
         self._recorded: dict[tuple[int, int], tuple[GroupChunk, list[GroupChunk]]] = {}
         rows = sum(group.rows for group in groups)
         clocks = ("step", "decay", "average") if rows else ()
@@ -112,13 +113,13 @@ class ShardState:
         return clocks[group.first_row : group.first_row + group.rows]
 
     def scratch_like(self, array: Array) -> list[Array]:
-        """Return the calling thread's scratch arrays in the shape of an array of at most one chunk."""
+        """Return the first thread's scratch arrays in the shape of an array of at most CHUNK elements or one row."""
         return [one[: array.size].reshape(array.shape) for one in self.scratches[0]]
 
     def flush_denormals(self, start: int, stop: int) -> None:
         """Set denormal numbers in the optimiser's arrays to zero.
 
-        The legacy always flushed denormal numbers (SSE FTZ/DAZ). Decaying state of elements without gradient would
+        v0.10 always flushed denormal numbers (SSE FTZ/DAZ). The decaying state of elements without gradient would
         reach and keep denormal values, and arithmetic on denormals is many times slower.
         """
         for array in self.arrays.values():
@@ -135,7 +136,7 @@ def chunks(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 def row_chunks(count: int, width: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of `count` rows that are processed at a time: a chunk of elements, at least one row."""
+    """Yield the ranges in which `count` rows are processed. A range has at most CHUNK elements, or one row."""
     length = max(CHUNK // width, 1)
     for begin in range(0, count, length):
         yield begin, min(begin + length, count)

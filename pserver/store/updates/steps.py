@@ -1,4 +1,4 @@
-"""Optimiser steps of a parameter group: of all elements chunk by chunk, or of some rows."""
+"""Update a parameter group by optimiser steps: either all elements in chunks, or some rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from runtime import glog
 
 
 class DenseSteps:
-    """Take the steps of all elements of chunks, in the threads of the pool."""
+    """Updates all elements of given chunks by one optimiser step, in the threads of the pool."""
 
     def __init__(self, data: ShardState, decay: DecaySteps) -> None:
         self._data = data
         self._decay = decay
 
     def run(self, chunks: Sequence[GroupChunk], gradients: Sequence[Array], origin: int = 0) -> None:
-        """Take the step of chunks in place with the gradients' sum; the gradients begin at the element `origin`.
+        """Update the values and the state of some chunks in place by one step with the summed gradients.
 
-        Shapes: each gradient: one length for all, from `origin` to the end of the last chunk or further.
+        Args: origin: the element of the shard at which each gradient begins.
+        Shapes: all gradients have one length, and reach at least to the end of the last chunk.
         """
         self._data.pool.share(chunks, partial(self._step_chunk, gradients, origin))
 
@@ -42,7 +43,7 @@ class DenseSteps:
 
 
 class TouchedRows:
-    """Steps of the rows that a batch touched, where other rows skip the step or are lazy (`ParameterGroup.rows`).
+    """Updates only the rows that a batch touched. The other rows skip the step or are lazy (`ParameterGroup.rows`).
 
     Args: log_clipping: whether to log which rows are clipped.
     """
@@ -54,7 +55,7 @@ class TouchedRows:
         self._log_clipping = log_clipping
 
     def step(self, group: ParameterGroup, gradients: Sequence[Array], rows: Rows) -> None:
-        """Take the step of these rows of a group in place, with the sum of the gradients.
+        """Update these rows of a group in place by one step with the summed gradients.
 
         Shapes: each gradient: (size of the shard,).
         """
@@ -85,7 +86,7 @@ class TouchedRows:
                 self._sums.add_rows(group, some, data.steps)
 
     def catch_up(self, group: ParameterGroup, now: int) -> None:
-        """Apply the steps until `now` that rows of a group skipped."""
+        """Apply the steps up to the step `now` that rows of a group have skipped."""
         if not group.rows or group.settled == now:
             return
         clock = self._data.clock_of("step", group)
@@ -101,7 +102,7 @@ class TouchedRows:
         group.settled = now
 
     def _step_in_place(self, group: ParameterGroup, gradient: Array, rows: Rows) -> bool:
-        """Take the step of these rows in place if the method has a compiled loop; return whether it has one."""
+        """Update these rows in place if the method has a compiled loop; return whether the rows were updated."""
         data, clock = self._data, rows + group.first_row
         values, matrices = data.matrices_of(group)
         last = np.maximum(data.row_clocks["step"][clock], group.settled)
