@@ -1,4 +1,4 @@
-"""Environment variables and messages, most of which users of Horovod know."""
+"""Names of environment variables, and messages; most of these are Horovod's."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from elastic.worker import HostUpdateResult
 from runtime import glog
 
 LONGEST_COOLDOWN_S = 3600.0
-SCRIPT_S = 60.0  # seconds that a discovery script may run
+SCRIPT_S = 60.0  # maximum seconds that a discovery script may run
 MOST_HOSTS = 100_000
 
 
 class HostState:
     """The blacklist state of a host, and the event that ends its workers.
 
-    Args: cooldown_range: shortest and longest time in seconds after which the host may be used again; None: it is never
-        used again.  draw: returns a random number from 0 to 1.
+    Args: cooldown_range: shortest and longest time in seconds after which the host may be used again; None: the host is
+        never used again.  draw: returns a random number from 0 to 1.
     Raises: ValueError: the range is invalid.
     """
 
@@ -210,7 +210,7 @@ class HostManager:
             if result == HostUpdateResult.no_update:
                 return result
             for host in back:
-                glog.info(f"the cooldown of {host} has ended: it may be used again")
+                glog.info(f"the cooldown of {host} has ended, so the host may be used again")
                 self._find_state(host).whitelist()
             old = [host for host in before.host_assignment_order if host not in back | replaced]
             self._current = DiscoveredHosts(found, self.order_available_hosts(list(found), old), uids)
@@ -286,7 +286,7 @@ class HostDiscovery:
 
 
 class HostDiscoveryScript(HostDiscovery):
-    """Hosts that a script prints; each line is `name` or `name:slots`.
+    """Finds the hosts that a script prints; each line is `name` or `name:slots`.
 
     Args: discovery_script: a shell command.  slots: number of slots of a host whose line has no number.
     """
@@ -305,7 +305,7 @@ class HostDiscoveryScript(HostDiscovery):
         try:
             return run_script(self._script, SCRIPT_S)
         except (OSError, subprocess.SubprocessError, ValueError) as exc:
-            raise RuntimeError(f"the discovery script {self._script} {exc}") from exc
+            raise RuntimeError(f"the discovery script {self._script} has failed: {exc}") from exc
 
     def _read(self, text: str) -> dict[str, int]:
         hosts: dict[str, int] = {}

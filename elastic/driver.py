@@ -64,8 +64,8 @@ class ElasticDriver(WorkerReports):
     """The driver of a job; host discovery starts with the construction of the driver.
 
     Args: min_num_proc: minimum number of workers with which the job may resume.  max_num_proc: maximum number of
-        workers; None: any number.  timeout: seconds to wait for slots.  reset_limit: how often the workers may resume;
-        None: any number of times.
+        workers; None: any number.  timeout: maximum seconds of a wait for slots.  reset_limit: maximum number of times
+        that the workers may resume; None: any number.
 
     Thread safety: every method may be called from any thread.
     """

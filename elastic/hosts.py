@@ -44,7 +44,7 @@ class SlotInfo:
     """A slot of a host with its ranks.
 
     Attributes:
-    - rank, size: number of the worker among all workers, and number of all workers.
+    - rank, size: rank of the worker among all workers, and number of all workers.
     - local_rank, local_size: the same two numbers for the workers of the host.
     - cross_rank, cross_size: the same two numbers for the workers that have this local rank, on all hosts.
     """
@@ -141,7 +141,7 @@ def get_host_assignments(
 ) -> list[SlotInfo]:
     """Return the slots of the hosts in the order of the ranks, at most `max_num_proc` slots.
 
-    Args: hosts: hosts in the order of the ranks.  max_num_proc: None: no bound.
+    Args: hosts: hosts in the order of the ranks.  max_num_proc: maximum number of slots; None: no maximum.
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
     slots: list[SlotInfo] = []

@@ -158,7 +158,7 @@ def make_discovery(args: argparse.Namespace) -> HostDiscovery:
     if not hosts:
         raise ParameterError(f"{named} names no host")
     slots = parse_hosts_and_slots(hosts)[1]
-    if sum(slots.values()) < args.num_proc:  # these hosts never change
+    if sum(slots.values()) < args.num_proc:  # fixed hosts never change
         raise ParameterError(
             f"-np is {args.num_proc}, which is more than the slots of {named}, {sum(slots.values())}: give more slots, "
             "or a lower -np"
@@ -199,7 +199,7 @@ def run_controller(
 def _run(args: argparse.Namespace) -> list[Any] | None:
     """Run the job of a command line; return the results of the function in `args.run_func`, if there is one.
 
-    Args: args: a missing attribute gets the default of its flag; a caller may set only Horovod's attributes.
+    Args: args: attributes of a command line; a missing attribute gets the default of its flag.
     Raises: see `run`.
     """
     args = _complete(args)
@@ -323,7 +323,8 @@ def main(argv: Sequence[str]) -> int:
 def run_commandline() -> None:
     """Run the job of the command line of this process to its end; raise an error if the job fails.
 
-    Raises: see `run`.  UsageError: the command line is wrong.  MissingInputError: a file that it names cannot be read.
+    Raises: see `run`.  UsageError: the command line is wrong.  MissingInputError: a file that the command line names
+        cannot be read.
     """
     _run_words(sys.argv[1:])
 

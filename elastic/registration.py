@@ -1,8 +1,8 @@
 """The reports of the workers of a generation, and the decision about the job after the last report.
 
 Names and signatures are those of Horovod 0.28's `horovod.runner.elastic.registration`. The registry differs from
-Horovod's in two ways. It counts a worker once, even if the worker reports several times. A separate thread makes the
-decision.
+Horovod's in two ways. The registry counts a worker once, even if the worker reports several times. A separate thread
+makes the decision.
 """
 
 from __future__ import annotations

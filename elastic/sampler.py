@@ -25,7 +25,8 @@ class ElasticSampler:
     All ranks use the same order. Some samples are repeated at the end of an epoch, so every rank gets the same number
     of samples.
 
-    Args: dataset: only its length is used.  shuffle: use another order in each epoch.  seed: seed of the shuffle.
+    Args: dataset: its length is the number of samples.  shuffle: whether each epoch has another order.  seed: seed of
+        the shuffle.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:

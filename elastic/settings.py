@@ -20,8 +20,8 @@ class BaseSettings:
     Attributes:
     - num_proc: minimum number of workers of the first generation.
     - nics: names of network interfaces, as a collection or as a text with commas.
-    - output_filename: directory for the workers' output; "": none.
-    - elastic: False: the job ends when a worker fails.
+    - output_filename: directory for the workers' output; "": there is no directory.
+    - elastic: whether the job continues after a worker has failed.
     - key: secret of the job; None: the secret of the environment, or else a new secret.
     - run_func_mode: whether the workers run a function.
     - ssh_port, ssh_identity_file, extra_mpi_args, tcp_flag, binding_args, start_timeout: have no effect, because
@@ -50,7 +50,7 @@ class BaseSettings:
 
 @dataclass
 class StaticSettings(BaseSettings):
-    """The settings of a job with fixed hosts, as text `name:slots,name:slots`."""
+    """The settings of a job with fixed hosts; `hosts` is a text `name:slots,name:slots`."""
 
     hosts: str | None = None
 
@@ -65,19 +65,19 @@ class ElasticSettings(BaseSettings):
     Attributes:
     - min_num_proc: minimum number of workers of every later generation.
     - max_num_proc: maximum number of workers; None: no maximum.
-    - elastic_timeout: seconds to wait for slots.
-    - reset_limit: how often workers may resume; None: any number of times.
+    - elastic_timeout: maximum seconds of a wait for slots.
+    - reset_limit: maximum number of times that workers may resume; None: any number.
     - heartbeat_timeout: seconds of silence after which a worker is ended.
     - store_dir: directory from which a restarted driver takes over the job and its workers; "": the workers end with
       the driver.
     - driver_grace: seconds for which workers wait for the next driver.
     - hands_over: whether the workers continue after a SIGTERM to the driver, and wait for the next driver.
-    - agent_port: port of the agents.
+    - agent_port: port on which the agents listen.
     - agent_timeout: seconds of silence after which an agent counts as lost.
     - has_agents: whether an agent also runs the workers of this machine.
     - address: address at which the workers of agents reach the driver; "": the local address of the connection to the
       agent.
-    - port: port of the driver; 0: any free port.
+    - port: port on which the driver listens; 0: any free port.
     - variables: further variables of every worker.
     """
 

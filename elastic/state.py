@@ -125,7 +125,7 @@ def run_fn(
 
 
 class ObjectState(State):
-    """A state of attributes, e.g. `ObjectState(epoch=0, batch=0)`; `broadcast_object` must be able to send each value.
+    """A state of attributes, as in `ObjectState(epoch=0, batch=0)`; `broadcast_object` must be able to send each value.
 
     Raises: TypeError: an attribute cannot be sent to other ranks; the message names the attribute and its replacement.
     """
@@ -191,7 +191,7 @@ class ObjectState(State):
 
 
 class ArrayState(ObjectState):
-    """A state with numpy arrays: `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
+    """A state with numpy arrays, such as `ArrayState(weights=w, optimizer={"m": m, "v": v}, sampler=sampler, epoch=0)`.
 
     `restore` and `sync` write into the existing memory of arrays and of dictionaries of arrays. If the program has
     assigned an array of another shape or type since the last commit, `restore` replaces this array. `sync` sends the
@@ -269,7 +269,7 @@ class ArrayState(ObjectState):
 
 
 def _copy_into(target: object, source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array with the content of the source: the target itself if it has the source's type and shape."""
+    """Return an array with the content of the source; this is the target if it has the type and shape of the source."""
     source = np.asarray(source)
     if (
         not isinstance(target, np.ndarray)

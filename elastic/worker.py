@@ -56,7 +56,7 @@ class HostsListener(Protocol):
 class WorkerNotificationManager:
     """Passes the notices of the driver to the listeners of this process.
 
-    Attributes: addresses: the addresses at which this process receives notices; empty: it receives none.
+    Attributes: addresses: the addresses at which this process receives notices; empty: no notices arrive.
 
     Thread safety: every method may be called from any thread; a thread of the server calls the listeners.
     """
@@ -129,7 +129,7 @@ class WorkerNotificationManager:
 class WorkerNotificationService:
     """The server in a worker, which accepts the notices of the driver.
 
-    Args: key: the job's secret; bytes stand for their hexadecimal text.  nic: network interface, or "" for all.
+    Args: key: the job's secret; a key of bytes is used as its hexadecimal text.  nic: network interface, or "" for all.
     """
 
     def __init__(self, key: str | bytes, nic: str | None, manager: WorkerNotificationManager) -> None:

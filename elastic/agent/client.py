@@ -1,4 +1,4 @@
-"""The driver's connection to the agent of another machine; requests are signed, and only signed answers are valid."""
+"""The driver's client for an agent, which signs all requests and accepts only signed answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runtime.errors import ConfigError, LostPeerError, PeerUnreachableError
 from runtime.kubernetes.timed import TimedResponse
 
 PROBE_S = 1.0  # seconds that a probe waits until the agent's machine accepts a connection
-REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, in addition to the wait that its request asks for
+REQUEST_S = 5.0  # seconds to connect; also seconds for an answer, after the wait that the request asks for
 
 
 class _TimedConnection(http.client.HTTPConnection):
@@ -38,7 +38,7 @@ class _TimedConnection(http.client.HTTPConnection):
 class AgentClient:
     """Sends requests to the agent at an address.
 
-    Args: hearing: records the time of every answer.  on_loss: see `report_loss`.
+    Args: hearing: records the time of every answer.  on_loss: function that `report_loss` calls with this client.
 
     Attributes: is_listed: whether the last discovery of hosts has found the host of the agent.
 
@@ -69,7 +69,7 @@ class AgentClient:
         try:
             return read_state(body)
         except AgentProtocolError as exc:
-            raise PeerUnreachableError(f"{self._name} answers with {exc}") from exc
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def probe(self) -> None:
         """Record an answer if the agent's machine accepts a connection, even if the agent itself does not answer."""
@@ -93,10 +93,10 @@ class AgentClient:
         try:
             return read_news(body)
         except AgentProtocolError as exc:
-            raise PeerUnreachableError(f"{self._name} answers: {exc}") from exc
+            raise PeerUnreachableError(f"{self._name} sends a malformed answer: {exc}") from exc
 
     def measure_silence(self, heard: float, now: float) -> float:
-        """Return how many of the seconds from `heard` to `now` count as silence of the agent.
+        """Return the number of seconds from `heard` to `now` that count as silence of the agent.
 
         `Hearing` leaves out the time in which no agent at all answered, because then this driver may be cut off. The
         whole time counts if the discovery does not find the agent's host.
@@ -133,7 +133,7 @@ class AgentClient:
         if not is_answer_signed(signature, self._secret, (method, path), [str(status)], found):
             if status == HTTPStatus.FORBIDDEN:
                 raise ConfigError(f"{self._name} refuses the secret; driver and agent need the same PADDLE_SECRET")
-            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; see which program is there")
+            raise PeerUnreachableError(f"{self._name} does not prove this job's secret; check which program is there")
         if status == HTTPStatus.OK:
             return found
         text = glog.clean(found.decode("utf-8", "replace").strip(), 200)
@@ -153,7 +153,7 @@ class AgentClient:
             answer = connection.getresponse()
             found = answer.read(MOST_ANSWER + 1)
             if len(found) > MOST_ANSWER:
-                raise ValueError("an answer that is too long")
+                raise ValueError("the answer is too long")
             return answer.status, answer.getheader(HEADER) or "", found
         finally:
             connection.close()

@@ -20,10 +20,10 @@ from runtime.errors import ConfigError, LostPeerError, PaddleError
 PROBES = 64  # maximum number of simultaneous requests to agents
 ANSWER_S = 1.0  # maximum seconds that a discovery waits for answers; it is short, because the wait delays all hosts
 MOST_KNOWN = 100_000  # maximum number of hosts whose agents are remembered
-DEAF_S = 60.0  # seconds without any answer until all agents count as lost; by then they have ended their workers
+DEAF_S = 60.0  # seconds without any agent's answer until all agents count as lost; by default, agents end workers then
 SETTLE_S = 0.1  # seconds between two requests to an agent in the first discovery
-LOOKS_S = 5.0  # maximum seconds until two further discoveries have begun
-LONGEST_WAIT_S = 600.0  # maximum seconds until the first host is found
+LOOKS_S = 5.0  # maximum seconds that `_lose` waits for the next two discoveries
+LONGEST_WAIT_S = 600.0  # maximum seconds that `find` waits until the discovery has found a first host
 
 
 class AgentPolicy(NamedTuple):
@@ -70,7 +70,7 @@ class _KnownAgent:
         self.state, self.heard, self.problem, self.is_lost = state, time.monotonic(), "", False
 
     def probe(self, pool: ThreadPoolExecutor) -> None:
-        """Find out whether the machine of the agent can be reached while the agent does not answer."""
+        """Probe the machine of an agent that does not answer, if no probe is in progress."""
         if self._probed is None or self._probed.done():
             self._probed = pool.submit(self.client.probe)
 
@@ -87,9 +87,9 @@ class AgentHosts(HostDiscovery):
     The unique id of a host is the name of its agent.
 
     Args: secret: secret of the job; without a secret there are no agents.  settle_s: seconds that the first discovery
-        waits for silent agents, because a driver that takes over workers has to find all their hosts at once.
+        waits for silent agents, because a driver that takes over workers has to find the hosts of all workers at once.
 
-    Attributes: hearing: the times at which any agent has answered; shows whether this driver is cut off.
+    Attributes: hearing: times at which agents have answered; they show whether this driver is cut off from the network.
 
     Thread safety: `find` may be called from any thread; only a single thread may run the discovery.
     """
@@ -105,7 +105,7 @@ class AgentHosts(HostDiscovery):
         self._looks = 0  # number of discoveries that have begun
 
     def find_available_hosts_and_slots(self) -> FoundHosts:
-        """Run the other discovery, then ask every agent.
+        """Run the other discovery, then ask the agents of the found hosts.
 
         Raises: every exception of the other discovery.  RuntimeError: a host is another machine, and there is no
             secret.
@@ -147,7 +147,8 @@ class AgentHosts(HostDiscovery):
     def _lose(self, client: AgentClient) -> None:
         """Exclude an agent until it answers again.
 
-        The call waits until two further discoveries have begun: then one whole discovery has excluded the agent.
+        The call waits at most LOOKS_S seconds until two further discoveries have begun. The first of them has then
+        ended, and has excluded the agent.
         """
         with self._changed:
             for agent in self._agents.values():
@@ -181,7 +182,7 @@ class AgentHosts(HostDiscovery):
         return agent
 
     def _ask(self, agents: dict[str, _KnownAgent]) -> None:
-        """Send a request to each agent that has no request in progress, and wait a moment for the answers."""
+        """Send a request to each agent that has no request in progress, and wait briefly for the answers."""
         until = time.monotonic() + self._settle_s
         self._settle_s = 0.0
         while agents:
@@ -203,7 +204,7 @@ class AgentHosts(HostDiscovery):
         before = self._noted.get(host, "")
         if problem and not before:
             self._noted[host] = problem
-            glog.warning(f"{host} has no agent now, and so no workers: {problem}")
+            glog.warning(f"no worker can start on {host} now: {problem}")
         elif before and not problem:
             del self._noted[host]
             glog.info(f"the agent of {host} answers")

@@ -12,12 +12,12 @@ from typing import IO
 
 from elastic.agent.protocol import KINDS, MOST_CHUNK, StreamMark, StreamPart, WorkerNews
 
-MOST_KEPT = 256 << 10  # bytes of a stream that are kept; a worker that has written more has to wait
+MOST_KEPT = 256 << 10  # number of kept bytes of a stream from which on the worker has to wait
 
 
 @dataclass
 class _KeptStream:
-    """The bytes of a stream from the offset `first`."""
+    """The kept bytes of a stream, which begin at the offset `first` of the stream."""
 
     data: bytearray = field(default_factory=bytearray)
     first: int = 0
@@ -53,7 +53,7 @@ class WorkerOutput:
         return dict.fromkeys(KINDS)
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
-        """Keep the output of a worker to its end; wait while there is no room."""
+        """Read one stream of a worker to its end, and keep the bytes; wait while there is no room."""
         stream = self._streams[kind]
         try:
             with contextlib.closing(source):
@@ -70,7 +70,7 @@ class WorkerOutput:
                 self._changed.notify_all()
 
     def finish(self, exit_code: int) -> None:
-        """Store the exit code of the worker, as soon as each stream has ended or has room for more bytes."""
+        """Wait until each stream has ended or has room for more bytes; then store the exit code of the worker."""
         with self._changed:
             streams = self._streams.values()
             self._changed.wait_for(lambda: all(not one.is_open or len(one.data) < MOST_KEPT for one in streams))
@@ -86,9 +86,9 @@ class WorkerOutput:
             self._changed.notify_all()
 
     def read(self, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
-        """Return the output that the driver does not have yet; wait for new output at most `wait` seconds.
+        """Return output that the driver has not shown yet; wait for new output at most `wait` seconds.
 
-        Args: most: maximum bytes of each stream.
+        Args: most: maximum number of returned bytes of each stream.
         """
 
         def is_news() -> bool:

@@ -1,20 +1,20 @@
 """The requests of the driver to an agent, and the answers of the agent.
 
-- `GET /agent/state` is answered with {"agent": ID, "workers": 2, "is_leaving": false}.
+- `GET /agent/state` asks for the state; the answer is {"agent": "ID", "workers": 2, "is_leaving": false}.
 - `PUT /workers/<incarnation>?agent=ID` starts a worker; the body is {"argv": [...], "environ": {...}, "rank": 0}.
 - `PUT /ends/<incarnation>?agent=ID` ends a worker by SIGTERM, and by SIGKILL after a grace period.
-- `GET /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S` is answered with output and exit code.
+- `GET /output/<incarnation>?agent=ID&stdout=A.B&stderr=A.B&most=N&wait=S` asks for the output and the exit code.
 
-All requests and answers are signed with the job's secret. ID is a unique text for each agent. A request that is
+All requests and answers are signed with the job's secret. ID is a text that is unique to each agent. A request that is
 replayed to a later agent at the same address therefore has no effect. A replay to the same agent has no effect either,
-because a worker is started once and ended once. A.B is a mark of two offsets in a stream. The driver has shown the
-bytes before A, and the agent may drop them. The driver has received the bytes before B. A is -1 if the driver does not
-know how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
+because a worker is started once and ended once. A.B is a mark, which consists of two offsets in a stream. The driver
+has shown the bytes before A, and the agent may drop them. The driver has received the bytes before B. A is -1 if the
+driver does not know how many bytes it has shown. The answer to /output is a line of JSON and the bytes of both streams:
 
     {"stdout": [first, length, total], "stderr": [first, length, total], "exit": null}
 
-`first` is the offset of the bytes in the answer, `length` is their number, and `total` is the number of bytes that the
-worker has written so far.
+`first` is the offset of the answer's bytes in the stream, and `length` is the number of these bytes. `total` is the
+number of bytes that the worker has written so far. `exit` is the exit code, or null while the worker runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded
 
 KINDS = ("stdout", "stderr")
 MOST_LAUNCH_BYTES = 256 << 10
-MOST_WORDS = 2000  # maximum words of a command line and its variables together
+MOST_WORDS = 2000  # maximum number of words of a command line and of its variables together
 MOST_CHUNK = 128 << 10  # maximum bytes of a stream in an answer
 MOST_ANSWER = 2 * MOST_CHUNK + 4096
 _MOST_NUMBER = (1 << 31) - 1
@@ -73,7 +73,7 @@ class AgentState(NamedTuple):
 
 
 class StreamMark(NamedTuple):
-    """The mark A.B of a request: how much of a stream the driver has shown and received.
+    """The part of a stream that the driver has shown, and the part that it has received; a request names them as A.B.
 
     Attributes: shown: number of shown bytes, which the agent may drop; -1: unknown.  seen: number of received bytes.
     """
@@ -94,7 +94,7 @@ class StreamPart(NamedTuple):
 
 
 class WorkerNews(NamedTuple):
-    """The output of a worker by stream, and its exit code; None: the worker runs."""
+    """The output of a worker by stream, and its exit code, which is None while the worker runs."""
 
     parts: Mapping[str, StreamPart]
     exit_code: int | None
@@ -132,7 +132,7 @@ def read_state(body: bytes) -> AgentState:
     fields = _parse(body)
     agent, workers, is_leaving = (fields.get(name) for name in AgentState._fields)
     if not isinstance(agent, str) or not is_name(agent) or not is_integer(workers, 0, _MOST_NUMBER):
-        raise AgentProtocolError("this is no state of an agent")
+        raise AgentProtocolError("the body is no state of an agent")
     return AgentState(agent, int(workers or 0), is_leaving is True)
 
 
@@ -145,7 +145,7 @@ def read_news(body: bytes) -> WorkerNews:
     fields = _parse(line)
     exit_code = fields.get("exit")
     if not newline or (exit_code is not None and not is_integer(exit_code, 0, 255)):
-        raise AgentProtocolError("this is no output of a worker")
+        raise AgentProtocolError("the body is no output of a worker")
     parts, at = {}, 0
     for kind in KINDS:
         numbers = fields.get(kind)
@@ -153,7 +153,7 @@ def read_news(body: bytes) -> WorkerNews:
             raise AgentProtocolError(f"{kind} is no list of three numbers")
         first, length, total = numbers
         if first + length > total:
-            raise AgentProtocolError(f"{kind} has a part beyond its end")
+            raise AgentProtocolError(f"the part of {kind} exceeds the stream")
         parts[kind] = StreamPart(first, data[at : at + length], total)
         at += length
     if at != len(data):
@@ -173,7 +173,7 @@ def read_mark(text: str) -> StreamMark:
     """
     found = _MARK.fullmatch(text)
     if not found:
-        raise AgentProtocolError("a mark is two numbers with a dot")
+        raise AgentProtocolError("a mark has to be two numbers with a dot between them")
     return StreamMark(int(found[1]), int(found[2]))
 
 

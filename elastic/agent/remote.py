@@ -1,4 +1,4 @@
-"""The driver's part of a remote worker: it starts and ends the worker, and shows the output, through an agent."""
+"""Starts and ends a worker by requests of the driver to an agent, and shows the output of the worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST = 75  # exit code for a worker whose agent is gone
 STOPPED = 143  # exit code for a worker that was never started, because the driver had already ended it
 
 _T = TypeVar("_T")
-_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver never sends these variables: an agent has its own values
+_OWN = ("PADDLE_SECRET", "PADDLE_SECRET_FILE")  # the driver sends no such variable; an agent has its own values
 
 
 def describe_launch(
@@ -50,7 +50,7 @@ class RemoteWorker:
         self._heard = time.monotonic()
 
     def run(self, writer: OutputWriter, ends: Sequence[threading.Event]) -> WorkerExit:
-        """Start the worker if it does not run yet; show its output until it ends, and end it when an event is set.
+        """Start the worker if it does not run yet, and show its output to the end; end the worker when an event is set.
 
         Raises: VolumeError: the output files cannot be written.
         """
@@ -103,8 +103,9 @@ class RemoteWorker:
     def _ask(self, request: Callable[[], _T], is_to_end: bool = False) -> _T | None:
         """Send a request; return the answer, or None if the agent does not answer now.
 
-        Args: is_to_end: whether the worker is to end; its loss then does not matter.
-        Raises: the error of the request, if the agent has not answered for too long.
+        Args: is_to_end: whether the driver ends the worker. If so, the whole time without an answer counts as silence.
+        Raises: PeerUnreachableError: the silence of the agent has exceeded the timeout.
+            LostPeerError, ConfigError: see `AgentClient`.
         """
         try:
             found = request()

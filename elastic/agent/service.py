@@ -2,7 +2,7 @@
 
     PADDLE_SECRET_FILE=/etc/paddle-secret/secret paddle elastic agent --port 7171
 
-A caller with the job's secret may start any program on this machine; every other caller is refused. After a
+A program that has the job's secret may start any command on this machine; the agent refuses all other programs. After a
 SIGTERM to the agent, the driver excludes this host, and the workers leave at their next commit. The agent ends workers
 that do not leave in time.
 """
@@ -10,6 +10,7 @@ that do not leave in time.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import secrets
 import signal
@@ -39,7 +40,7 @@ from runtime.errors import HELD_PORT, ConfigError, LostPeerError, PortInUseError
 from runtime.gflags import suggest_flag
 
 LOOK_S = 0.5  # seconds between two checks for workers without a recent request of a driver
-LAST_S = 5.0  # seconds for the driver to fetch the last output
+LAST_S = 5.0  # maximum seconds that an ending agent waits until the driver has shown the last output
 
 
 class AgentOptions(NamedTuple):
@@ -87,7 +88,7 @@ def parse_agent_options(argv: Sequence[str]) -> AgentOptions:
         raise UsageError(f"--port is {found.port}; it has to be 0 to 65535")
     for name, seconds in (("--driver-timeout", found.driver_timeout), ("--leave-timeout", found.leave_timeout)):
         if not 0 <= seconds <= 1e6:
-            raise UsageError(f"{name} is {seconds}; it has to be seconds from 0 to 1000000")
+            raise UsageError(f"{name} is {seconds}; it has to be from 0 to 1000000 seconds")
     return found
 
 
@@ -95,15 +96,15 @@ class WorkerAgent:
     """The agent of this machine.
 
     Args: environ: environment variables of this process; they name the secret, and the workers inherit them.
-    Raises: ConfigError: there is no secret.  PortInUseError: another process has the port.
+    Raises: ConfigError: there is no secret.  PortInUseError: the agent cannot listen on the address and port.
     """
 
     def __init__(self, options: AgentOptions, environ: Mapping[str, str]) -> None:
         self._options, self._secret = options, read_environment(environ).secret
         if not self._secret:
             raise ConfigError(
-                "an agent needs the secret of its job, or anybody could start programs here: set PADDLE_SECRET or "
-                "PADDLE_SECRET_FILE, the same as for `paddle elastic run`"
+                "an agent needs the secret of its job, or anybody could start programs here; set PADDLE_SECRET or "
+                "PADDLE_SECRET_FILE to the secret of `paddle elastic run`"
             )
         self.name = secrets.token_hex(8)
         self._workers = AgentWorkers(environ, options.driver_timeout)
@@ -112,7 +113,8 @@ class WorkerAgent:
             self.port = self._server.start_server(self._make_handler(), options.port, options.address)
         except OSError as exc:
             where = f"{options.address or 'all addresses'}:{options.port}"
-            raise PortInUseError(f"{where}, where the agent listens: {HELD_PORT} ({exc.strerror})") from exc
+            reason = f"{HELD_PORT} ({exc.strerror})" if exc.errno == errno.EADDRINUSE else exc.strerror
+            raise PortInUseError(f"the agent cannot listen on {where}: {reason}") from exc
 
     def run(self, is_stopped: threading.Event) -> None:
         """Serve until an event is set; then let the workers leave, and end the workers that do not leave."""
@@ -122,7 +124,8 @@ class WorkerAgent:
         self._workers.leave()
         count = self._workers.count()
         if count:
-            glog.info(f"{count} workers have {self._options.leave_timeout:g} s to leave; then the agent ends them")
+            who = "1 worker has" if count == 1 else f"{count} workers have"
+            glog.info(f"{who} {self._options.leave_timeout:g} s to leave; then the agent ends what still runs")
         if not self._workers.wait_for_none(self._options.leave_timeout):
             self._workers.end_all()
             self._workers.wait_for_none(3 * GRACE_S)
@@ -155,7 +158,7 @@ class WorkerAgent:
 
     def _answer_worker(self, request: HttpRequest) -> HttpAnswer:
         if not is_name(request.key):
-            raise AgentProtocolError("this is no name of a process")
+            raise AgentProtocolError("the request has no valid name of a process")
         match request.method, request.scope:
             case "PUT", "workers":
                 self._workers.start(request.key, read_launch(request.body))
@@ -183,7 +186,7 @@ class WorkerAgent:
                 try:
                     return agent.answer(request)
                 except Exception as exc:  # an error in a single request must not end the agent
-                    glog.error(f"{request.method} /{request.scope}: {type(exc).__name__}: {exc}")
+                    glog.error(f"cannot answer {request.method} /{request.scope}: {type(exc).__name__}: {exc}")
                     return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the agent could not answer\n")
 
         return AgentHandler

@@ -12,9 +12,9 @@ from elastic.launching.output import OutputWriter
 
 
 class OutputShower:
-    """Shows the output of a worker; a context manager.
+    """A context manager that shows the output of a worker.
 
-    Attributes: marks: by stream, how many bytes the driver has shown and received.
+    Attributes: marks: by stream, the number of bytes that the driver has shown and the number that it has received.
 
     Raises: VolumeError: on entry, the files of the rank cannot be written.
     """

@@ -91,7 +91,7 @@ class AgentWorkers:
         self._find(name).end.set()
 
     def read(self, name: str, marks: Mapping[str, StreamMark], most: int, wait: float) -> WorkerNews:
-        """Return the output of a worker that the driver does not have yet; see `WorkerOutput.read`.
+        """Return output of a worker that the driver has not shown yet; see `WorkerOutput.read`.
 
         Raises: LostPeerError: there is no worker with this name.
         """
@@ -106,12 +106,12 @@ class AgentWorkers:
                 worker.asked = time.monotonic()
 
     def check(self, now: float) -> None:
-        """End every worker without a recent request of a driver; `now` is in seconds of `time.monotonic`."""
+        """End every worker for which no driver has sent a request recently; `now` is in seconds of `time.monotonic`."""
         with self._changed:
             lonely = [one for one in self._workers.values() if not one.askers and now - one.asked > self._patience]
         for worker in lonely:
             if not worker.is_over and not worker.end.is_set():
-                glog.error(f"no driver has asked for {worker.name} for {self._patience:g} s: the agent ends it")
+                glog.error(f"{worker.name} is ended: no driver has sent a request about it for {self._patience:g} s")
             worker.end.set()
             worker.output.discard()
 
@@ -152,7 +152,7 @@ class AgentWorkers:
         except (OSError, ValueError) as exc:
             glog.error(f"{worker.name} cannot be started: {exc}")
         worker.output.finish(code)
-        glog.info(f"{worker.name} ended with {code}")
+        glog.info(f"{worker.name} ended with exit code {code}")
         with self._changed:
             worker.is_over = True
             self._changed.notify_all()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from elastic.collectives.requests import Reduction
 
 Flat = npt.NDArray[Any]
-BLOCK_BYTES = 1 << 17  # bytes of the result per step; the result and its sources then stay in the processor's cache
+BLOCK_BYTES = 1 << 17  # bytes of the result per step, so that the result and its sources stay in the processor's cache
 _FLOAT16 = np.dtype(np.float16)
 _UFUNCS = {
     Reduction.SUM: np.add,

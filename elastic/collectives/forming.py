@@ -48,8 +48,8 @@ def form(
 ) -> RankGroup:
     """Wait until all ranks have connected, and return the group.
 
-    Args: store: store of the ranks' addresses; a group with a single rank needs no store.  near: the other ranks that
-        may share memory with this rank; None: all ranks of this host.
+    Args: store: contains the addresses of the ranks; a group with a single rank needs no store.  near: the other ranks
+        that may share memory with this rank; None: all ranks of this host.
     Raises: HorovodInternalError: a rank has not connected in time, or is lost.
     """
     if plan.size == 1 or store is None:
@@ -66,7 +66,9 @@ def form(
 
 
 def find_hosts(opened: Sequence[Collection[int]]) -> list[list[int]]:
-    """Return the ranks of each host. Ranks are on one host if each of them can open the memory of exactly these ranks.
+    """Return the ranks of each host.
+
+    A set of ranks is on one host if each of its ranks can open the memory of exactly this set.
 
     Args: opened: for each rank, the ranks whose memory it can open, including the rank itself.
     """
@@ -95,7 +97,7 @@ def _share(mesh: Mesh, near: Collection[int], deadline: float) -> tuple[Mapping[
                     memories[number] = opened
     answers = _exchange(mesh, 1, {"opened": sorted(memories)}, deadline)
     if own is not None:
-        own.close()  # no rank opens the memory later
+        own.close()  # no other rank opens the memory from now on
     sets = {rank: _read_ranks(one.get("opened"), mesh.size) for rank, one in answers.items()} | {mesh.rank: memories}
     return memories, find_hosts([sets[rank] for rank in range(mesh.size)])
 
@@ -115,5 +117,5 @@ def _exchange(mesh: Mesh, number: int, note: Mapping[str, Any], deadline: float)
         try:
             answers[rank] = parse_bounded(frame.note, depth=4, values=64 + mesh.size)
         except BoundedJsonError as exc:
-            mesh.fail(f"rank {rank} sent a first message with a note {exc}")
+            mesh.fail(f"rank {rank} sent a HELLO message with a note {exc}")
     return answers

@@ -8,9 +8,9 @@ messages. A message has a header of 40 bytes, a note and a payload. The header h
 - offset 16: u64, sequence; offset 24: u64, length of the payload; offset 32: 8 bytes, tag
 
 An exchange is a step in which the ranks of the group send messages to each other. `sequence` is the number of the
-exchange. By this number, two ranks at different exchanges detect the difference. `piece` numbers the data messages that
-a rank sends in one exchange. `tag` authenticates the preceding header fields and the note with the key of the
-handshake; without a secret `tag` is zeros.
+exchange. By this number, two ranks detect that they are at different exchanges. `piece` is the number of a data message
+among the data messages that a rank sends in one exchange. `tag` authenticates the preceding header fields and the note
+with the key of the handshake; without a secret `tag` is zeros.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pserver.wire.protocol import Buffer, ProtocolError
 
 MAGIC = b"PDLC"
 VERSION = 1
-MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note: an announcement of some thousand arrays fits
-PIECE_BYTES = 1 << 20  # bytes: larger pieces need fewer messages, and smaller pieces let a ring forward earlier
+MAX_NOTE_BYTES = 1 << 20  # maximum bytes of a note, enough for an announcement of some thousand arrays
+PIECE_BYTES = 1 << 20  # bytes; larger pieces need fewer messages, and a ring forwards smaller pieces earlier
 MAX_PAYLOAD_BYTES = PIECE_BYTES
 _HEADER = struct.Struct("<4sBBHIIQQ8s")
 HEADER_BYTES = _HEADER.size

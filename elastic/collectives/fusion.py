@@ -19,7 +19,7 @@ FUSION_BYTES = 64 << 20
 
 
 class FusedArray(NamedTuple):
-    """A request with its flat arrays: `source` has the values of this rank, `target` takes the result.
+    """A request with its flat arrays. `source` contains the values of this rank, and `target` receives the result.
 
     `source` and `target` may be the same array.
     """
@@ -30,7 +30,7 @@ class FusedArray(NamedTuple):
 
 
 class Batch:
-    """Requests that run together. `counts`: elements by rank; the counts differ only in an all-gather."""
+    """Requests that run together. `counts`: number of elements by rank; the numbers differ only in an all-gather."""
 
     def __init__(self, entries: Sequence[FusedArray], counts: Sequence[int]) -> None:
         first = entries[0].request
@@ -70,7 +70,7 @@ class Batch:
             entry.target[inner] = values[outer]
 
     def write_combined(self, sources: Sequence[Flat], size: int) -> None:
-        """Write the reduction of the whole arrays of all ranks to the results."""
+        """Write the reduction of the sources, one whole array of each rank, to the results."""
         for entry, inner, outer in self._cuts(0, self.count):
             arithmetic.combine(entry.target[inner], [source[outer] for source in sources], self.argument, size)
 
@@ -91,9 +91,9 @@ class Batch:
 
 
 def fuse(entries: Sequence[FusedArray], requests: Sequence[Sequence[Request]]) -> list[Batch]:
-    """Return the batches of the requests; every rank gets the same batches.
+    """Return the batches of the requests; the batches are the same on every rank.
 
-    Args: requests: for each entry the requests of all ranks.
+    Args: requests: for each entry, the requests of all ranks by rank.
     """
     groups: list[list[int]] = []
     open_groups: dict[tuple[Any, ...], tuple[list[int], int]] = {}

@@ -36,8 +36,8 @@ from pserver.wire.protocol import ProtocolError
 from runtime import glog
 
 CYCLE_BYTES = 8 << 20  # bytes of waiting requests at which the group's own thread begins a round
-STALL_S = 60.0  # seconds until a warning about missing ranks; default of Horovod's HOROVOD_STALL_CHECK_TIME_SECONDS
-STALL_END_S = 1800.0  # seconds until a stalled group ends; all programs of this project use this limit
+STALL_S = 60.0  # seconds of a wait after which a warning names the missing ranks (Horovod's default)
+STALL_END_S = 1800.0  # seconds of a wait after which a stalled group ends
 
 
 class ArrayPath(Protocol):
@@ -50,7 +50,7 @@ class ArrayPath(Protocol):
         """Return the announcements of the other ranks."""
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the other ranks' announcements, if all ranks announced this batch first; or None."""
+        """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
 
 
 class CollectiveHandle:
@@ -81,7 +81,8 @@ class Patience:
 class HeartbeatThread:
     """Sends the heartbeats of a rank while no thread runs rounds; a thread that runs rounds sends heartbeats itself.
 
-    Args: driving: a thread holds this lock while it uses the mesh.  changed: notified after the release of the lock.
+    Args: driving: lock that a thread holds while it uses the mesh.  changed: condition that is notified after the
+        release of this lock.
     """
 
     def __init__(self, mesh: Mesh, driving: threading.Lock, changed: threading.Condition) -> None:
@@ -120,7 +121,7 @@ class HeartbeatThread:
 
 
 class RankGroup:
-    """The collectives of one rank. Thread safety: all methods may be called by any thread.
+    """Starts the collectives of this rank, and waits for their results. Any thread may call any method.
 
     Raises (wait): HorovodInternalError: a rank is lost or has left, and the group has ended.
         CollectiveMismatchError: the ranks disagree about this collective; the group continues.
@@ -157,9 +158,10 @@ class RankGroup:
     ) -> CollectiveHandle:
         """Submit a collective, and return at once.
 
-        Args: array: must not change until the collective is done.  output: contiguous array of the same type and shape,
-            possibly the array itself; the default is a new array.
-        Raises: ValueError: a collective with this name waits already.  HorovodInternalError: this is a forked process.
+        Args: array: values of this rank, which must not change until the collective is done.  output: contiguous array
+            of the same type and shape, possibly the array itself; the default is a new array.
+        Raises: ValueError: a collective with this name waits already.  HorovodInternalError: this process was forked
+            from the process of the rank.
         """
         self._heart.check_process()
         source = np.ascontiguousarray(array).reshape(-1)
@@ -173,7 +175,7 @@ class RankGroup:
                 handle.error, handle.is_done = HorovodInternalError(self._mesh.failure), True
                 return handle
             if name in self._waiting:
-                raise ValueError(f"a collective '{name}' waits already; wait for it, or give another name")
+                raise ValueError(f"a collective named '{name}' waits already; wait for its end, or choose another name")
             self._waiting[name] = handle
             is_much = sum(one.request.nbytes for one in self._waiting.values()) >= CYCLE_BYTES
         if self._driving.locked():
@@ -212,7 +214,7 @@ class RankGroup:
                 self._thread.start()
 
     def leave(self) -> None:
-        """Leave the group; waiting requests fail. In a forked process, do nothing: the parent stays in the group."""
+        """Leave the group; waiting requests fail. A forked process does nothing, so its parent stays in the group."""
         if self._heart.is_forked:
             return
         self._heart.stop()
@@ -247,9 +249,9 @@ class RankGroup:
             self._take_round()
         except HorovodInternalError as exc:
             self._end(exc)
-        except BaseException as exc:  # even after Ctrl-C the group ends, because ranks are at different exchanges now
+        except BaseException as exc:  # even after Ctrl-C the group ends, because its ranks are at different exchanges
             with contextlib.suppress(HorovodInternalError):
-                self._mesh.fail(f"its collective was ended by {type(exc).__name__}: {exc}")
+                self._mesh.fail(f"a collective of this rank was ended by {type(exc).__name__}: {exc}")
             self._end(HorovodInternalError(self._mesh.failure))
             raise
 
@@ -341,7 +343,7 @@ class RankGroup:
             until = self._complain(announced, began)
 
     def _wait_for_news(self, note: bytes) -> bool:
-        """Wait for a new request of this rank or a round of another rank, because the last round ran no request.
+        """Wait until this rank has a new request or another rank begins a round, because the last round ran no request.
 
         Returns: whether `note` is still the announcement of this rank.
         """
@@ -357,7 +359,7 @@ class RankGroup:
         return True
 
     def _complain(self, announced: Sequence[Sequence[Request] | None], began: float) -> float:
-        """Log the ranks for which this rank waits, or end the group after too long a wait.
+        """Log the ranks for which this rank waits, or end the group if the wait has been too long.
 
         Returns: time of the next log line, in seconds of `time.monotonic`.
         """

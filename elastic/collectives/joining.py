@@ -1,8 +1,8 @@
 """Connects the ranks of a new group.
 
 Every rank publishes its address in a store, connects to all lower ranks, and accepts connections from all higher ranks.
-The store carries only addresses. A connection begins with a handshake (`pserver.wire.authentication`): both sides prove
-that they know the job's secret, and the calling side proves its rank and its group.
+The store carries only addresses. A connection begins with a handshake (`pserver.wire.authentication`). By this
+handshake both sides prove that they know the job's secret, and the connecting side proves its rank and its group.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pserver.wire.connection import Pool
 from runtime.backoff import exponential_backoff
 from runtime.bounded_json import BoundedJsonError, is_integer, parse_bounded, show_value
 
-HANDSHAKE_S = 5.0  # seconds for the four messages of a handshake
+HANDSHAKE_S = 5.0  # maximum seconds of a handshake, which has four messages
 MAX_UNPROVEN = 128  # maximum number of connections with an unfinished handshake
-_NAME = struct.Struct("<8sII")  # name of a connection: token of the group, rank of the caller, size of the group
+_NAME = struct.Struct("<8sII")  # name of a connection: hash of the group's scope, rank of the client, group's size
 MAX_ADDRESS_BYTES = 1 << 12
 
 
 class AddressStore(Protocol):
-    """The part of the rendezvous that a group uses: `elastic.rendezvous.client.RendezvousClient`."""
+    """The store of the ranks' addresses; `elastic.rendezvous.client.RendezvousClient` implements it."""
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Store a value."""
@@ -48,10 +48,10 @@ class GroupPlan:
     """The plan of a group, and the rank of this process.
 
     Attributes:
-    - scope: scope of the addresses in the store; every group has a new scope.
+    - scope: scope under which the store keeps the addresses; every group has a new scope.
     - host: address at which other ranks reach this rank.
     - secret: secret of the job, or empty.
-    - timeout: seconds until all ranks have to be connected.
+    - timeout: maximum seconds until all ranks are connected.
     - port: port on which this rank listens; 0: any free port.
     - incarnation: unique name of this process.
     """
@@ -108,7 +108,7 @@ def _call(plan: GroupPlan, store: AddressStore, number: int, pool: Pool, deadlin
 
 
 class _RefusedError(Exception):
-    """The other side of a connection is not the rank that was called."""
+    """The handshake with the program at the address of a rank has failed."""
 
 
 def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
@@ -118,7 +118,7 @@ def _shake(plan: GroupPlan, stream: socket.socket, pool: Pool) -> PeerRank:
         while handshake.wanted:
             data = stream.recv(handshake.wanted)
             if not data:
-                raise _RefusedError("the called rank ended the connection")
+                raise _RefusedError("the other side ended the connection")
             stream.sendall(handshake.feed(data))
         if handshake.fault:
             raise _RefusedError(handshake.fault)
@@ -150,7 +150,7 @@ def read_address(value: bytes, number: int) -> tuple[str, int]:
 
 
 class Acceptor:
-    """A thread that accepts the connections of the higher ranks; no caller waits for another caller."""
+    """A thread that accepts the connections of the higher ranks; no rank waits for the handshake of another rank."""
 
     def __init__(self, plan: GroupPlan, pool: Pool) -> None:
         self._plan, self._pool = plan, pool
@@ -181,16 +181,16 @@ class Acceptor:
     def wait(self, deadline: float) -> dict[int, PeerRank]:
         """Wait for the connections of all higher ranks, and return the connections.
 
-        Raises: HorovodInternalError: a rank has not called by the deadline.
+        Raises: HorovodInternalError: a rank has not connected by the deadline.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._wanted <= self._peers.keys(), max(0.0, deadline - time.monotonic()))
             missing = sorted(self._wanted - self._peers.keys())
             if not missing:
                 return self._peers
-        names = ", ".join(map(str, missing[:16]))
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing[:16]))}"
         own = f"rank {self._plan.rank} of {self._plan.size}"
-        raise HorovodInternalError(f"{own} was not called within {self._plan.timeout:.0f} s by rank {names}")
+        raise HorovodInternalError(f"{own} got no connection from {names} within {self._plan.timeout:.0f} s")
 
     def _run(self) -> None:
         poller = select.poll()
@@ -243,12 +243,12 @@ class Acceptor:
     def _admit(self, stream: socket.socket, handshake: Handshake) -> None:
         group, rank, size = _NAME.unpack(handshake.name[:-1])
         if _NAME.pack(group, rank, size) != _token(self._plan, rank) or rank not in self._wanted:
-            stream.close()  # the caller belongs to another group, whose addresses it will read from the store
+            stream.close()  # the client belongs to another group; its next attempt reads the address again
             return
         tune(stream)
         with self._changed:
             earlier = self._peers.pop(rank, None)
             if earlier is not None:
-                earlier.connection.close()  # the caller missed the end of its earlier handshake, and called again
+                earlier.connection.close()  # the rank missed the end of its earlier handshake, and connected again
             self._peers[rank] = PeerRank(stream, handshake.key, self._pool)
             self._changed.notify_all()

@@ -1,9 +1,9 @@
 """Collectives among processes of the same host: every rank has memory that all other ranks read.
 
-All data move in exchanges. Before exchange number e, a rank writes into its slot e % 2. The rank then sends a message
-to all other ranks, and waits for their messages. Then the rank reads the slots e % 2 of the other ranks, until the rank
-begins exchange e + 1. The rank may write into this slot again when all messages of exchange e + 1 have arrived. This is
-before exchange e + 2.
+All data are sent in exchanges. Before exchange number e, a rank writes into its slot e % 2. The rank then sends a
+message to all other ranks, and waits for their messages. The rank then reads the slots e % 2 of the other ranks, until
+it begins exchange e + 1. It may write into its own slot e % 2 again when all messages of exchange e + 1 have arrived,
+and writes there before exchange e + 2.
 
 For a small array every rank computes the whole reduction, in a single exchange. A larger array is cut into pieces, and
 every rank reduces a part of each piece for all ranks. An exchange carries a piece of the arrays, and the reduced parts
@@ -25,16 +25,16 @@ from elastic.collectives.mesh import AnyMesh
 from elastic.collectives.requests import CollectiveKind
 from pserver.wire.shared_memory import SharedMemory
 
-PIECE_BYTES = 2 << 20  # bytes of a piece: the slots of a few ranks then fit into the cache; see bench/allreduce.py
-DIRECT_BYTES = 1 << 20  # bytes of all ranks together up to which each rank reduces all data; see bench/allreduce.py
-SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, then the reduced parts of the previous piece
+PIECE_BYTES = 2 << 20  # bytes of a piece; the slots of a few ranks then fit into the cache (bench/allreduce.py)
+DIRECT_BYTES = 1 << 20  # maximum bytes of all ranks together for which each rank reduces all data (bench/allreduce.py)
+SLOT_BYTES = 2 * PIECE_BYTES  # bytes of a slot: a piece of the arrays, and the reduced parts of the previous piece
 
 
 class MemoryPath:
     """The path of arrays over shared memory.
 
-    Args: memories: shared memory of each rank, including this rank; its `outbox` is slot 0, its `inbox` is slot 1.
-        timeout: seconds that the other ranks have for a step after all ranks have begun the collective.
+    Args: memories: shared memory of each rank, including this rank; its `outbox` is slot 0, and its `inbox` is slot 1.
+        timeout: maximum seconds of a step after all ranks have begun the collective.
     """
 
     def __init__(self, mesh: AnyMesh, memories: Mapping[int, SharedMemory], timeout: float) -> None:
@@ -71,12 +71,12 @@ class MemoryPath:
         self._mesh.collect(FrameKind.STEP, sequence, self._others, time.monotonic() + self._timeout)
 
     def _own(self, begin: int, batch: Batch, count: int) -> Flat:
-        """Return a part of the slot that this rank writes now. `begin`: offset in bytes."""
+        """Return a part of the slot that this rank writes now. `begin`: offset in the slot in bytes."""
         slot = self._slots[self._mesh.rank][self._sequence % 2]
         return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
 
     def _seen(self, rank: int, begin: int, batch: Batch, count: int) -> Flat:
-        """Return a part of the slot of a rank that may be read now. `begin`: offset in bytes."""
+        """Return a part of the slot of a rank that may be read now. `begin`: offset in the slot in bytes."""
         slot = self._slots[rank][(self._sequence - 1) % 2]
         return slot[begin : begin + count * batch.dtype.itemsize].view(batch.dtype)
 
@@ -85,8 +85,8 @@ class MemoryPath:
     def run(self, batch: Batch, frames: list[Frame] | None, root: int | None = None) -> None:
         """Run a batch.
 
-        Args: frames: the announcements, if `announce` has written the first piece of this batch; else None.  root: the
-            only rank that needs the result of an all-reduce; None: all ranks.
+        Args: frames: the other ranks' announcements if `announce` has written the first piece of this batch, else None.
+            root: the only rank that needs the result of an all-reduce; None: all ranks.
         """
         is_placed, is_wanted = frames is not None, root in (None, self._mesh.rank)
         if batch.kind == CollectiveKind.ALLREDUCE:

@@ -2,8 +2,8 @@
 
 A lost rank, or a rank that sends an invalid message, ends the group for all ranks. The rank that detects the failure
 sends the reason to all other ranks (ABORT) and closes its connections. Every rank sends a heartbeat once a second, even
-while it computes. By these heartbeats, a waiting rank detects a frozen rank, and a rank that is unreachable although
-its connection is open.
+while it computes. By the missing heartbeats, a waiting rank detects a rank that is frozen or unreachable although its
+connection is still open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pserver.wire.protocol import Buffer, ProtocolError
 LIMITS = ConnectionLimits(
     frames.MAX_NOTE_BYTES, frames.MAX_PAYLOAD_BYTES, HeaderForm(frames.HEADER_BYTES, frames.measure)
 )
-GOODBYE_S = 1.0  # seconds for sending the last messages
+GOODBYE_S = 1.0  # maximum seconds of sending the last messages
 MAX_AHEAD = 1 << 14  # maximum number of unread messages of a rank; the largest arrays of a ring need fewer messages
 # a host counts as lost after this number of seconds without an answer; the socket options below break the
 # connection within 5 s of the last answer
@@ -47,12 +47,13 @@ def tune(stream: socket.socket) -> None:
 
 
 class PeerRank:
-    """Another rank: its connection, its received messages, and the memory for its next payloads.
+    """The state of another rank, with its connection, received messages, and memory for the next payloads.
 
     Attributes:
-    - expected: memory for payloads by sequence and piece; a payload that is received into its memory removes the entry.
+    - expected: maps (sequence, piece) to the memory for this payload. An entry is removed when the payload begins to
+      arrive in this memory.
     - gone: why the rank is lost; empty: the rank is connected.
-    - abort: why the rank has ended the group; empty: it has not.
+    - abort: why the rank has ended the group; empty: the rank has not ended the group.
     - left: whether the rank has sent GOODBYE.
     - heard: time of the last receipt in seconds of `time.monotonic`.
     """
@@ -84,7 +85,7 @@ class PeerRank:
         try:
             messages = self.connection.receive()
         except (OSError, EOFError) as exc:
-            self.gone = self.gone or f"its connection ended ({exc})"
+            self.gone = self.gone or f"the connection ended ({exc})"
             return
         self.heard = time.monotonic()
         for one in messages:
@@ -103,7 +104,7 @@ class PeerRank:
 
 
 class Pulse:
-    """The times at which this rank has sent a heartbeat and has listened; all times are of a single clock."""
+    """The times at which this rank has sent a heartbeat and has listened, in seconds of one clock."""
 
     def __init__(self) -> None:
         self._said = self._looked = self._since = self._checked = -1e9
@@ -116,14 +117,14 @@ class Pulse:
         return True
 
     def is_check_due(self, now: float) -> bool:
-        """Return whether a check for silent ranks is due; a check in every turn would cost too much."""
+        """Return whether a check for silent ranks is due; a check in each call of `turn` would cost too much."""
         if now - self._checked < BEAT_S / 4:
             return False
         self._checked = now
         return True
 
     def look(self, now: float) -> float:
-        """Record that this rank listens now; return the time since which this rank has listened without a gap.
+        """Record that this rank listens now; return the time since when this rank has listened without a gap.
 
         A rank does not listen while it computes or is frozen; the silence of other ranks in that time does not count.
         """
@@ -134,11 +135,11 @@ class Pulse:
 
 
 class Mesh:
-    """All connections of a rank. One thread at a time may call a method; any thread may call `wake` and `abandon`.
+    """All connections of a rank. Only one thread at a time may use a mesh; any thread may call `wake` and `abandon`.
 
     Attributes: failure: why the group has ended; empty: the group has not ended.  silence: seconds after which a
         waiting rank counts a silent rank as lost; 0: never.
-    Raises (send, turn, collect): HorovodInternalError: the group has ended.
+    Raises (turn, flush, check, wait, wait_until, take, collect): HorovodInternalError: the group has ended.
     """
 
     def __init__(self, rank: int, peers: Mapping[int, PeerRank]) -> None:
@@ -156,12 +157,12 @@ class Mesh:
             self._poller.register(file, select.POLLIN)
 
     def wake(self) -> None:
-        """Make a thread that waits in `turn` return; any thread may call `wake`."""
+        """Wake the thread that waits in `turn`; any thread may call `wake`."""
         with contextlib.suppress(OSError):
             os.eventfd_write(self._waker, 1)
 
     def abandon(self, reason: str) -> None:
-        """Make the thread that waits in `turn` end the group; any thread may call `abandon`."""
+        """Tell the thread that waits in `turn` to end the group; any thread may call `abandon`."""
         self._abandoned = reason
         self.wake()
 
@@ -240,15 +241,15 @@ class Mesh:
             self._poller.modify(peer.connection.stream, select.POLLIN)
 
     def _lose(self, peer: PeerRank, exc: OSError) -> None:
-        """Record that a rank receives no more messages; first read its last messages, which may have the reason."""
+        """Record that a connection has ended; first read its last messages, which may contain the reason."""
         with contextlib.suppress(ProtocolError):
             peer.read()
-        peer.gone = peer.gone or f"its connection ended ({exc})"
+        peer.gone = peer.gone or f"the connection ended ({exc})"
 
     def flush(self, deadline: float) -> None:
-        """Wait until every message has been sent; then the sent arrays may change."""
+        """Wait until every message has been sent; the sent arrays may change after that."""
         while self._writing and not all(self.peers[number].gone for number in self._writing):
-            self._check_time(deadline, sorted(self._writing), "has not taken its messages")
+            self._check_time(deadline, sorted(self._writing), "not all messages could be sent")
             self.turn(max(0.0, deadline - time.monotonic()))
         self.check()
 
@@ -258,19 +259,19 @@ class Mesh:
         Raises: HorovodInternalError: a rank is lost; the message names the rank.
         """
         for number, peer in self.peers.items():
-            if peer.abort:  # report the cause first: other ranks are gone only as its consequence
+            if peer.abort:  # report the cause first, because other ranks are gone only as a consequence
                 self.fail(f"rank {number} has ended the group: {peer.abort}")
         for number, peer in self.peers.items():
             if peer.gone and not peer.left:
                 self.fail(f"rank {number} is lost: {peer.gone}")
 
     def missing(self, ranks: Iterable[int]) -> list[int]:
-        """Return the ranks from which no message has arrived for `take`."""
+        """Return the ranks from which no message has arrived that `take` could return."""
         return [number for number in ranks if not self.peers[number].arrived]
 
     def wait(self, ranks: Sequence[int], deadline: float) -> None:
-        """Wait until a message of each rank has arrived; at the deadline the group ends."""
-        self._check_time(deadline, self.wait_until(ranks, deadline), "does not answer")
+        """Wait until a message of each rank has arrived; end the group at the deadline."""
+        self._check_time(deadline, self.wait_until(ranks, deadline), "no answer")
 
     def wait_until(self, ranks: Sequence[int], until: float) -> list[int]:
         """Wait until a message of each rank has arrived, or until a time; return the ranks without a message."""
@@ -286,7 +287,7 @@ class Mesh:
     def _check_time(self, deadline: float, ranks: Sequence[int], what: str) -> None:
         if ranks and time.monotonic() >= deadline:
             names = ", ".join(map(str, ranks[:8]))
-            self.fail(f"rank{'s' if len(ranks) > 1 else ''} {names}: {what} within the group's timeout")
+            self.fail(f"rank{'s' if len(ranks) > 1 else ''} {names}: {what} within the time limit of the group")
 
     def take(self, number: int, kind: FrameKind, sequence: int) -> Frame:
         """Return the next received message of a rank.
@@ -301,8 +302,8 @@ class Mesh:
         if frame.kind == FrameKind.GOODBYE:
             self.fail(f"rank {number} has left the group")
         self.fail(
-            f"rank {number} sent {frame.kind.name} {frame.sequence} in place of {kind.name} {sequence}: "
-            "the ranks are not at the same collective"
+            f"rank {number} sent {frame.kind.name} for exchange {frame.sequence} in place of {kind.name} for exchange "
+            f"{sequence}: the ranks are not at the same collective"
         )
         raise AssertionError
 
@@ -343,7 +344,7 @@ class Mesh:
 
 
 class SubMesh:
-    """Some ranks of a mesh, numbered from 0 in their order; a failure ends the whole group."""
+    """Some ranks of a mesh, numbered from 0 in the given order; a failure ends the group of all ranks of the mesh."""
 
     def __init__(self, mesh: Mesh, ranks: Sequence[int]) -> None:
         self._mesh, self._ranks = mesh, list(ranks)

@@ -1,9 +1,9 @@
 """The requests of collectives, and the agreement of the ranks about the requests that run.
 
 Every rank announces its waiting requests in its own order. A request runs when all ranks have announced the same
-request with the same name. The requests run in the order of rank 0. A request to which the caller
-gives no name gets a number as its name, in the order of the calls. If two ranks call different collectives without
-names at the same position, the requests have the same number and different kinds. This is a mismatch, too.
+request with the same name. The requests run in the order in which rank 0 has announced them. A request without a name
+gets a name from its number in the order of the calls. If two ranks call different collectives without names at the same
+position, the requests have the same name and different kinds. This is a mismatch, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from pserver.wire.protocol import ProtocolError
 
 MAX_NAME_BYTES = 512
-MAX_REQUESTS = 4096  # maximum requests in an announcement; further requests wait for the next announcement
-MAX_DIMENSIONS = 32  # numpy's limit before version 2
+MAX_REQUESTS = 4096  # maximum number of requests in an announcement; further requests wait for the next announcement
+MAX_DIMENSIONS = 32  # maximum number of dimensions in numpy before version 2
 MAX_ELEMENTS = 1 << 40
 
 
@@ -52,7 +52,7 @@ _FIXED = struct.Struct("<BBBBHHI")
 
 
 class Request(NamedTuple):
-    """A request for a collective. `argument`: the reduction, or the root of a broadcast."""
+    """A request for a collective. `argument`: the reduction of an all-reduce, or the root of a broadcast."""
 
     kind: CollectiveKind
     name: str
@@ -92,8 +92,8 @@ class Request(NamedTuple):
 class Agreement(NamedTuple):
     """The result of a round of announcements.
 
-    Attributes: run: the requests that run, in order; each item has the requests of all ranks by rank.  mismatches: a
-        text about each mismatch, by name of the request.
+    Attributes: run: the requests that run, in order; each item contains the requests of all ranks by rank.  mismatches:
+        by name of the request, a text that describes the mismatch.
     """
 
     run: list[list[Request]]
@@ -121,7 +121,7 @@ def parse_announcement(note: bytes) -> list[Request]:
             kind, code, dimensions, _, length, _, argument = _FIXED.unpack_from(note, place)
             place += _FIXED.size
             if dimensions > MAX_DIMENSIONS or length > MAX_NAME_BYTES or code >= len(DTYPES):
-                raise ProtocolError("an announcement with a field out of its bounds")
+                raise ProtocolError("an announcement with a field that is out of bounds")
             shape = struct.unpack_from(f"<{dimensions}q", note, place)
             place += 8 * dimensions
             name = note[place : place + length].decode()
@@ -136,7 +136,7 @@ def parse_announcement(note: bytes) -> list[Request]:
 
 def _check(request: Request, beyond: int) -> None:
     if beyond > 0 or min(request.shape, default=0) < 0 or request.elements > MAX_ELEMENTS:
-        raise ProtocolError("an announcement with a shape or a name out of its bounds")
+        raise ProtocolError("an announcement with a shape or a name that is out of bounds")
     if request.kind == CollectiveKind.ALLREDUCE and request.argument not in set(Reduction):
         raise ProtocolError(f"an announcement with the unknown reduction {request.argument}")
 
@@ -144,7 +144,7 @@ def _check(request: Request, beyond: int) -> None:
 def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
     """Return the requests that run, and the mismatches.
 
-    Args: announced: by rank, the requests of the rank in its order.
+    Args: announced: by rank, the requests that the rank has announced, in the order of that rank.
     """
     by_rank = [{request.name: request for request in requests} for requests in announced]
     run: list[list[Request]] = []
@@ -161,7 +161,7 @@ def agree(announced: Sequence[Sequence[Request]]) -> Agreement:
 
 
 def describe_mismatch(requests: Sequence[Request]) -> str:
-    """Return a text about the ranks that differ from the majority, and about the difference.
+    """Return a text about the ranks whose requests differ from the most frequent request, and about the difference.
 
     Args: requests: requests with the same name, by rank.
     """
@@ -177,10 +177,10 @@ def describe_mismatch(requests: Sequence[Request]) -> str:
 
 
 def describe_stall(announced: Sequence[Sequence[Request] | None], rank: int, seconds: float) -> str:
-    """Return a text about the waiting collectives and the missing ranks.
+    """Return a text that names the waiting collectives and the missing ranks.
 
-    Args: announced: by rank, the announced requests; None: no announcement since the last collective that ran.  rank:
-        this rank.
+    Args: announced: by rank, the announced requests; None: the rank has announced nothing since the last collective
+        that ran.  rank: this rank.
     """
     names: dict[str, list[int]] = {}
     for number, requests in enumerate(announced):

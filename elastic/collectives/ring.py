@@ -1,6 +1,6 @@
 """Collectives over a ring of ranks: each rank receives from the previous rank and sends to the next rank.
 
-All-reduce: the array is cut into as many chunks as there are ranks. In the first round each chunk travels around the
+An all-reduce cuts the array into as many chunks as there are ranks. In the first round each chunk travels around the
 ring, and every rank adds its own values to the chunk. In the second round each complete chunk travels around the ring
 to all ranks. A rank forwards a chunk piece by piece, so all connections are used at the same time. Every run adds the
 values in the same order, and all ranks receive copies of the same sums. So the results are equal bit for bit.
@@ -24,10 +24,10 @@ from elastic.collectives.requests import Reduction
 
 
 class RingPiece(NamedTuple):
-    """A piece that arrives from the previous rank: its range [begin, end) of the array, and the task of this rank.
+    """A piece that arrives from the previous rank. The piece is the range [begin, end) of the array.
 
-    Attributes: is_final: the values are complete; else this rank adds its own values.  forward: whether this rank sends
-        the piece to the next rank.
+    Attributes: is_final: whether the values are complete; if not, this rank adds its own values.  forward: whether this
+        rank sends the piece to the next rank.
     """
 
     begin: int
@@ -43,7 +43,7 @@ def cut(begin: int, end: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def bounds_of(counts: Sequence[int]) -> list[int]:
-    """Return the start of each part, and the end of the last part, for consecutive parts with these lengths."""
+    """Return the start of each of the consecutive parts with these lengths, and the end of the last part."""
     bounds = [0]
     for count in counts:
         bounds.append(bounds[-1] + count)
@@ -63,9 +63,9 @@ def plan_reduction(count: int, itemsize: int, rank: int, size: int) -> tuple[lis
 
 
 def plan_gathering(counts: Sequence[int], itemsize: int, rank: int) -> tuple[list[tuple[int, int]], list[RingPiece]]:
-    """Return the pieces that this rank sends first, and receives, in an all-gather.
+    """Return the pieces of an all-gather that this rank sends first, and the pieces that it receives, in order.
 
-    Args: counts: elements of each rank's part.
+    Args: counts: number of elements of each rank's part.
     """
     size, bounds = len(counts), bounds_of(counts)
 
@@ -97,7 +97,7 @@ def reduce(mesh: AnyMesh, sequence: int, work: Flat, reduction: int, timeout: fl
 def gather(mesh: AnyMesh, sequence: int, target: Flat, counts: Sequence[int], timeout: float) -> None:
     """Fill the array with the parts of all ranks; this rank's own part is already in place.
 
-    Args: counts: elements of each rank's part.  timeout: maximum seconds between two pieces.
+    Args: counts: number of elements of each rank's part.  timeout: maximum seconds between two pieces.
     """
     _pass_round(mesh, sequence, target, plan_gathering(counts, target.itemsize, mesh.rank), None, timeout)
 
@@ -131,7 +131,7 @@ def _pass_round(
         if not piece.is_final:
             assert add is not None
             add(piece, np.frombuffer(frame.payload, work.dtype))
-        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had its memory
+        elif expected.pop((sequence, number), None) is not None:  # the piece arrived before `expected` had the memory
             part[:] = frame.payload
         if piece.forward:
             mesh.send(right, FrameKind.DATA, sequence, b"", [part], sent)

@@ -21,9 +21,9 @@ from elastic.collectives.requests import CollectiveKind, Reduction, Request
 from pserver.wire.shared_memory import SharedMemory
 
 TREE_BYTES = 1 << 16  # maximum bytes of an array that is sent along a tree, which needs fewer messages than a ring
-INLINE_BYTES = 1 << 15  # bytes; an array up to this size is sent with the announcement
-INLINE_SIZE = 8  # ranks; larger groups send no arrays with the announcement
-SEGMENT_BYTES = 16 << 20  # bytes of an array in one pass of the ring, for which the other ranks of a host wait
+INLINE_BYTES = 1 << 15  # maximum bytes of all arrays that are sent with an announcement
+INLINE_SIZE = 8  # maximum number of ranks in a group that sends arrays with the announcement
+SEGMENT_BYTES = 16 << 20  # maximum bytes of an array in one pass of the ring; the other ranks of a host wait for it
 
 
 class SocketPath:
@@ -35,9 +35,9 @@ class SocketPath:
         self._sequence = 0
 
     def announce(self, note: bytes, batch: Batch) -> int:
-        """Announce the waiting requests, with the arrays of the first batch if they are small.
+        """Announce the waiting requests; if the arrays of the first batch are small, send them with the announcement.
 
-        Returns: number of the exchange.
+        Returns: the number of the exchange.
         """
         payload: list[memoryview] = []
         if self._is_inline(batch):
@@ -63,7 +63,7 @@ class SocketPath:
         return self._sequence - 1
 
     def run(self, batch: Batch, frames: list[Frame] | None) -> None:
-        """Run a batch. `frames`: the announcements, if the batch was first in all announcements; else None."""
+        """Run a batch. `frames`: the others' announcements if all are equal and begin with this batch, else None."""
         mesh, timeout = self._mesh, self._timeout
         if batch.kind == CollectiveKind.ALLREDUCE:
             if frames is not None and self._is_inline(batch):

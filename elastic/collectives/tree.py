@@ -1,8 +1,8 @@
 """Collectives in about log2(size) steps: reductions of small arrays, and broadcasts of arrays of any size.
 
-All-reduce uses recursive doubling. In every step two ranks exchange their partial results. Both reduce the results in
-the order of the ranks, and so get the same bits. If the number of ranks is not a power of two, the surplus ranks first
-send their arrays to a neighbour, which sends the result back at the end.
+All-reduce uses recursive doubling. In every step two ranks exchange their partial results. Both ranks reduce the two
+results in the order of the ranks, so both get the same bits. If the number of ranks is not a power of two, the surplus
+ranks first send their arrays to a neighbour, which sends the result back at the end.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH, 2005.
 """

@@ -25,7 +25,7 @@ class CollectiveMismatchError(PaddleError, RuntimeError):
 
 
 class RemovedFromJobError(PaddleError):
-    """The driver has answered the request for a rank with -1: this worker is not in the job any more."""
+    """The driver has answered the request for a rank with -1, because this worker is not in the job any more."""
 
     exit_code = 75
 
@@ -33,8 +33,8 @@ class RemovedFromJobError(PaddleError):
 class HostsUpdatedInterrupt(RuntimeError):  # as in Horovod
     """The hosts of the job have changed, and every worker has seen the change at the same commit.
 
-    Attributes: skip_sync: whether no rank needs the state of another rank. The value is always False here, because a
-        new host may replace a host that left. The worker of the new host needs the state. Horovod ignores this case.
+    Attributes: skip_sync: whether the ranks may continue without `sync`. The value is always False here, because a new
+        host may replace a host that left, and the worker of the new host needs the state. Horovod ignores this case.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The file membership.json, which a driver writes once a second: its fields, and a text that describes the content."""
+"""The fields of the file membership.json, which a driver writes once a second, and a description of them as text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_record(path: Path) -> dict[str, Any]:
         record = parse_bounded(read_text_file(path, MOST_BYTES), depth=MOST_DEPTH, values=MOST_VALUES)
         RECORD.check(record, NAME)
     except (BoundedJsonError, SchemaError) as exc:
-        raise DamagedError(f"{path} is no record of a driver: {exc}; a driver writes one each second") from exc
+        raise DamagedError(f"{path} is no record of a driver: {exc}; a running driver renews the file") from exc
     return record
 
 
@@ -97,7 +97,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
     changes = record["forgotten"] + len(record["generations"]) - 1
     if changes > 0:
         times = "change" if changes == 1 else "changes"
-        yield f"{changes} {times} of workers took {describe_loss(record['lost'])} together"
+        yield f"{changes} {times} of workers took {describe_loss(record['lost'])} in total"
     if newest:
         rows = [describe_member(one) for one in choose_members(record["members"])]
         yield from tabulate(f"workers of generation {newest[0]['number']}", rows, WHERE, len(record["members"]))
@@ -106,7 +106,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
 
 
 def choose_members(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the workers to show, by rank; workers that do not work have priority, then the newest workers."""
+    """Return the workers to show, by rank. Workers that do not work are chosen first, and then the newest workers."""
     by_interest = sorted(members, key=lambda one: (one["state"] in (WORKS, DONE), -one["since"], one["rank"]))
     return sorted(by_interest[:MOST_ROWS], key=lambda one: one["rank"])
 
@@ -152,15 +152,15 @@ def describe_driver(record: dict[str, Any], age: float, *, is_late: bool) -> str
     if record["end"] is not None:
         return f"the driver ended {ago} ago"
     if not is_late:
-        return f"as of {ago} ago, by the driver {record['driver']}"
+        return f"the driver ({record['driver']}) wrote this state {ago} ago"
     follows = (
-        "its workers continue for --driver-grace seconds; run the same command again to continue with them"
+        "Its workers continue for --driver-grace seconds. Run the same command again to continue with these workers"
         if record["goes_on"]
-        else "its workers end with the driver"
+        else "Its workers end with the driver"
     )
     return (
-        f"the driver {record['driver']} has not written for {ago}: it was killed, is frozen or cannot write here; "
-        f"{follows}; the lines below show the state at that time"
+        f"the driver {record['driver']} has not written for {ago}: it was killed, is frozen or cannot write here. "
+        f"{follows}. The lines below show the state at its last write"
     )
 
 
@@ -184,7 +184,7 @@ def describe_generation(one: dict[str, Any], *, is_newest: bool) -> str:
 
 
 def describe_cause(one: dict[str, Any]) -> str:
-    """Return the known reason why a generation has ended or is about to end."""
+    """Return the reason why a generation has ended or is about to end; empty: no reason is known."""
     if one["first_code"]:
         return describe_failure(one)
     return "the hosts changed" if one["hosts"] else ""

@@ -1,4 +1,4 @@
-"""Records the state of a job in the directory --output-filename; a thread writes, so the driver never waits."""
+"""Records the state of a job in the directory --output-filename; a separate thread writes while the job runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from runtime.status_files import INTERVAL_S
 
 LEAST_S = 0.1  # minimum seconds between two records
 NOTE_S = 30.0  # seconds between two log lines about the same problem
-CLOSING_S = 5.0  # seconds that the last record may take
+CLOSING_S = 5.0  # maximum seconds that `close` waits until the last record is written
 
 
 class MembershipRecorder(threading.Thread):
-    """Writes membership.json from the construction until `close`.
+    """A thread that writes membership.json from its construction until `close`.
 
     Args: history: history of the job.  is_continued: whether to continue the file of an earlier driver of the same job.
 

@@ -1,7 +1,8 @@
-"""The driver of a job with its workers: processes on this machine, and processes that agents run on other machines."""
+"""Runs a job: the driver, workers on this machine, and workers that agents start on other machines."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -37,14 +38,15 @@ from runtime.interfaces import ANY_ADDRESS
 
 LOOPBACK = "127.0.0.1"
 NOT_BEGUN = 69  # exit code of a job that could not begin
-LEASE_S = 5.0  # seconds after which another driver may lead a job whose driver is silent
+LEASE_S = 5.0  # seconds of silence of a driver after which another driver may lead the job
 
 
 class JobWorkers:
     """Starts the workers of a job as processes of this machine, and through agents on other machines.
 
-    Raises: UsageError: a job that outlives its driver has no secret.  VolumeError: the store directory cannot be used.
-        DirectoryInUseError: another driver uses the store directory.
+    Raises: UsageError: there is no secret, although an agent runs the workers of this machine, or workers outlive the
+        driver.  VolumeError: the store directory cannot be used.  DirectoryInUseError: another driver uses the store
+        directory.  PortInUseError: the driver cannot listen on its port.
     """
 
     def __init__(self, settings: ElasticSettings, program: WorkerProgram) -> None:
@@ -58,7 +60,7 @@ class JobWorkers:
             raise UsageError("agents and driver need the same secret; set PADDLE_SECRET or PADDLE_SECRET_FILE")
         settle_s = 0.0 if self._record is None else settings.agent_timeout
         self._hosts = AgentHosts(settings.discovery, self.secret, policy, settle_s)
-        listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret there are no agents
+        listening = ANY_ADDRESS if self.secret else LOOPBACK  # without a secret all workers run here
         self.secret = self.secret or program.secret or secrets.token_hex(32)
         directory = Path(settings.output_filename) if settings.output_filename else None
         width = len(str(max(settings.num_proc, settings.max_num_proc or 0) - 1))
@@ -88,7 +90,8 @@ class JobWorkers:
                 self.recorder = MembershipRecorder(settings, self.driver.history, self._record is not None)
         except OSError as exc:
             self._abandon()
-            raise PortInUseError(f"port {port}, which the workers call: {HELD_PORT} ({exc.strerror})") from exc
+            reason = f"{HELD_PORT} ({exc.strerror})" if exc.errno == errno.EADDRINUSE else exc.strerror
+            raise PortInUseError(f"the driver cannot listen on port {port}: {reason}") from exc
         except PaddleError:
             self._abandon()
             raise
@@ -109,7 +112,7 @@ class JobWorkers:
             raise UsageError("--store-dir needs PADDLE_SECRET; a restarted driver needs the same secret")
         journal = DriverJournal(open_registry([], self._store, "elastic", LEASE_S), LEASE_S, _end_at_once)
         record = journal.lead()
-        if not self._settings.has_agents:  # agents detect the end of a driver without the lock
+        if not self._settings.has_agents:  # an agent detects the end of a driver without the lock
             try:
                 self._lock = DriverLock(self._store / "workers")
             except PaddleError:
@@ -198,7 +201,7 @@ def _end_at_once(error: PaddleError) -> None:
 def stopping_on_signals(workers: JobWorkers, hands_over: bool = False) -> Iterator[list[int]]:
     """End the workers of a job on SIGINT or SIGTERM; yield the list of received signals.
 
-    Args: hands_over: whether SIGTERM ends only the driver, and not the workers.
+    Args: hands_over: whether SIGTERM ends the driver, and lets the workers continue.
     """
     came: list[int] = []
 

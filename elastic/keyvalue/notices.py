@@ -9,8 +9,8 @@ from typing import NamedTuple
 class HostsNotice(NamedTuple):
     """A notice of changed hosts.
 
-    Attributes: revision: number of changes so far.  timestamp: time of the newest change in seconds since 1970; a later
-        change has a larger timestamp.  result: flags of `HostUpdateResult`.
+    Attributes: revision: number of notices up to this notice.  timestamp: time of the newest change in seconds since
+        1970; a later change has a larger timestamp.  result: flags of `HostUpdateResult`.
     """
 
     revision: int

@@ -1,4 +1,4 @@
-"""Makes the path of every request unique, so an answer is valid for a single request."""
+"""Makes the path of every request unique, so that a signed answer is valid for a single request."""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@
 
 The path is the path of the request line with its query.
 
-The signature of an answer is the hex of
-HMAC-SHA256(secret, "answer " + method + " " + path + "\\n" + texts + "\\n" + body). The texts are the status and the
-values of the project's own headers, separated by blanks. A caller puts a new text into every path
-(`elastic.keyvalue.once`), so it rejects a replayed answer.
+The signature of an answer is the hex of HMAC-SHA256(secret, "answer " + method + " " + path + "\\n" + texts + "\\n" +
+body). The texts are the status and the values of the project's own headers, separated by blanks. A client adds a new
+text to every path (`elastic.keyvalue.once`), so it rejects a replayed answer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def is_signed(signature: str, secret: str, method: str, path: str, body: bytes) 
 
 
 def sign_answer(secret: str, request: tuple[str, str], texts: Sequence[str], body: bytes) -> str:
-    """Return the signature of an answer. Args: request: method and path.  texts: status, and values of headers."""
+    """Return the signature of an answer. Args: request: method and path.  texts: status and header values."""
     text = f"answer {request[0]} {request[1]}\n{' '.join(texts)}\n".encode() + body
     return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 

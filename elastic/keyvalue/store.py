@@ -1,4 +1,4 @@
-"""A bounded store in memory of values by scope and key; a reader may wait for a key that is not stored yet."""
+"""Keeps values in memory by scope and key, within limits; a reader may wait for a key that is not stored yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 
 MOST_VALUE_BYTES = 16 << 20
-MOST_BYTES = 256 << 20  # bytes of all values
+MOST_BYTES = 256 << 20  # maximum bytes of all values together
 MOST_KEYS = 1 << 16
 
 

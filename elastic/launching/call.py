@@ -1,6 +1,6 @@
-"""The program of a worker that `run` has started: it calls a function, and sends back the result.
+"""The program of a worker that `run` starts; it calls a function, and sends the result back.
 
-python -m elastic.launching.call      runs a function that is given by name (`elastic.launch.run` starts this program)
+`python -m elastic.launching.call` runs a function that is given by name; `elastic.launch.run` starts this program.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _open_store() -> RendezvousClient:
 def _fetch() -> FunctionCall:
     content = _open_store().get(SCOPE, KEY)
     if content is None:
-        raise UsageError(f"there is no function in {VARIABLE}={os.environ[VARIABLE]}; let run() start this program")
+        raise UsageError(f"the store {VARIABLE}={os.environ[VARIABLE]} has no function; let run() start this program")
     call = load_object(content)
     return FunctionCall(find_function(call["reference"]), call["args"], call["kwargs"])
 

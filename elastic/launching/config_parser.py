@@ -25,10 +25,10 @@ from runtime.regular_files import open_regular
 
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
 MOST_FILE_BYTES = 64 << 10
-_MOST_NUMBER = 1 << 63  # the programs that read the variables have integers of 64 bits
+_MOST_NUMBER = 1 << 63  # exclusive maximum of a number, because programs read the variables as integers of 64 bits
 _MOST_NAMES = 10  # maximum number of unknown keys in a message
-_MOST_DEPTH = 20  # levels of sections and lists; a parameter is at the second level
-# exceptions of PyYAML for a value that does not fit its tag, e.g. `!!int ""`
+_MOST_DEPTH = 20  # maximum levels of sections and lists; a parameter is at the second level
+# exceptions of PyYAML for a value that does not fit its tag, for example `!!int ""`
 _WRONG_VALUE = (ValueError, LookupError, ArithmeticError, AttributeError)
 _MIB = 1 << 20
 
@@ -76,11 +76,11 @@ class LaunchParameter(NamedTuple):
 
     Attributes:
     - name: attribute of the command line; the flag has dashes in place of underscores.
-    - place: section and key in the file.
+    - place: section and key of the parameter in the YAML file.
     - kind: type of the value; bool: the flag takes no value.
     - variable: environment variable of the workers.
-    - convert: makes the value of the variable.
-    - needs: the variable is set only if this attribute is set; "": always.
+    - convert: returns the value of the variable for a value of the parameter.
+    - needs: name of a parameter without whose value (not False, not empty) the variable is not set; "": none.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LaunchParameter(NamedTuple):
 
     @property
     def opposite(self) -> str:
-        """The flag that sets a truth value to False."""
+        """The flag that sets the parameter to False."""
         if self.name == "log_with_timestamp":
             return "--log-without-timestamp"
         return f"--{self.flag[5:]}" if self.flag.startswith("--no-") else f"--no-{self.flag[2:]}"
@@ -190,8 +190,8 @@ def list_given(args: argparse.Namespace) -> set[str]:
 def read_config_file(path: str) -> dict[str, Any]:
     """Return the content of a YAML file of parameters; tags in the file create no Python objects.
 
-    Raises: MissingInputError, VolumeError: the file cannot be read.  ParameterError: the file is too large, or is not
-        YAML of sections.  ConfigError: PyYAML is not installed.
+    Raises: MissingInputError, VolumeError: the file cannot be read.  ParameterError: the file is too large, is not
+        YAML, or does not consist of sections.  ConfigError: PyYAML is not installed.
     """
     try:
         yaml = importlib.import_module("yaml")  # no other part of a job needs the package

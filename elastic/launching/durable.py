@@ -28,7 +28,7 @@ from elastic.membership.results import WorkerExit
 from runtime.errors import DirectoryInUseError, VolumeError
 
 LOOK_S = 0.1  # seconds between two checks of the output and of the events that end the worker
-BEGIN_S = 10.0  # seconds for a guard to write its pid
+BEGIN_S = 10.0  # maximum seconds until a guard has written its pid
 LOST = 75  # exit code for a worker whose guard was killed
 
 
@@ -71,7 +71,7 @@ def run_durable(
     ends: Sequence[threading.Event],
     grace_s: float,
 ) -> WorkerExit:
-    """Find the worker of a directory, or start a worker. Wait for its end; end it when an event is set.
+    """Find the worker of a directory, or start it, and wait for its end; end the worker when an event is set.
 
     Raises: VolumeError: a file cannot be written.  OSError: the worker cannot be started.
     """
@@ -110,12 +110,12 @@ def start_guard(command: Sequence[str], environ: Mapping[str, str], place: Path,
     while read_guard(place) is None and process.poll() is None:
         if time.monotonic() > until:
             process.kill()
-            raise VolumeError(f"a worker has not begun within {BEGIN_S:g} s: {place / guard.PID} is missing")
+            raise VolumeError(f"the guard of a worker has not written {place / guard.PID} within {BEGIN_S:g} s")
         time.sleep(0.005)
 
 
 def read_guard(place: Path) -> tuple[int, str] | None:
-    """Return the pid and the start time of a worker's guard, or None if the guard has not written them yet."""
+    """Return the pid and the start time of a worker's guard, or None if the guard has not written both yet."""
     try:
         pid, _, start = (place / guard.PID).read_text(encoding="ascii").strip().partition(" ")
     except (OSError, ValueError):
@@ -151,7 +151,7 @@ def wait_for_end(place: Path, ends: Sequence[threading.Event]) -> bool:
 
 
 def kill_left(place: Path, pid: int, start: str) -> None:
-    """Kill the worker if its guard was killed. Their process group has the guard's pid as its number."""
+    """Kill the worker if its guard was killed; both are in the process group whose number is the guard's pid."""
     if (place / guard.EXIT).exists():
         return
     with contextlib.suppress(OSError, IndexError):  # no process has the pid

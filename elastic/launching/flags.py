@@ -1,6 +1,6 @@
 """The flags of `paddle elastic run`, and the arguments of `elastic.launch.run`.
 
-If Horovod 0.28 has a flag, the flag and its attribute have the same names here.
+If Horovod 0.28 also has a flag, the flag and its attribute have the names of Horovod.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runtime.interfaces import split_names
 
 WHAT = "Start the workers of a job on this machine, and by agents on other machines; adapt to hosts that come and go."
 
-# argument of `run` -> flag of `paddle elastic run`
+# by argument of `run`: the equivalent flag of `paddle elastic run`
 FLAGS = {
     "num_proc": "-np",
     "min_num_proc": "--min-np",
@@ -36,7 +36,7 @@ FLAGS = {
     "network_interfaces": "--network-interfaces",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
 }
-# older name of an argument of `run` -> present name
+# by older name of an argument of `run`: the present name of the argument
 OLDER = {
     "np": "num_proc",
     "min_np": "min_num_proc",
@@ -87,11 +87,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, help="maximum number of workers (default: none)")
     add("--host-discovery-script", help="command that prints one host per line, as name or name:slots")
-    add("-H", "--hosts", help="fixed hosts, in place of a discovery script: name:slots,name:slots")
-    add("-hostfile", "--hostfile", help="file with fixed hosts; a line is: name slots=number")
+    add("-H", "--hosts", help="fixed hosts as name:slots,name:slots, in place of a discovery script")
+    add("-hostfile", "--hostfile", help="file with fixed hosts; each line has the form name slots=number")
     add("--slots-per-host", dest="slots", type=int, help="slots of a host for which the script prints no number")
-    add("--elastic-timeout", type=float, help="seconds to wait for slots (default: HOROVOD_ELASTIC_TIMEOUT, or 600)")
-    add("--reset-limit", type=int, help="how often workers may continue after a change (default: no limit)")
+    add("--elastic-timeout", type=float, help="seconds to wait for slots (default is HOROVOD_ELASTIC_TIMEOUT, or 600)")
+    add("--reset-limit", type=int, help="maximum number of changes after which workers continue (default: no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
@@ -114,9 +114,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--network-interfaces",
         dest="nics",
         action=_AddNames,
-        help="interface of the workers' connections",
+        help="network interface of the connections between workers",
     )
-    add("--output-filename", help="directory for the output (rank.0/stdout, ...) and the state for `paddle status`")
+    add("--output-filename", help="directory for output (rank.0/stdout, ...) and the state that `paddle status` shows")
     add(
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
@@ -136,17 +136,17 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a driver that can be restarted, and of a driver with workers on other machines."""
     add = parser.add_argument
-    add("--store-dir", default="", help="directory from which a restarted driver continues with the workers")
+    add("--store-dir", default="", help="directory by which a restarted driver finds the workers of the job")
     add("--driver-grace", type=float, default=60.0, help="seconds for which workers wait for the next driver (60)")
-    add("--hand-over", action="store_true", help="at SIGTERM keep the workers for the next driver of --store-dir")
-    add("--discovery", choices=["kubernetes"], help="find hosts as the pods of --pod-selector, which run agents")
+    add("--hand-over", action="store_true", help="at SIGTERM end only the driver; its workers wait for the next driver")
+    add("--discovery", choices=["kubernetes"], help="use the pods of --pod-selector as hosts; each runs an agent")
     add("--pod-selector", default=SELECTOR, help=f"label selector of --discovery=kubernetes ({SELECTOR})")
-    add("--namespace", default="", help="namespace of the pods (default: the service account's)")
-    add("--agents", dest="has_agents", action="store_true", help="start workers by agents on this machine, too")
+    add("--namespace", default="", help="namespace of the pods (default: namespace of the service account)")
+    add("--agents", dest="has_agents", action="store_true", help="let an agent start the workers of this machine, too")
     add("--agent-port", type=int, default=AGENT_PORT, help=f"port of the agents ({AGENT_PORT})")
     add("--agent-timeout", type=float, default=10.0, help="seconds after which a silent agent is lost (default: 10)")
-    add("--address", default="", help="name or address of the driver for workers that agents start (default: detected)")
-    add("--port", type=int, default=0, help="port of the driver for its workers (default: any free port)")
+    add("--address", default="", help="name or address at which workers of agents reach the driver (default: detected)")
+    add("--port", type=int, default=0, help="port at which workers reach the driver (default: any free port)")
 
 
 def _add_parameters(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +156,7 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
         "stall_check_warning_time_seconds": "seconds until a warning names the ranks for which other ranks wait "
         "(default: 60)",
         "stall_check_shutdown_time_seconds": "seconds until a wait for ranks ends the generation (default: 1800)",
-        "gloo_timeout_seconds": "seconds for workers to connect to each other (default: 30)",
+        "gloo_timeout_seconds": "maximum seconds until the workers have connected to each other (default: 30)",
     }
     for one in PARAMETERS:
         text = helps.get(one.name, "accepted without effect")
@@ -172,7 +172,7 @@ def _add_parameters(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_controllers(parser: argparse.ArgumentParser) -> None:
-    """Add Horovod's flags for MPI and ssh: a run refuses most of these flags, and says why (`check_possible`)."""
+    """Add Horovod's flags for MPI and ssh; a run refuses most of these flags, and says why (`check_possible`)."""
     one_of = parser.add_mutually_exclusive_group()
     one_of.add_argument(
         "--gloo", dest="use_gloo", action="store_true", help="accepted without effect: there is no other transport"

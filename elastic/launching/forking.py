@@ -1,16 +1,21 @@
-"""Forked workers, which have any function of the caller in memory, even a function that no module exports.
+"""Forks workers, which have the function of run() in memory, even if no module exports the function.
 
 - The process that calls run() has the function in its memory.
 - This process forks the fork server before the driver has threads. The fork server has one thread.
-- The fork server forks a guard for each worker. The guard runs `guard.run_with_pipe`, as for a command.
+- The fork server forks a guard for each worker. The guard runs `guard.run_with_pipe`, as the guard of a command does.
 - The guard forks the worker, which has the same function in its memory.
 
-The driver sends descriptors with a request: the files of the worker's output, the pipe by which the guard sees that the
-driver runs, a file with the worker's variables, and a connection. The connection carries signals to the worker and
-returns the exit code. No object is pickled. The fork server ends when the driver closes its connection or ends.
+Each request of the driver contains the descriptors of these files and connections:
 
-A worker starts like a new program: the worker shares no streams, variables, signal handlers, exit handlers, numpy seed
-or place in a job with the process that called run().
+- the files for the output of the worker
+- the pipe by which the guard detects the end of the driver
+- a file with the variables of the worker
+- a connection, by which the driver sends signals for the worker and the fork server returns the exit code
+
+No object is pickled. The fork server ends when the driver closes its connection or ends.
+
+A worker starts like a new program. The worker shares no streams, variables, signal handlers, exit handlers, numpy seed
+or membership of a job with the process that called run().
 """
 
 from __future__ import annotations
@@ -35,16 +40,16 @@ from elastic.launching import guard
 from elastic.launching.processes import ProcessFiles, WorkerProcess
 from runtime.errors import LostPeerError
 
-END_S = 5.0  # seconds for the fork server to end
+END_S = 5.0  # maximum seconds that `close` waits for the end of the fork server
 KILLED = "the process that forks the workers was killed"
 NOT_FORKED = b"?"  # first byte of the answer of a fork server that could not fork
-_OPEN: set[socket.socket] = set()  # connections of this process's drivers; a new fork server closes its copies
+_OPEN: set[socket.socket] = set()  # connections to fork servers and workers; a new fork server closes its copies
 
 
 class ForkServer:
     """Forks workers from the present state of this process.
 
-    Args: work: function that a worker runs; returns the exit code.
+    Args: work: function that a worker runs; the function returns the exit code of the worker.
 
     Thread safety: `start` may be called from any thread.
     Raises: OSError: no process can be forked.
@@ -88,7 +93,7 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)  # a copy of the socket in another process does not matter
+            self._connection.shutdown(socket.SHUT_RDWR)  # effective even if another process has a copy of the socket
         _close(self._connection)
         with contextlib.suppress(OSError):  # the user's program may have reaped this child already
             ended = os.pidfd_open(self._pid)
@@ -182,14 +187,14 @@ class _Forker:
 
     def __init__(self, connection: socket.socket, work: Callable[[], int]) -> None:
         self._connection, self._work = connection, work
-        self._guards: dict[int, tuple[int, socket.socket]] = {}  # by process descriptor: guard's pid, connection
+        self._guards: dict[int, tuple[int, socket.socket]] = {}  # by descriptor of a guard's process: pid, connection
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
 
     def serve(self) -> int:
         """Serve the requests of the driver until the driver is gone."""
         while True:
-            number, _ = self._poll.poll()[0]  # only one event: its handler may close other descriptors
+            number, _ = self._poll.poll()[0]  # one event at a time, because a handler may close other descriptors
             if number in self._guards:
                 self._finish(number)
             elif number != self._connection.fileno():
@@ -214,7 +219,7 @@ class _Forker:
             if not pid:
                 _end_with(lambda: self._guard(other, variables, ProcessFiles(*files)))
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # parent and child both make this call: the group exists before a signal comes
+                os.setpgid(pid, pid)  # parent and child both call this, so that the group exists before a signal comes
             ended = os.pidfd_open(pid)
             self._guards[ended] = pid, other
             self._poll.register(ended, select.POLLIN)

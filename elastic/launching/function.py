@@ -90,8 +90,8 @@ class FunctionStore:
 def run_function(call: FunctionCall, executable: str | None, launch: Callable[[WorkerProgram], None]) -> list[Any]:
     """Run a function on the workers of a job, and return the results by rank.
 
-    Args: executable: another Python, which imports the function.  launch: runs a job whose workers run the given
-        program.
+    Args: executable: path of another Python, in which workers import the function; None: the workers are forked.
+        launch: runs a job whose workers run the given program.
     Raises: UsageError: the function, or an argument, cannot be sent to another program.
         JobFailedError: a rank has sent no result.
     """

@@ -1,11 +1,11 @@
 """The guard of a worker: a process that ends the worker when the driver is gone for any reason.
 
-- `python -I -S guard.py pipe FD COMMAND...`: FD is a pipe whose other end the driver holds.
-- `python -I -S guard.py directory DIR GRACE COMMAND...`: the next driver may take over the worker.
+- `python -I -S guard.py pipe FD COMMAND...` runs COMMAND while the driver holds the other end of the pipe FD.
+- `python -I -S guard.py directory DIR GRACE COMMAND...` runs COMMAND as a worker that the next driver may take over.
 
-The guard writes two files in the directory of the worker: `pid` has the guard's pid and start time, and `exit` has the
-exit code of the worker after the worker's end. A running driver holds the lock of `DIR/../driver.lock`. The guard ends
-the worker after GRACE seconds without a driver.
+If the guard has a directory, it writes two files into DIR. `pid` contains the guard's pid and start time, and `exit`
+contains the exit code of the worker after the worker's end. A running driver holds the lock of `DIR/../driver.lock`.
+The guard ends the worker after GRACE seconds without a driver.
 
 The guard leads a process group, so that a signal to the group reaches the worker and its children. The guard exits with
 the exit code of the worker, or with 128 + n if signal n has ended the worker. The guard imports no module of the
@@ -22,13 +22,13 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # false at run time: every worker waits for the imports of its guard
+if TYPE_CHECKING:  # false at run time, because every worker waits for the imports of its guard
     from collections.abc import Callable
 
 GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
 LOOK_S = 0.5  # seconds between two checks for a running driver
 NO_PROGRAM = 127
-BEGUN = 126  # exit code: another guard has this worker
+BEGUN = 126  # exit code of a guard whose worker has another guard already
 PID, EXIT, LOCK = "pid", "exit", "driver.lock"
 CAME: list[int] = []  # signals that the process group has received; a running worker receives them, too
 
@@ -42,13 +42,16 @@ def main(arguments: list[str]) -> int:
 
 
 def leave_signals() -> None:
-    """Record signals to the process group in CAME, and do not end; the same signals end the worker."""
+    """Record signals in CAME instead of ending; the worker of the process group receives the same signals."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: CAME.append(number))  # a worker would inherit SIG_IGN
 
 
 def run_with_pipe(descriptor: int, begin: Callable[[], int]) -> int:
-    """Run a process while the other end of a pipe is open; `begin` starts the process and returns its pid, or 0."""
+    """Run a process while the other end of a pipe is open.
+
+    Args: begin: starts the process; returns its pid, or 0 on failure.
+    """
     child = begin()
     if not child:
         return NO_PROGRAM

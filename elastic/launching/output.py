@@ -20,7 +20,7 @@ from typing import IO, Protocol
 
 from runtime.errors import VolumeError
 
-MOST_LINE_BYTES = 1 << 20  # a longer line is shown in parts
+MOST_LINE_BYTES = 1 << 20  # maximum bytes of a line; a longer line is shown in parts
 KINDS = ("stdout", "stderr")
 
 
@@ -28,7 +28,7 @@ class OutputSink(Protocol):
     """A destination for the output of a worker."""
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
-        """Return the files of a rank, by stream."""
+        """Return the files of a rank by stream; None: the stream has no file."""
 
     def copy(self, source: IO[bytes], rank: int, kind: str, file: FileIO | None) -> None:
         """Process the output of a worker to its end; close `source` and `file`."""
@@ -39,7 +39,7 @@ class OutputWriter:
 
     Args:
     - directory: directory of the files `rank.<number>/stdout` and `stderr`; None: no files.
-    - width: digits of the number.
+    - width: number of digits of the number in these names.
     - has_time: whether a line begins with the time.
     - is_continued: whether to append to the files of an earlier driver.
 
@@ -57,7 +57,7 @@ class OutputWriter:
         self._directory, self._width, self._has_time, self._now = directory, width, has_time, now
         self._lock = threading.Lock()
         self._is_continued = is_continued
-        self._begun: set[int] = set()  # ranks whose files this job has begun
+        self._begun: set[int] = set()  # ranks whose files this driver has opened before
 
     def open(self, rank: int) -> dict[str, FileIO | None]:
         """Open the files of a rank: empty files for the first worker of the rank; later workers append to the files.

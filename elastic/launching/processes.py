@@ -1,4 +1,4 @@
-"""A worker as a process of this machine."""
+"""Starts a worker as a process on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from runtime.errors import ConfigError
 from runtime.interfaces import list_nics
 
 LOOK_S = 0.1  # seconds between two checks of the events that end the worker
-DRAIN_S = 5.0  # seconds for the remaining output after the end of a worker
+DRAIN_S = 5.0  # maximum seconds of reading the remaining output after the end of a worker
 NOT_EXPORTED = ("BASH_FUNC_*", "OLDPWD", "*CUDA_VISIBLE_DEVICES", "HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
 
 

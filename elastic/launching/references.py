@@ -1,4 +1,4 @@
-"""Functions and results that processes send: a function is sent as its name `module:qualname`, data are sent as JSON.
+"""Encodes functions and results for other processes: a function as its name `module:qualname`, and data as JSON.
 
 A worker that an agent starts, or that another Python runs, imports the function by this name. No process unpickles the
 data of another process.
@@ -18,9 +18,9 @@ from elastic.keyvalue.store import MOST_VALUE_BYTES
 from elastic.process.objects import dump_object
 from runtime.errors import UsageError
 
-VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # variable of a worker: address:port of the store of the function
+VARIABLE = "PADDLE_ELASTIC_FUNCTION"  # variable with the address:port of the store for the function
 SCOPE, KEY, RESULTS = "runfunc", "func", "runfunc_result"
-ASK_S = 30.0  # seconds for the store to answer
+ASK_S = 30.0  # maximum seconds until the store has answered
 
 
 def describe_function(func: object) -> str:
@@ -37,14 +37,14 @@ def name_function(func: Callable[..., Any]) -> str:
     name, shown = getattr(func, "__qualname__", ""), describe_function(func)
     if not isinstance(func, FunctionType) or "<" in name:
         raise UsageError(
-            f"run() cannot give {shown} to another machine, or another Python: a function is sent there by its name; "
+            f"run() cannot send {shown} to another machine or another Python, because a function is sent by its name; "
             "define the function with def at the top level of a module, and pass the values that it needs by args"
         )
     module = func.__module__
     if module == "__main__":
         module = _name_main(shown)
     elif _find(sys.modules.get(module), name) is not func:
-        raise UsageError(f"run() cannot give {shown} to other processes: {module}.{name} is another object")
+        raise UsageError(f"run() cannot send {shown} to other processes, because {module}.{name} is another object")
     return f"{module}:{name}"
 
 
@@ -56,7 +56,7 @@ def _name_main(shown: str) -> str:
         return str(spec.name)
     file = getattr(main, "__file__", None)
     if file is None or not Path(file).stem.isidentifier():
-        raise UsageError(f"run() cannot give {shown} to other processes: no file that Python can import has it")
+        raise UsageError(f"run() cannot send {shown} to other processes, because no importable file defines it")
     return Path(file).stem
 
 
@@ -87,12 +87,12 @@ def dump_bounded_object(value: object, what: str) -> bytes:
     try:
         content = dump_object(value)
     except TypeError as exc:
-        why = str(exc).partition("; unsafe_pickle")[0]  # the advice after this mark does not apply here
+        why = str(exc).partition("; unsafe_pickle")[0]  # drop the advice, which does not apply here
         raise UsageError(f"{what} cannot be sent to another process: {why}") from exc
     if len(content) > MOST_VALUE_BYTES:
         raise UsageError(
-            f"{what} have {len(content)} bytes, at most {MOST_VALUE_BYTES} can be sent; write them to a file and send "
-            "the file's name"
+            f"{what} have {len(content)} bytes, and at most {MOST_VALUE_BYTES} can be sent; write them to a file, and "
+            "send the file's name"
         )
     return content
 

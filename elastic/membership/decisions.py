@@ -1,11 +1,12 @@
-"""The decision after every worker of a generation has reported, and the slots of the next generation.
+"""Decides what follows after every worker of a generation has reported, and assigns the slots of the next generation.
 
 The decision depends on the states of all workers:
 
-- At least one SUCCESS: the job is over.
-- All FAILURE: the job has failed.
-- Some FAILURE, all others READY: hosts that have reached the failure limit are blacklisted, and the workers resume.
-- All READY: the hosts have changed, and the workers resume.
+- If at least one state is SUCCESS, the job is over.
+- If all states are FAILURE, the job has failed.
+- If some states are FAILURE and all others are READY, hosts that have reached the failure limit are blacklisted, and
+  the workers resume.
+- If all states are READY, the hosts have changed, and the workers resume.
 
 Source: Horovod 0.28, `horovod/runner/elastic/registration.py`.
 """
@@ -49,8 +50,8 @@ class GenerationPlan(NamedTuple):
 class MembershipDecision(NamedTuple):
     """The decision after the last report of a generation.
 
-    Attributes: is_over: True: the job stops; False: the workers resume.  blacklist: hosts to exclude.  reason: text for
-        the log.  error: reason why the job fails, independent of the exit codes; None: the exit codes decide.
+    Attributes: is_over: whether the job stops; if not, the workers resume.  blacklist: hosts to exclude.  reason: text
+        for the log.  error: reason why the job fails, independent of the exit codes; None: the exit codes decide.
     """
 
     is_over: bool
@@ -96,11 +97,11 @@ def assign_slots(
     and the survivors of a host come before its new workers. Within these groups the previous order is kept. The local
     rank of a slot never changes.
 
-    Args: survivors: previous ranks of the slots whose worker has the state.
+    Args: survivors: by slot, the previous rank of each worker that has the state of the job.
     Raises: ValueError: there are fewer slots than `min_num_proc`.
     """
     sizes = {host.hostname: host.slots for host in hosts}
-    first: dict[str, int] = {}  # smallest rank among the survivors of a host whose slots still exist
+    first: dict[str, int] = {}  # by host: smallest previous rank of the survivors whose slots still exist
     for (host, local_rank), rank in survivors.items():
         if local_rank < sizes.get(host, 0):
             first[host] = min(rank, first.get(host, rank))

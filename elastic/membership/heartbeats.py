@@ -1,4 +1,4 @@
-"""Heartbeats: the driver ends a worker that sends none, except while the driver itself is cut off from the network."""
+"""Ends workers that send no heartbeats, except while the driver itself is cut off from the network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Hearing:
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._times = [self._last]  # ascending, in seconds of `time.monotonic`
-        self._totals = [0.0]  # for each time: the sum of the intervals before it; a longer interval counts as GAP_S
+        self._totals = [0.0]  # for each time: sum of the earlier intervals, each of which counts as at most GAP_S
 
     def note(self, now: float | None = None) -> None:
         """Record a heartbeat; `now` is in seconds of `time.monotonic`."""
@@ -59,7 +59,7 @@ class Hearing:
 
 
 class GenerationReports(Protocol):
-    """The reports of workers: `elastic.registration.WorkerStateRegistry`."""
+    """The reports of workers; `elastic.registration.WorkerStateRegistry` implements them."""
 
     def get_recorded_slots(self) -> list[Slot]:
         """Return the slots that have reported in this generation."""
@@ -73,10 +73,10 @@ class HeartbeatWatch:
 
     Args:
     - timeout: seconds of silence after which a worker is ended; 0: never.
-    - is_stopped: ends the watch.
-    - hearing: heartbeat times of a driver that can be cut off.
-    - reports: reports of the generation. If all other workers are ready, done or failed, a silent worker is ended after
-      a third of the timeout.
+    - is_stopped: event that ends the watch.
+    - hearing: heartbeat times of a driver that may be cut off from its workers; None: the driver is never cut off.
+    - reports: which workers have already reported that they are ready, done or failed. If all other workers have
+      reported, a silent worker is ended after a third of the timeout.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class HeartbeatWatch:
         for member, silence in silent.items():
             limit = self._short if member.slot in waited_for else self._timeout
             if silence > limit:
-                glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s: it is ended")
+                glog.error(f"{member.host}[{member.local_rank}] has sent no heartbeat for {limit:g} s, and is ended")
                 member.is_silent = True
                 member.kill()
 

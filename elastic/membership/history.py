@@ -30,8 +30,8 @@ class MemberEntry:
     Attributes:
     - process: name of the process.
     - since: generation in which the process was started.
-    - state: WORKS, WAITS (for the next generation), FAILED or DONE.
-    - exit_code: None: the process has not ended.
+    - state: one of WORKS, WAITS (for the next generation), FAILED and DONE.
+    - exit_code: exit code of a failed process; None: the process has not failed.
     """
 
     rank: int
@@ -47,12 +47,13 @@ class GenerationEntry:
     """A generation. Times are in seconds since 1970.
 
     Attributes:
-    - formed: when all workers had connected; None: some workers have not connected yet.
-    - changing: when the first worker failed or waited for the next generation.
-    - came, went: names of workers that the previous generation did not have, or that only the previous one had.
+    - formed: time at which all workers had connected; None: some workers have not connected yet.
+    - changing: time at which the first worker failed or waited for the next generation; None: no worker has done so.
+    - came: names of the workers that the previous generation did not have.
+    - went: names of the workers of the previous generation that this generation does not have.
     - failures: number of failed workers.
-    - first_name, first_rank, first_code: the worker that failed first; code 0: no worker has failed.
-    - first_silent: the driver has ended the first failed worker because it was silent.
+    - first_name, first_rank, first_code: name, rank and exit code of the worker that failed first; code 0: none failed.
+    - first_silent: whether the driver has ended the first failed worker because it was silent.
     - hosts: whether the hosts have changed during the generation.
     - lost: seconds lost to the change that led to this generation.
     """
@@ -87,7 +88,7 @@ class JobHistory:
         self._members: dict[Slot, MemberEntry] = {}
         self._earlier: dict[str, MemberEntry] = {}  # by name of the process: the entry from an earlier driver
         self._joined: set[int] = set()  # ranks whose workers have begun to connect to the newest generation
-        self._wanted: tuple[int, float] | None = None  # slots that the driver waits for, and begin of the wait
+        self._wanted: tuple[int, float] | None = None  # number of awaited slots, and start of the wait
         self.changed = threading.Event()
 
     def wait_for(self, slots: int) -> None:
@@ -149,8 +150,8 @@ class JobHistory:
     def fail(self, slot: Slot, exit_code: int, at: float, is_silent: bool = False) -> None:
         """Record that the process of a worker has failed.
 
-        Args: at: time of the failure in seconds since 1970.  is_silent: the driver has ended the process because it was
-            silent.
+        Args: at: time of the failure in seconds since 1970.  is_silent: whether the driver has ended the process
+            because it was silent.
         """
         with self._lock:
             member = self._members.get(slot)

@@ -43,7 +43,7 @@ class HostWatch:
         self._thread: threading.Thread | None = None
 
     def start(self, target: Callable[[], None] | None = None) -> None:
-        """Start the thread. Args: target: a function that calls `run`; None: `run`."""
+        """Start the thread. Args: target: function that the thread runs, and that calls `run`; the default is `run`."""
         self._thread = threading.Thread(target=target or self.run, name="discovery", daemon=True)
         self._thread.start()
 
@@ -75,10 +75,12 @@ class HostWatch:
                     return found
                 left = until - time.monotonic()
                 if left <= 0:
+                    wanted = f"{_count(slots, 'slot')} on at least {_count(hosts, 'host')}"
+                    there = f"{_count(found.count_available_slots(), 'slot')} on "
+                    there += _count(len(found.available_hosts), "host")
                     raise TimeoutException(
-                        f"waited {timeout:g} s for {slots} slots on at least {hosts} hosts, and found "
-                        f"{found.count_available_slots()} on {len(found.available_hosts)}; look at the discovery of "
-                        "hosts, or raise --elastic-timeout"
+                        f"waited {timeout:g} s for {wanted}, and found {there}; look at the discovery of hosts, or "
+                        "raise --elastic-timeout"
                     )
                 self._looked.wait(left)
 
@@ -101,3 +103,7 @@ class HostWatch:
             is_first = False
             self.wake()
             self.is_stopped.wait(self._read_period())
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -24,8 +24,8 @@ from runtime.errors import BugError, DamagedError, LeaseLostError, PaddleError
 LEAD, STATE = "elastic/lead", "elastic/state"
 LOOK_S = 1.0  # seconds between two attempts to lead
 MOST_NUMBER = (1 << 31) - 1
-MOST_TEXT = 253  # characters of a name
-MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum JSON values of a record; a process has nine values in at least 45 bytes
+MOST_TEXT = 253  # maximum characters of a name
+MOST_VALUES = MOST_VALUE_BYTES // 4  # maximum number of JSON values; a process takes 9 values and at least 45 bytes
 
 
 class MemberRecord(NamedTuple):
@@ -50,7 +50,7 @@ class MemberRecord(NamedTuple):
         return cls(one.host, one.local_rank, rank, one.name, one.host_uid, one.generation, one.is_done, has_spoken)
 
     def revive(self, ends: Sequence[threading.Event]) -> Incarnation:
-        """Return the process of the record; one of `ends`, or an additional event, ends the process."""
+        """Return the process of the record; each of `ends`, and an additional event, ends the process."""
         ends = [*ends, threading.Event()]
         heard = time.monotonic() if self.has_spoken else None
         slot = (self.host, self.local_rank)
@@ -60,7 +60,8 @@ class MemberRecord(NamedTuple):
 class DriverRecord(NamedTuple):
     """The generation that the driver has decided on.
 
-    Attributes: port: port of the rendezvous server.  blacklist: excluded hosts.
+    Attributes: resets: number of times that the workers have resumed.  port: port of the rendezvous server.  blacklist:
+        excluded hosts.
     """
 
     generation: int
@@ -76,13 +77,13 @@ class DriverRecord(NamedTuple):
         members: Mapping[int, Incarnation | None],
         blacklist: Sequence[str],
     ) -> DriverRecord:
-        """Return the record of a generation. Args: numbers: generation, resets and port.  members: by rank."""
+        """Return the record of a generation. Args: numbers: generation, resets, port.  members: processes by rank."""
         found = tuple(MemberRecord.of(one, rank) for rank, one in members.items() if one is not None)
         return cls(*numbers, found, tuple(blacklist))
 
     @property
     def text(self) -> str:
-        """The record as the value of its registry key."""
+        """The record as a text for the registry."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
 
@@ -127,7 +128,7 @@ def _is_text(found: Any) -> bool:
 
 
 def _damaged(what: str) -> DamagedError:
-    return DamagedError(f"the registry's {STATE} has {what}; another program writes there: give the job another name")
+    return DamagedError(f"{STATE} of --store-dir has {what}; no driver can continue this job; use another --store-dir")
 
 
 class DriverJournal:

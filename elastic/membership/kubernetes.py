@@ -15,15 +15,15 @@ from runtime.errors import ConfigError
 from runtime.kubernetes.client import ApiClient, ApiProblem, find_place
 
 REFUSED_S = 10.0  # seconds after the start in which a refusal is no error, because the rights may be given later
-LONGEST_S = 30.0  # seconds between two requests to an API server that does not answer
-ADVICE = "The driver's account needs the verb list on pods: k8s/allreduce/access.yaml gives it"
+LONGEST_S = 30.0  # maximum seconds between two requests to an API server that does not answer
+ADVICE = "The driver's service account needs the verb `list` on pods, which k8s/allreduce/access.yaml gives"
 
 
 class PodDiscovery(HostDiscovery):
-    """Finds pods as hosts. While the API server does not answer, the hosts are the pods of its last answer.
+    """Finds pods that can run workers. While the API server does not answer, the hosts are the pods of its last answer.
 
-    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.  make_client: makes the client
-        of the API server.
+    Args: default_slots: number of slots of a pod without the annotation `paddle/slots`.  make_client: returns the
+        client of the API server.
     Raises: ConfigError: this process does not run in a pod of a cluster.
     """
 
@@ -46,7 +46,7 @@ class PodDiscovery(HostDiscovery):
         self._selector, self._default_slots = selector, default_slots
         self._found: FoundHosts | None = None
         self._problem = ""
-        self._noted: set[str] = set()  # logged problems of pods
+        self._noted: set[str] = set()  # problems of pods that have been logged
         self._began = time.monotonic()
         self._next = 0.0  # time of the next request, in seconds of `time.monotonic`
         self._delays = exponential_backoff(1.0, LONGEST_S)
@@ -87,6 +87,9 @@ class PodDiscovery(HostDiscovery):
         self._next = now + max(next(self._delays), problem.retry_after)
         text = f"{problem}. {ADVICE}" if problem.is_refusal else str(problem)
         if text != self._problem:
-            known = "no hosts are known yet" if self._found is None else f"the last {len(self._found)} hosts are used"
-            glog.warning(f"the pods cannot be listed, {known}: {text}; the driver tries again")
+            known = "no hosts are known yet"
+            if self._found is not None:
+                count = len(self._found)
+                known = "the last host is used" if count == 1 else f"the last {count} hosts are used"
+            glog.warning(f"the pods cannot be listed, and {known}: {text}; the driver tries again")
         self._problem = text

@@ -21,7 +21,7 @@ class Incarnation:
     - ends: each of these events ends the process.
     - heard: time of the last heartbeat in seconds of `time.monotonic`; None: no heartbeat yet.
     - has_state: whether the process has the state of the job and can send the state to other processes.
-    - is_silent: the driver has ended the process because it was silent.
+    - is_silent: whether the driver has ended the process because it was silent.
     """
 
     host: str
@@ -62,7 +62,7 @@ class MemberTable:
         self._members: dict[Slot, Incarnation] = {}
 
     def begin(self, slot: Slot, host_uid: str, generation: int, ends: Sequence[threading.Event]) -> Incarnation:
-        """Return the next process of a slot; the new process replaces the previous process.
+        """Add a new process of a slot, which replaces the previous process of the slot; return the new process.
 
         Args: ends: shared events that end the process; an additional event ends only this process.
         """
@@ -95,7 +95,7 @@ class MemberTable:
     def list_live(self, uids: Mapping[str, str]) -> list[Incarnation]:
         """Return the processes that have not ended and whose host has not been replaced.
 
-        Args: uids: unique ids of the present hosts, if known.
+        Args: uids: by name of a present host, the unique id of the host, if the id is known.
         """
         with self._lock:
             return [

@@ -25,7 +25,7 @@ class Notifier:
         self._lock = threading.Lock()
         self._clients: dict[Slot, WorkerNotificationClient] = {}
         self._expected: frozenset[Slot] = frozenset()  # slots that the workers expect in the next generation
-        self._base = 0  # the newest notice before this generation; the workers need no earlier notice
+        self._base = 0  # revision of the newest notice before this generation; the workers need only later notices
 
     def begin_generation(self, slots: Collection[Slot]) -> None:
         """Set the slots of a new generation; all earlier notices are obsolete for its workers."""

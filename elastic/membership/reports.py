@@ -67,7 +67,7 @@ class WorkerReports:
 
     @property
     def known_revision(self) -> int:
-        """The revision of the newest notice before this generation; its workers need no earlier notice."""
+        """The revision of the newest notice before this generation; the workers need only later notices."""
         return self._notifier.base
 
     def record_ready(self, host: str, slot: int) -> int:
@@ -113,8 +113,8 @@ class WorkerReports:
     ) -> None:
         """Record a heartbeat of a process.
 
-        Args: addresses: the addresses at which the process receives notices. The driver stores them if it has none,
-            because it may have taken over the job after the process registered.
+        Args: addresses: the addresses at which the process receives notices. The driver stores the addresses if it has
+            none, because it may have taken over the job after the process registered.
         """
         member = self._find_member((host, local_rank), incarnation)
         if member is None:
@@ -132,7 +132,7 @@ class WorkerReports:
         self.history.join(generation, rank)
 
     def record_done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Record that a process has finished its work; then its exit code 0 means success."""
+        """Record that a process has finished its work, so that its exit code 0 means success."""
         member = self._find_member((host, local_rank), incarnation)
         if member is not None and not member.is_done:
             member.is_done = True
@@ -192,8 +192,8 @@ class WorkerReports:
             code = NOT_DONE
         if isinstance(result, WorkerExit) and not result.is_known and member.is_done:
             glog.info(
-                f"{slot_info.hostname}[{slot_info.local_rank}] is lost, but had reported that its work is done: it has "
-                "succeeded"
+                f"{slot_info.hostname}[{slot_info.local_rank}] is lost, but counts as succeeded, because it had "
+                "reported that its work is done"
             )
             code = 0
         was_stopped = isinstance(result, WorkerExit) and result.was_stopped
@@ -204,9 +204,9 @@ class WorkerReports:
         host, slot = slot_info.hostname, slot_info.local_rank
         name = f"{host}[{slot}]"
         if not self._members.end(member) or not self.has_rank_assignment(host, slot):
-            glog.info(f"the process {member.name} of {name}, which had left the job, ended with {exit_code}")
+            glog.info(f"the process {member.name} of {name}, which had left the job, ended with exit code {exit_code}")
             return
-        glog.info(f"the process {member.name} of {name} ended with {exit_code}")
+        glog.info(f"the process {member.name} of {name} ended with exit code {exit_code}")
         state = FAILURE if exit_code else SUCCESS
         if exit_code and not (was_stopped and self.finished()):
             self.history.fail((host, slot), exit_code, timestamp, member.is_silent)

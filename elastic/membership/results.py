@@ -28,14 +28,14 @@ class WorkerEvents(list[threading.Event]):
 
 
 class WorkerExit(NamedTuple):
-    """The end of a worker process; a plain tuple of the first two fields is allowed, too.
+    """The end of a worker process; a plain tuple of the first two fields is a valid result of a worker, too.
 
     Attributes:
-    - exit_code: 128 + n after signal n.
-    - end: seconds since 1970.
-    - was_stopped: the driver ended the process.
-    - needs_done: the process succeeds only if it has reported that its work is done.
-    - is_known: True: the exit code is from the process; False: the exit code stands for a lost agent.
+    - exit_code: exit code of the process; 128 + n after signal n.
+    - end: time of the end in seconds since 1970.
+    - was_stopped: whether the driver has ended the process.
+    - needs_done: whether the process succeeds only if it has reported that its work is done.
+    - is_known: whether the exit code comes from the process; if not, the code stands for a lost agent.
     """
 
     exit_code: int

@@ -33,7 +33,7 @@ def run_script(command: str, limit_s: float) -> str:
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 text += chunk
                 if len(text) > MOST_OUTPUT_BYTES:
-                    raise ValueError(f"prints more than {MOST_OUTPUT_BYTES} bytes")
+                    raise ValueError(f"the command prints more than {MOST_OUTPUT_BYTES} bytes")
                 if not chunk:
                     break
             status = process.wait(max(0.0, until - time.monotonic()))
@@ -42,5 +42,5 @@ def run_script(command: str, limit_s: float) -> str:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
     if status:
-        raise ValueError(f"ended with status {status}")
+        raise ValueError(f"the command ended with status {status}")
     return text.decode("utf-8", "replace")

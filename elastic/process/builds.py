@@ -22,22 +22,22 @@ def nccl_built(verbose: bool = False) -> int:
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Return False: there is no DDL."""
+    """Return False, because no job uses DDL."""
     return False
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Return False: there is no oneCCL."""
+    """Return False, because no job uses oneCCL."""
     return False
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Return False: collectives take arrays in the memory of the host."""
+    """Return False, because collectives take only arrays in the memory of the host."""
     return False
 
 
 def rocm_built(verbose: bool = False) -> bool:
-    """Return False: collectives take arrays in the memory of the host."""
+    """Return False, because collectives take only arrays in the memory of the host."""
     return False
 
 

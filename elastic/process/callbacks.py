@@ -8,7 +8,8 @@ from typing import Any
 class CommitStateCallback:
     """Commits a state after every `batches_per_commit` batches, and at the end of an epoch.
 
-    Args: state: an `elastic.state.State`.  batches_per_commit: 0: commit only at the end of an epoch.
+    Args: state: an `elastic.state.State`.  batches_per_commit: number of batches between two commits; 0: commit only at
+        the end of an epoch.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -16,7 +17,7 @@ class CommitStateCallback:
         self.batches_remaining = batches_per_commit
 
     def on_batch_end(self, batch: int, logs: object = None) -> None:
-        """Count a batch, and commit if the batch is the last one before a commit."""
+        """Count a batch, and commit if `batches_per_commit` batches have been counted since the last commit."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.commit()
@@ -34,7 +35,7 @@ class CommitStateCallback:
 class UpdateBatchStateCallback:
     """Updates `state.batch`; the first epoch after a reset does not repeat the batches that were committed before.
 
-    Attributes: steps_per_epoch: batches of a whole epoch; None: unknown.
+    Attributes: steps_per_epoch: number of batches of a whole epoch; None: the number is unknown.
     """
 
     def __init__(self, state: Any, steps_per_epoch: int | None = None) -> None:
@@ -54,7 +55,7 @@ class UpdateBatchStateCallback:
 
 
 class UpdateEpochStateCallback:
-    """Updates `state.epoch` across resets, although the loop counts its epochs from 0 after a reset."""
+    """Updates `state.epoch`; the number stays correct after a reset, when the loop counts its epochs from 0 again."""
 
     def __init__(self, state: Any) -> None:
         self.state = state

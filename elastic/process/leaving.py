@@ -12,8 +12,8 @@ from runtime import glog
 def end_without_traceback() -> None:
     """Install a hook by which an uncaught RemovedFromJobError ends the process with one line and its exit code.
 
-    Python calls `sys.excepthook` for such an exception. All other exceptions go to the hook that was set before. In a
-    process that has the hook already, this function does nothing.
+    The hook is `sys.excepthook`. It passes all other exceptions to the hook that was set before. In a process that has
+    the hook already, this function does nothing.
     """
     if getattr(sys.excepthook, "is_of_elastic", False):
         return

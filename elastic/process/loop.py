@@ -1,7 +1,7 @@
 """The loop around the user's training function: sync, train, and repeat after a failure or a change of hosts.
 
 1. Start to receive notices of the driver.
-2. Call `state.sync()`: every rank gets the state of rank 0.
+2. Call `state.sync()`, which sends the state of rank 0 to every rank.
 3. Call `func(state)`. If `func` returns, report to the driver that the work is done, and end the loop.
 4. After HorovodInternalError call `state.restore()`. After HostsUpdatedInterrupt keep the present state.
 5. Leave the group, join the next generation, call `state.on_reset()`, and repeat from step 2.
@@ -35,9 +35,9 @@ class ElasticState(Protocol):
 
 
 class HostNotices(Protocol):
-    """The source of notices for a state: `elastic.worker.WorkerNotificationManager`.
+    """The source of notices for a state; `elastic.worker.WorkerNotificationManager` implements it.
 
-    Attributes: addresses: the addresses at which this process receives notices; empty: it receives none.
+    Attributes: addresses: the addresses at which this process receives notices; empty: no notices arrive.
     """
 
     addresses: tuple[tuple[str, int], ...]

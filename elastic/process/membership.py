@@ -1,6 +1,7 @@
-"""The membership of this worker: it forms the group of a generation, sends heartbeats, and joins the next generation.
+"""The membership of this worker, which forms the group of a generation, sends heartbeats, and joins new generations.
 
-- `WORKER.init()` joins the first generation, which the environment describes. After `shutdown` it joins the next one.
+- `WORKER.init()` joins the first generation, which the environment describes. After `shutdown`, `init` joins the next
+  generation.
 - `WORKER.group` runs the collectives.
 - `WORKER.shutdown()` leaves the group.
 """
@@ -106,7 +107,7 @@ class WorkerMembership:
             group.leave()
 
     def finish(self) -> None:
-        """Report to the driver that this worker has finished its work; then its exit code 0 means success."""
+        """Report to the driver that this worker has finished its work, so that its exit code 0 means success."""
         if self.client is not None:
             place = self.placement
             self.client.done(place.hostname, place.local_rank, self.settings.incarnation)
@@ -183,7 +184,10 @@ class WorkerMembership:
         )
 
     def _own_address(self) -> str:
-        """Return the address at which other workers reach this worker: the local address on the route to the driver."""
+        """Return the address at which other workers reach this worker.
+
+        The default is the local address on the route to the driver.
+        """
         if self.settings.nic:
             return resolve_nics(self.settings.nic)[0]
         if self.settings.own_address:

@@ -1,4 +1,4 @@
-"""Encode objects as bytes without pickle: JSON, followed by the bytes of arrays.
+"""Encodes objects as bytes without pickle. The bytes are JSON, followed by the bytes of the arrays.
 
 None, truth values, numbers, texts, bytes, lists, tuples, dictionaries, and numpy arrays and scalars keep their type and
 value. The reader limits the size and the depth of received bytes, and never runs code from them.
@@ -17,7 +17,7 @@ from elastic.collectives.requests import DTYPES
 from runtime.bounded_json import BoundedJsonError, dump_bounded, parse_bounded
 from runtime.errors import DataError
 
-MAX_DEPTH = 64  # levels of the JSON; a level of an object takes up to three JSON levels
+MAX_DEPTH = 64  # maximum levels of the JSON; a level of an object takes up to three JSON levels
 MAX_VALUES = 1 << 20
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 _LENGTH = struct.Struct("<I")

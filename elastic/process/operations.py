@@ -27,7 +27,7 @@ AnyArray = npt.NDArray[Any]
 class PendingResult:
     """A collective that `synchronize` waits for.
 
-    Attributes: target: the array of the caller that gets the result, or None.
+    Attributes: target: the array of the script that receives the result, or None.
     """
 
     def __init__(self, handle: CollectiveHandle, target: AnyArray | None = None, scale: float = 1.0) -> None:
@@ -107,9 +107,10 @@ def allreduce(
 ) -> AnyArray:
     """Return the average, or another reduction, of the arrays of all ranks.
 
-    Shapes: equal on all ranks.
-    Args: average: older form of `op`; False: the sum.  op: Average, Sum, Min or Max.  prescale_factor: number by which
-        the arrays are multiplied.  postscale_factor: number by which the result is multiplied.
+    Shapes: the array has the same shape on all ranks.
+    Args: average: older form of `op`; True means Average, and False means Sum.  op: one of Average, Sum, Min and Max.
+        prescale_factor: number by which the arrays are multiplied.  postscale_factor: number by which the result is
+        multiplied.
     """
     return synchronize(allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor))
 
@@ -166,7 +167,8 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
 ) -> list[AnyArray]:
     """Return the reductions of several arrays, which are sent together."""
-    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]  # an error must leave no waiting request
+    # check all arrays before the first request, because an error must leave no waiting request
+    arrays = [_read_array(tensor, REDUCED_DTYPES) for tensor in tensors]
     handles = [
         allreduce_async(array, average, name and f"{name}.{number}", op, prescale_factor, postscale_factor)
         for number, array in enumerate(arrays)
@@ -178,7 +180,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: npt.ArrayLike, name: str | None = None) -> AnyArray:
-    """Return the arrays of all ranks, concatenated by rank. Shapes: equal except for the first dimension."""
+    """Return the arrays of all ranks, concatenated by rank. Shapes: only the first dimension may differ among ranks."""
     return synchronize(allgather_async(tensor, name))
 
 
@@ -189,12 +191,12 @@ def allgather_async(tensor: npt.ArrayLike, name: str | None = None) -> PendingRe
 
 
 def broadcast(tensor: npt.ArrayLike, root_rank: int, name: str | None = None) -> AnyArray:
-    """Return the array of one rank. Shapes: equal on all ranks."""
+    """Return the array of the root on every rank. Shapes: the array has the same shape on all ranks."""
     return synchronize(broadcast_async(tensor, root_rank, name))
 
 
 def broadcast_(tensor: AnyArray, root_rank: int, name: str | None = None) -> AnyArray:
-    """Replace the array by the array of one rank; see `broadcast`."""
+    """Replace the array by the array of the root; see `broadcast`."""
     return synchronize(broadcast_async_(tensor, root_rank, name))
 
 

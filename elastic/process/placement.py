@@ -1,17 +1,17 @@
 """The slot and the settings of a worker, from the environment or from the driver.
 
-The variables are, with defaults in brackets:
+The environment has these variables, with defaults in brackets:
 
 - HOROVOD_HOSTNAME, HOROVOD_RANK, HOROVOD_SIZE, HOROVOD_LOCAL_RANK, HOROVOD_LOCAL_SIZE, HOROVOD_CROSS_RANK,
   HOROVOD_CROSS_SIZE: this worker's slot; without these variables the job has a single worker.
 - HOROVOD_GLOO_RENDEZVOUS_ADDR, HOROVOD_GLOO_RENDEZVOUS_PORT: address and port of the driver.
 - HOROVOD_ELASTIC: 1 means that the job continues in further generations.
-- HOROVOD_GLOO_TIMEOUT_SECONDS (30): seconds until the ranks of a generation have connected.
-- HOROVOD_ELASTIC_TIMEOUT (600): seconds until the driver has begun the next generation.
+- HOROVOD_GLOO_TIMEOUT_SECONDS (30): maximum seconds until the ranks of a generation have connected.
+- HOROVOD_ELASTIC_TIMEOUT (600): maximum seconds until the driver has begun the next generation.
 - HOROVOD_STALL_CHECK_TIME_SECONDS (60): seconds until a warning names the missing ranks of a collective.
 - HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (1800): seconds until a collective with missing ranks ends the group.
 - HOROVOD_STALL_CHECK_DISABLE: 1 disables both limits for collectives with missing ranks.
-- PADDLE_ELASTIC_SILENCE_SECONDS (4): silence after which a waiting rank counts another rank as lost.
+- PADDLE_ELASTIC_SILENCE_SECONDS (4): seconds of silence until a waiting rank counts another rank as lost.
 - PADDLE_ELASTIC_INCARNATION, PADDLE_ELASTIC_GENERATION: name of this process, and its first generation.
 - PADDLE_ELASTIC_ADDRESS: address at which other workers reach a worker of an agent.
 """
@@ -50,11 +50,11 @@ class WorkerSettings(NamedTuple):
     """The settings of a worker for the whole life of the process.
 
     Attributes:
-    - address, port: address of the driver; "": no driver.
+    - address, port: address and port of the driver; "": there is no driver.
     - nic: network interface at which other workers reach this worker, or "".
     - is_elastic: whether further generations follow.
-    - timeout: seconds until the ranks of a generation have connected.
-    - elastic_timeout: seconds until the driver has begun the next generation.
+    - timeout: maximum seconds until the ranks of a generation have connected.
+    - elastic_timeout: maximum seconds until the driver has begun the next generation.
     - own_address: address at which other workers reach this worker, or "".
     """
 
@@ -81,7 +81,9 @@ def read_placement(environ: Mapping[str, str]) -> ProcessPlacement:
     placement = ProcessPlacement._make((environ.get("HOROVOD_HOSTNAME", "localhost"), *numbers, generation))
     for name, rank, size in zip(_SLOT[::2], numbers[::2], numbers[1::2], strict=True):
         if rank >= size:
-            raise ConfigError(f"HOROVOD_{name} is {rank} of {size}; let `paddle elastic run` set the variables")
+            raise ConfigError(
+                f"HOROVOD_{name} is {rank}, but the size is {size}; let `paddle elastic run` set the variables"
+            )
     return placement
 
 
@@ -127,5 +129,5 @@ def _read_seconds(environ: Mapping[str, str], name: str, default: float) -> floa
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MOST_S:
-        raise ConfigError(f"{name} is '{text}'; set it to seconds, e.g. {default:.0f}")
+        raise ConfigError(f"{name} is '{text}'; set it to a number of seconds, e.g. {default:.0f}")
     return seconds or default  # 0 means the default, as in Horovod

@@ -102,9 +102,10 @@ class RendezvousClient:
         The call waits until all members of the generation are ready or have ended. A slot with rank -1 means that this
         worker is no member any more.
 
-        Args: generation: the last generation of this worker.  wait: seconds.  has_state: whether this worker has ever
-            had the state of the job.
-        Raises: see the class; PeerUnreachableError: also if the other workers are not ready within `wait` seconds.
+        Args: generation: the last generation of this worker.  wait: maximum seconds of the wait.  has_state: whether
+            this worker has ever had the state of the job.
+        Raises: PeerUnreachableError: the other workers are not ready within `wait` seconds. See the class for other
+            errors.
         """
         until = time.monotonic() + wait
         path = (
@@ -145,7 +146,7 @@ class RendezvousClient:
         self._put_json("heartbeat", host, local_rank, **beat)
 
     def done(self, host: str, local_rank: int, incarnation: str) -> None:
-        """Report that this worker has finished its work; then its exit code 0 means success."""
+        """Report that this worker has finished its work, so that its exit code 0 means success."""
         self._put_json("done", host, local_rank, incarnation=incarnation)
 
     def notices(self, after: int, wait: float = 0.0) -> HostsNotice | None:
@@ -157,9 +158,9 @@ class RendezvousClient:
             fields = parse_bounded(body, depth=1, values=10)
             revision, stamp, result = (fields.get(name) for name in HostsNotice._fields)
         except BoundedJsonError as exc:
-            raise PeerUnreachableError(f"{self._name} answers with a notice {exc}") from exc
+            raise PeerUnreachableError(f"{self._name} sends a malformed notice: a text {exc}") from exc
         if not is_integer(revision) or not isinstance(stamp, int | float) or not is_integer(result, 0, 3):
-            raise PeerUnreachableError(f"{self._name} answers with a value that is no notice")
+            raise PeerUnreachableError(f"{self._name} sends a notice with a wrong field")
         return HostsNotice(int(revision or 0), float(stamp), int(result or 0))
 
     @property
@@ -173,7 +174,7 @@ class RendezvousClient:
             self.known_revision = int(headers.get(REVISION_HEADER.lower(), "0"))
             return found
         except ValueError as exc:
-            raise PeerUnreachableError(f"{self._name} answers with no rank: {glog.clean(exc, 200)}") from exc
+            raise PeerUnreachableError(f"{self._name} sends a malformed rank: {glog.clean(exc, 200)}") from exc
 
     def _put_json(self, scope: str, host: str, local_rank: int, **fields: object) -> None:
         self._ask("PUT", _path(scope, f"{host}:{local_rank}"), json.dumps(fields).encode())
@@ -201,7 +202,7 @@ class RendezvousClient:
                     f"{self._name} did not answer within {self.timeout:g} s: {glog.clean(reason, 200)}; look at its log"
                 )
             time.sleep(delay)
-        raise BugError("the series of delays between trials ended, but it must be endless")
+        raise BugError("the series of delays between attempts has ended, but has to be endless")
 
     def _ask_once(self, method: str, path: str, body: bytes, poll: float) -> tuple[int, dict[str, str], bytes]:
         connection = WatchedConnection(self.address, self.port, timeout=poll + min(self.timeout, 10.0))
@@ -212,7 +213,7 @@ class RendezvousClient:
             answer = connection.getresponse()
             found = answer.read(MOST_VALUE_BYTES + 1)
             if len(found) > MOST_VALUE_BYTES:
-                raise http.client.HTTPException("an answer that is too long")
+                raise http.client.HTTPException("the answer is too long")
             given = {name.lower(): value for name, value in answer.getheaders()}
             texts = [str(answer.status), *(given[name] for name in OWN_HEADERS if name in given)]
             signature = given.get(HEADER.lower(), "")
@@ -221,7 +222,7 @@ class RendezvousClient:
                 and answer.status in _GOOD
                 and not is_answer_signed(signature, self._secret, (method, path), texts, found)
             ):
-                raise http.client.HTTPException("an answer that does not prove this job's secret")
+                raise http.client.HTTPException("the answer does not prove this job's secret")
             return answer.status, given, found
         finally:
             connection.close()

@@ -26,8 +26,8 @@ PUT_WORKER_ADDRESSES = "worker_addresses"
 GROUP_SCOPE = "group_"  # prefix of the scope in which the workers of a generation publish addresses
 GENERATION_HEADER = "X-Paddle-Generation"
 REVISION_HEADER = "X-Paddle-Revision"
-OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # in the order in which the signature covers them
-MOST_TEXT = 200  # characters of an incarnation and of an address
+OWN_HEADERS = (GENERATION_HEADER.lower(), REVISION_HEADER.lower())  # the signature covers the headers in this order
+MOST_TEXT = 200  # maximum characters of an incarnation and of an address
 MOST_ADDRESSES = 64
 MOST_JSON_BYTES = 16 << 10
 _MOST_NUMBER = (1 << 31) - 1
@@ -36,7 +36,7 @@ _MOST_NUMBER = (1 << 31) - 1
 class Desk(Protocol):
     """The part of the driver that answers workers.
 
-    Attributes: is_open: whether the driver knows its workers; otherwise a worker has to ask again.
+    Attributes: is_open: whether the driver knows its workers; if not, a worker has to repeat its request.
     """
 
     is_open: bool
@@ -47,7 +47,7 @@ class Desk(Protocol):
 
     @property
     def known_revision(self) -> int:
-        """The revision of the newest notice before this generation; its workers need no earlier notice."""
+        """The revision of the newest notice before this generation; the workers need only later notices."""
 
     def query_rank(
         self, host: str, local_rank: int, incarnation: str, generation: int, wait: float, has_state: bool
@@ -90,7 +90,10 @@ def create_rendezvous_handler(driver: Any) -> type[RendezvousHandler]:
             except _FaultyRequestError as exc:
                 return HttpAnswer(HTTPStatus.BAD_REQUEST, f"{exc}\n".encode())
             except Exception as exc:  # a single request must end neither the driver nor the server
-                glog.error(f"{request.method} /{request.scope}/{glog.clean(request.key)}: {type(exc).__name__}: {exc}")
+                glog.error(
+                    f"cannot answer {request.method} /{request.scope}/{glog.clean(request.key)}: "
+                    f"{type(exc).__name__}: {exc}"
+                )
                 return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, b"the driver could not answer\n")
             return super().answer(request) if given is None else given
 

@@ -172,7 +172,7 @@ def _open_output(settings: BaseSettings, rank: int) -> Iterator[tuple[MultiFile 
 
 
 def _find_secret(settings: BaseSettings) -> str:
-    """Return the secret of a job; if there is none, make one and keep it in the settings."""
+    """Return the secret of the settings or the environment; if both have none, store a new secret in the settings."""
     if settings.key is None:
         given = read_environment(os.environ).secret
         if given:
@@ -182,7 +182,7 @@ def _find_secret(settings: BaseSettings) -> str:
 
 
 def register_shutdown_event() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set; no signal sets it if the caller is not the main thread."""
+    """Return an event that SIGINT and SIGTERM set; if a thread other than the main thread calls, no signal sets it."""
     event = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -212,7 +212,7 @@ def launch_gloo(
 ) -> None:
     """Run a command in each slot of `settings.hosts` to its end.
 
-    Args: exec_command: runs a command line and returns its exit code and the time of its end.  nics: interfaces of the
+    Args: exec_command: runs a command line, and returns the exit code and the time of the end.  nics: interfaces of the
         workers.  env: variables of the workers.  server_ip: address at which the workers reach this program.
     Raises: JobFailedError: a worker has failed.  ValueError: there are too few slots.
     """
@@ -240,7 +240,7 @@ def gloo_run(
 
 
 def _get_min_start_hosts(settings: ElasticSettings) -> int:  # Horovod's tests replace this function
-    """Return 1: no interfaces are probed, so one host is enough."""
+    """Return 1, because no interfaces are probed, so one host is enough."""
     return 1
 
 

@@ -13,7 +13,7 @@ from elastic.runner.common.codec import dumps_base64, loads_base64
 from runtime.environment import read_environment
 from runtime.errors import PaddleError
 
-ASK_S = 30.0  # seconds for the store to answer
+ASK_S = 30.0  # maximum seconds until the store has answered
 
 
 def read_data_from_kvstore(addr: str, port: int | str, scope: str, key: str) -> object:

@@ -10,21 +10,21 @@ from elastic.runner.common.timeout import Timeout
 
 
 class TaskToTaskAddressCheckFinishedSignal:
-    """The report to a task that its check of the addresses of another task has ended."""
+    """Reports that a task has checked the addresses of another task."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
 
 class TaskToTaskAddressCheckFinishedSignalResponse:
-    """The answer: the index of the task."""
+    """The answer, which contains the index of the task."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
 
 class HorovodRunTaskService(task_service.BasicTaskService):
-    """A `BasicTaskService` with a name that has the index of the task."""
+    """A `BasicTaskService` whose name contains the index of the task."""
 
     NAME_FORMAT = "horovod task service #%d"
 

@@ -1,4 +1,4 @@
-"""Values as base64 text. Names are those of `horovod.runner.common.util.codec`.
+"""Encodes values as base64 text. Names are those of `horovod.runner.common.util.codec`.
 
 Horovod's own texts are made by pickle. A text of pickle is refused here, because pickle runs any code that the writer
 of the text has chosen.

@@ -34,9 +34,9 @@ from runtime.errors import ConfigError, DataError, PeerUnreachableError, UsageEr
 from runtime.interfaces import list_nics
 
 MOST_MESSAGE_BYTES = 4 << 20
-MOST_CALLERS = 64  # maximum requests at the same time
-REQUEST_S = 10.0  # seconds for a request to arrive
-ANSWER_S = 600.0  # seconds for a service to answer
+MOST_CALLERS = 64  # maximum number of requests at the same time
+REQUEST_S = 10.0  # maximum seconds until a request has arrived
+ANSWER_S = 600.0  # maximum seconds until a service has answered
 _CHUNK = 64 << 10  # characters
 _LENGTH = struct.Struct("<I")
 _PLAIN = ""  # name of the class of a message that is plain data
@@ -46,7 +46,7 @@ class ByteReader(Protocol):
     """A stream of bytes."""
 
     def read(self, length: int, /) -> bytes:
-        """Return `length` bytes; fewer at the end of the stream."""
+        """Return `length` bytes, or fewer at the end of the stream."""
 
 
 class ByteWriter(Protocol):
@@ -92,7 +92,7 @@ class AckStreamResponse:
 class Wire:
     """Reads and writes messages.
 
-    Args: modules: names of the modules whose classes may be sent, besides this module.
+    Args: modules: names of further modules whose classes may be sent.
     """
 
     def __init__(self, key: bytes, modules: Collection[str] = ()) -> None:
@@ -101,7 +101,8 @@ class Wire:
     def write(self, obj: object, wfile: ByteWriter) -> None:
         """Write a message.
 
-        Raises: UsageError: the object is neither plain data nor of a class that may be sent, or it is too large.
+        Raises: UsageError: the object is neither plain data nor of a class that may be sent, or the object is too
+            large.
         """
         kind = type(obj)
         name = f"{kind.__module__}:{kind.__qualname__}" if kind.__module__ in self._modules else _PLAIN
@@ -121,19 +122,19 @@ class Wire:
         """Return the next message.
 
         Raises: EOFError: the stream has ended.  ConfigError: the writer has another key.  DataError: the message is too
-            long, or an object of a class that may not be sent.
+            long, or is an object of a class that may not be sent.
         """
         digest = _read_all(rfile, DIGEST_LENGTH)
         (length,) = _LENGTH.unpack(_read_all(rfile, _LENGTH.size))
         if length > MOST_MESSAGE_BYTES:
-            raise DataError(f"a message of {length} bytes; at most {MOST_MESSAGE_BYTES} are read")
+            raise DataError(f"a message has {length} bytes, and at most {MOST_MESSAGE_BYTES} are read")
         body = _read_all(rfile, length)
         if not check_digest(self._key, body, digest):
             raise ConfigError("Security error: the digest of a message is wrong; writer and reader have different keys")
         try:
             name, value = load_object(body)
         except (TypeError, ValueError) as exc:
-            raise DataError("a message without the name of a class") from exc
+            raise DataError("a message does not name its class") from exc
         return value if isinstance(name, str) and name == _PLAIN else self._make(name, value)
 
     def stream(self, stream: TextReader, wfile: ByteWriter) -> None:
@@ -156,12 +157,12 @@ class Wire:
     def _make(self, name: object, fields: object) -> object:
         kind = self._find(name) if isinstance(name, str) else None
         if kind is None or not isinstance(fields, dict):
-            raise DataError(f"a message of a class that may not be sent here: {glog.clean(name, 100)}")
+            raise DataError(f"a message has a class that may not be sent here: {glog.clean(name, 100)}")
         try:
             made: object = object.__new__(kind)
             vars(made).update(fields)
         except TypeError as exc:
-            raise DataError(f"a message of {name}, which is no class of plain attributes") from exc
+            raise DataError(f"a message has the class {name}, which has no plain attributes") from exc
         return made
 
 
@@ -191,7 +192,7 @@ class _TimedReader:
         while len(parts) < length:
             left = self._until - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{len(parts)} of {length} bytes have arrived in time")
+                raise TimeoutError(f"only {len(parts)} of {length} bytes have arrived in time")
             self._stream.settimeout(left)
             chunk = self._stream.recv(min(length - len(parts), 1 << 16))
             if not chunk:
@@ -259,7 +260,7 @@ class BasicService:
                 self.connection.settimeout(ANSWER_S)
                 response = service._handle(request, self.client_address)
                 if not response:
-                    raise NotImplementedError(f"{type(service).__name__} has no answer to {type(request).__name__}")
+                    raise NotImplementedError(f"{type(service).__name__} does not answer {type(request).__name__}")
                 first, *texts = response if isinstance(response, tuple) else (response,)
                 with contextlib.suppress(ConnectionError, TimeoutError):  # the client is gone
                     service._wire.write(first, self.wfile)
@@ -308,8 +309,8 @@ class BasicClient:
     Args:
     - addresses: addresses of the service by interface; an address that does not answer with the service's name is left
       out.
-    - match_intf: leave out an address that this machine does not reach by its interface of the same name.
-    - probe_timeout: seconds for an address to answer.
+    - match_intf: whether to leave out an address that this machine does not reach by its interface of the same name.
+    - probe_timeout: maximum seconds until an address has answered.
     - attempts: maximum number of times that a request is sent.
 
     Raises: NoValidAddressesFound: no address is left.
@@ -356,7 +357,7 @@ class BasicClient:
                     return
                 if self._match_intf and response.source_address != list_nics().get(intf):
                     if self._verbose >= 2:
-                        glog.warning(f"{addr[0]}:{addr[1]} is not reached by {intf}; it is left out")
+                        glog.warning(f"the address {addr[0]}:{addr[1]} is left out, because {intf} does not reach it")
                     return
                 result_queue.put((intf, addr))
                 return

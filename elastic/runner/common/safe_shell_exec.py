@@ -61,10 +61,11 @@ def execute(
     events: Sequence[threading.Event] | None = None,
     prefix_output_with_timestamp: bool = False,
 ) -> int:
-    """Run a command of the shell to its end; return its exit code, 128 + n after signal n.
+    """Run a command of the shell to its end; return its exit code, or 128 + n after signal n.
 
-    Args: env: None: the variables of this process.  stdout, stderr: None: the streams of this process.  index: number
-        that begins each line; None: no line has a prefix.  events: each of them ends the command.
+    Args: env: variables of the command; the default is the environment of this process.  stdout, stderr: streams for
+        the output; the default is the streams of this process.  index: number that begins each line; None: no line has
+        a prefix.  events: each of these events ends the command.
     Raises: OSError: the command cannot be started.
     """
     streams: dict[str, TextSink] = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}

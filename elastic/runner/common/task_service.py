@@ -25,8 +25,8 @@ from elastic.runner.util.threads import in_thread
 from runtime import glog
 from runtime.errors import PaddleError
 
-WAIT_FOR_COMMAND_MIN_DELAY = 0.1  # seconds; the shortest time between two checks of a command
-MOST_WAIT_S = 60.0  # seconds; a longer wait takes several requests, each of which has a deadline
+WAIT_FOR_COMMAND_MIN_DELAY = 0.1  # minimum seconds between two checks of a command
+MOST_WAIT_S = 60.0  # maximum seconds that a request waits; a longer wait takes several requests
 
 
 class RunCommandRequest:
@@ -70,7 +70,7 @@ class CommandExitCodeRequest:
 
 
 class CommandExitCodeResponse:
-    """Attributes: terminated: whether the command has ended.  exit_code: None before the end."""
+    """Attributes: terminated: whether the command has ended.  exit_code: exit code; None before the end."""
 
     def __init__(self, terminated: bool, exit_code: int | None) -> None:
         self.terminated, self.exit_code = terminated, exit_code
@@ -84,7 +84,7 @@ class WaitForCommandExitCodeRequest:
 
 
 class WaitForCommandExitCodeResponse:
-    """Attributes: exit_code: None if the command runs.  terminated: whether the command has ended."""
+    """Attributes: exit_code: exit code; None if the command runs.  terminated: whether the command has ended."""
 
     def __init__(self, exit_code: int | None, terminated: bool = True) -> None:
         self.exit_code, self.terminated = exit_code, terminated
@@ -102,7 +102,7 @@ class RegisterCodeResultRequest:
 
 
 class _CapturedOutput(Pipe):
-    """An output of the command; after its close the rest of the output is dropped."""
+    """An output of the command; after `close`, the rest of the output is dropped."""
 
     def write(self, buf: str | bytes) -> None:
         with contextlib.suppress(RuntimeError):

@@ -22,7 +22,7 @@ from runtime.errors import DataError
 
 
 class Cache:
-    """Values by key, in a file.
+    """Keeps values by key in a file.
 
     Args: parameters_hash: hash of the parameters of the checks; the values of a file with another hash are ignored.
 
@@ -38,7 +38,7 @@ class Cache:
         self._content = self._read()
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key, or None if there is none or it is too old."""
+        """Return the value of a key, or None if the value is missing or too old."""
         with self._lock:
             stamp, value = self._content.get(_name(key), (0.0, None))
         return value if 0 <= time.time() - stamp <= self._seconds else None
@@ -71,7 +71,7 @@ def _name(key: Any) -> str:
 def use_cache() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator; the decorated function takes a further argument `fn_cache`, which is a `Cache` or None.
 
-    With a cache, the first result other than None is stored, and later calls with equal arguments return this result.
+    With a cache, the first result that is not None is stored, and later calls with equal arguments return it.
     """
 
     def wrap(func: Callable[..., Any]) -> Callable[..., Any]:

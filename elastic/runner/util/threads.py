@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-JOIN_S = 0.1  # seconds of a single wait: if a signal arrives just before a wait, Python handles it after the wait
+JOIN_S = 0.1  # seconds of a single wait; if a signal arrives just before a wait, Python handles it after the wait
 
 
 def execute_function_multithreaded(
