@@ -72,7 +72,7 @@ HELP
 
 say() { echo "start.sh: $*"; }
 
-# fail STATUS LINE...: every line goes to stderr
+# fail STATUS LINE...: prints every LINE to stderr, and exits with STATUS
 fail() {
     local status=$1 line
     shift
@@ -80,9 +80,9 @@ fail() {
     exit "$status"
 }
 
-# The shorter manifests of the tutorial omit some variables; these defaults are the values of the tutorial's longest
-# manifest.
-# The launcher finds CONF_PADDLE_GRADIENT_NUM itself.
+# set_defaults: sets the variables that the shorter manifests of the tutorial omit. JOB_NAMESPACE is the pod's own
+# namespace; the other defaults are the values of the tutorial's longest manifest. The launcher itself determines
+# CONF_PADDLE_GRADIENT_NUM.
 set_defaults() {
     local account=${SERVICE_ACCOUNT_DIR:-/var/run/secrets/kubernetes.io/serviceaccount}
     WORK_DIR=${WORK_DIR:-/root}
@@ -109,12 +109,12 @@ check_environment() {
     for name; do
         [ -n "${!name:-}" ] || problems+=("$name is not set in the pod's env")
     done
-    # the name becomes a directory that a later start deletes, so it must be a plain name
+    # JOB_NAME must not be a path such as ../x, because a later start deletes the directory WORK_DIR/JOB_NAME
     if [ -n "${JOB_NAME:-}" ] && ! [[ $JOB_NAME =~ ^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$ ]]; then
         problems+=("JOB_NAME is '$JOB_NAME'; set it to the Job's metadata.name (lower case letters, digits, '-' and '.')")
     fi
-    # TRAIN_CONFIG_DIR must name a directory directly below the job's directory; otherwise shards or other files would
-    # be copied
+    # TRAIN_CONFIG_DIR must name a directory directly below the job's directory; with another path, shards or other
+    # files would be copied
     if [ -n "${TRAIN_CONFIG_DIR:-}" ] && [[ /${TRAIN_CONFIG_DIR%/}/ =~ /\.{0,2}/ ]]; then
         problems+=("TRAIN_CONFIG_DIR is '$TRAIN_CONFIG_DIR'; set it to the name of a directory in JOB_PATH/JOB_NAME")
     fi
@@ -134,9 +134,9 @@ set_home_and_tmp() {
     is_writable_dir "${TMPDIR:-/tmp}" || export TMPDIR=$WORK_DIR
 }
 
-# copy_tree SOURCE TARGET: copies the content of a directory. It follows links, because a relative link would be broken
-# in the work directory. A file server may answer ESTALE once after the source was replaced, so a failed copy is
-# repeated.
+# copy_tree SOURCE TARGET: copies the content of a directory. The function copies the targets of links, because a
+# relative link would be broken in the work directory. A file server may answer ESTALE once after the source was
+# replaced, so a failed copy is repeated.
 copy_tree() {
     local attempt
     for attempt in 1 2 3; do
@@ -148,8 +148,8 @@ copy_tree() {
     return 1
 }
 
-# check_volume PATH: fails for errors of the volume such as ESTALE and EIO, which may be temporary; the Job then starts
-# the pod again. The function accepts a missing directory; a later check reports it and ends the Job.
+# check_volume PATH: fails for errors of the volume such as ESTALE and EIO, which may be temporary. The Job then starts
+# the pod again. The function accepts a missing directory. A later check reports a missing directory and ends the Job.
 check_volume() {
     local said
     if said=$(LC_ALL=C stat -- "$1" 2>&1 >/dev/null); then return; fi
@@ -170,8 +170,8 @@ check_readable() {
     done
 }
 
-# has_file DIRECTORY NAME...: succeeds if any of the names is a file in the directory; "*.py" stands for every name with that
-# ending
+# has_file DIRECTORY NAME...: succeeds if the directory contains a file with one of the names. The name "*.py" matches
+# every file whose name ends in .py
 has_file() {
     local directory=$1 name files
     shift
@@ -182,7 +182,7 @@ has_file() {
     return 1
 }
 
-# find_config_dir ARG...: sets TRAIN_CONFIG_DIR to the only directory of the job that contains a config
+# find_config_dir ARG...: if TRAIN_CONFIG_DIR is not set, sets it to the only directory of the job that has a config
 find_config_dir() {
     local job=$JOB_PATH/$JOB_NAME configs=(trainer_config.py trainer_config.lr.py) each found=()
     if [ -n "${TRAIN_CONFIG_DIR:-}" ]; then return 0; fi
@@ -207,8 +207,8 @@ find_config_dir() {
     defaults_taken+="${defaults_taken:+ }TRAIN_CONFIG_DIR=$TRAIN_CONFIG_DIR"
 }
 
-# list_directories DIRECTORY VARIABLE NAME: VARIABLE contains a NAME that does not exist in DIRECTORY. The function
-# prints the directories that exist in DIRECTORY, and suggests the name that is most similar to NAME.
+# list_directories DIRECTORY VARIABLE NAME: the value of VARIABLE is NAME, which does not exist in DIRECTORY. The
+# function prints the directories that exist in DIRECTORY, and suggests the name that is most similar to NAME.
 list_directories() {
     local each names=() shown=() likely='' line
     for each in "$1"/*/; do
@@ -244,9 +244,9 @@ explain_missing() {
     fi
 }
 
-# check_tree DIRECTORY: checks that the directory can be copied in a finite time, and that no file of it can block its
-# reader. Links to directories are the usual cause of too many files: two links in each of thirty directories give 2^30
-# copies without a loop.
+# check_tree DIRECTORY: checks that the directory can be copied in a finite time, and that no file in it can block a
+# reader. Links to directories are the usual cause of too many files. For example, two links in each of thirty nested
+# directories give 2^30 copies without a loop.
 check_tree() {
     local line found odd=''
     found=$(LC_ALL=C find -L "$1" -printf '%y %p\n' 2>&1 | head -n $((MAX_FILES + 1)) || true)
@@ -257,7 +257,7 @@ check_tree() {
     while read -r line; do
         case $line in
             'find: '*'loop detected'* | 'find: '*'Too many levels'*) odd="a link that forms a loop (${line#find: })" ;;
-            'l '*) odd="a link that leads nowhere: ${line#l }" ;;
+            'l '*) odd="a link to a path that does not exist: ${line#l }" ;;
             'p '*) odd="a FIFO: ${line#p }" ;;
             's '*) odd="a socket: ${line#s }" ;;
             [bc]' '*) odd="a device: ${line#? }" ;;
@@ -267,8 +267,8 @@ check_tree() {
     done <<<"$found"
 }
 
-# Copies the config directory to a new directory beside the target, and then renames the copy to the target. The copy
-# replaces everything that an earlier container left in the target, so that files of two copies never mix.
+# stage_config: copies the config directory to a new directory beside the target, and then renames the copy to the
+# target. The copy replaces everything that an earlier container left in the target, so files of two copies never mix.
 stage_config() {
     local source=$JOB_PATH/$JOB_NAME/$TRAIN_CONFIG_DIR target=$WORK_DIR/$JOB_NAME fresh old
     check_readable "$JOB_PATH" "$JOB_PATH/$JOB_NAME" "$source"
@@ -296,8 +296,8 @@ stage_config() {
     say "staged $(find . -type f | wc -l) files of $source in $target"
 }
 
-# has_flag NAME ARG...: succeeds if the flag is among the arguments, with one dash or two; its value follows '=' or is the
-# next argument
+# has_flag NAME ARG...: succeeds if the flag is among the arguments, with one dash or two. The value of the flag follows
+# '=' or is the next argument
 has_flag() {
     local name=$1 argument
     shift
@@ -307,7 +307,7 @@ has_flag() {
     return 1
 }
 
-# choose_config ARG...: sets TRAIN_CONFIG; the launcher checks a config that is given as an argument
+# choose_config ARG...: sets TRAIN_CONFIG, unless an argument names the config; the launcher checks such an argument
 choose_config() {
     if has_flag config "$@"; then return 0; fi
     if [ -z "${TRAIN_CONFIG:-}" ]; then
@@ -369,8 +369,8 @@ stage_elastic() {
     export TRAIN_CONFIG
 }
 
-# start_role ROLE ARG...: prepares the directories of a role, and then becomes launcher.roles, which starts the role's
-# program
+# start_role ROLE ARG...: prepares the directories of a role, and then replaces this shell by launcher.roles, which
+# starts the role's program
 start_role() {
     local role=$1
     shift
@@ -401,7 +401,7 @@ main() {
     stage_config
     set_home_and_tmp
     choose_config "$@"
-    # a flag that is among the arguments is omitted here, so that it occurs only once in the command line
+    # flags that are among the arguments are omitted here, so each flag occurs only once in the command line
     local flags=() pair
     for pair in "dot_period=${DOT_PERIOD:-10}" "ports_num=$CONF_PADDLE_PORTS_NUM" \
         "ports_num_for_sparse=$CONF_PADDLE_PORTS_NUM_SPARSE" "log_period=${LOG_PERIOD:-50}" "num_passes=${NUM_PASSES:-10}" \

@@ -5,23 +5,27 @@ usage: start_paddle.py [--dry_run] [--help] [--FLAG=VALUE ...]
        start_paddle.py status [JOB] [--namespace=NAME] [--job_path=DIRECTORY]
 
 The launcher works in these steps:
-  1. Check the environment (table below) and the flags. Report all problems together, and end with 78 or 64.
+  1. Check the environment (table below) and the flags. If something is wrong, report all problems together, and end
+     with status 78 or 64.
   2. Ask the Kubernetes API for the pods of the job until exactly the expected number of pods is Running.
-  3. Give every pod a trainer id: the completion index in an Indexed Job, else the pod's place among the sorted IPs.
-  4. Connect to the launcher of trainer 0. That launcher chooses the attempt: a number, a set of pods, and the
+  3. Give every pod a trainer id. In an Indexed Job the id is the completion index. In other Jobs the id is the rank of
+     the pod's IP among the sorted IPs.
+  4. Connect to the launcher of trainer 0. That launcher chooses the number and the set of pods of the attempt, and the
      checkpoint or pass to resume from. Only the launcher of trainer 0 writes output/job.json.
   5. Start `paddle pserver` (log: output/node_<id>/server.log) if CONF_PADDLE_PSERVER_NUM and CONF_PADDLE_PSERVER_APART
      assign a pserver to this pod. Copy the data shard <JOB_PATH>/<JOB_NAME>/<id>/data to ./data.
   6. Wait until every pserver of the job answers. Run `paddle train` (log: output/node_<id>/train.log, and stdout).
   7. If a pod is lost or a program fails, stop the programs of this pod and return to step 2. The pod ends after an
-     error that a retry cannot repair (64, 65, 66, 77, 78), and after more than RESTARTS attempts without progress. If
-     CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced within REJOIN_TIMEOUT.
+     error that a retry cannot repair (status 64, 65, 66, 77 or 78), and after more than RESTARTS attempts without
+     progress. If CONF_PADDLE_GRADIENT_MIN is set, the job continues without a pod that is not replaced within
+     REJOIN_TIMEOUT.
   8. End with the trainer's exit status after all trainers have left this pod's pserver.
-If CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes: /healthz fails when a program of the pod is
-stuck, and /readyz succeeds while the programs train.
+If CONF_PADDLE_METRICS_PORT is set, a thread answers the pod's probes. The probe /healthz fails when a program of the
+pod is stuck, and /readyz succeeds while the programs train.
 
 Flags: --dry_run prints the plan (pods, ids, both command lines) and exits. The launcher passes every other flag to
-`paddle train` (--flag, --k=v, --k v). Such a flag overrides the value that the launcher sets, also for the pserver.
+`paddle train` (--flag, --k=v, --k v). Such a flag overrides the launcher's own value of this flag, for the trainer and
+for the pserver.
 
 status prints the state of a job: its pods, attempt, pass, cost, slowest trainer, and how its attempts ended. Inside a
 pod (kubectl exec POD -- /root/start_paddle.py status), status asks the API; elsewhere, status runs kubectl. The files
@@ -31,10 +35,11 @@ DIRECTORY is JOB_PATH. The exit status is 0, 64, 66, 69 or 77.
 Environment:
 {environment}
 
-Exit status: 0: done. A retry cannot repair 64 (wrong flag), 65 (bad data, provider or config), 66 (missing input),
-77 (forbidden by the API) and 78 (bad environment or config, or a Job without progress). The launcher retries in the
-same pod after 69 (another pod or the API is unreachable), 70 (a bug of this program), 74 (the volume is full or not
-writable) and 75 (lost pod, port in use, or a program killed by a signal). SIGTERM leads to 143, and Ctrl-C to 130.
+Exit status: 0 means that the job is done. A retry cannot repair 64 (wrong flag), 65 (bad data, provider or config),
+66 (missing input), 77 (forbidden by the API) and 78 (bad environment or config, or a Job without progress). The
+launcher retries in the same pod after 69 (another pod or the API is unreachable), 70 (a bug of this program), 74 (the
+volume is full or not writable) and 75 (lost pod, port in use, or a program killed by a signal). The status is 143 after
+SIGTERM, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -82,12 +87,12 @@ class Launcher:
     """The objects that one launcher uses; the main program makes them and passes them to every step."""
 
     config: LauncherConfig
-    passed: Mapping[str, str]  # flags for the trainer, without dashes
+    passed: Mapping[str, str]  # {name of a flag for the trainer, without dashes: its value}
     stop: Stop
     api: PodApi
     policy: WaitPolicy
     history: AttemptHistory = dataclasses.field(default_factory=AttemptHistory)
-    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds it
+    attempt: JobRecord | None = None  # the attempt that all pods agreed on; None: startPaddle finds the attempt
 
     def __post_init__(self) -> None:
         self.control: LauncherControl = ControlChannel(self.config, self.api.secrets.redact)
@@ -95,10 +100,12 @@ class Launcher:
 
 
 def getPodList(wait: Wait | None = None) -> JsonObject:
-    """Return the PodList of the job, as soon as the API server gives it.
+    """Return the PodList of the job, as soon as the API server returns this list.
 
-    Args: wait: the deadline and the pauses; None: the environment names the job, and START_TIMEOUT is the deadline.
-    Raises: PaddleError: the API server gave no list before the deadline; its last error determines the class.
+    Args: wait: the deadline and the pauses. None: the environment variables name the job, and START_TIMEOUT limits the
+        wait.
+    Raises: PaddleError: the API server returned no list before the deadline; the last error of a request determines the
+        class of the PaddleError.
     """
     if wait is None:
         config = LauncherConfig.from_env(os.environ)
@@ -129,7 +136,7 @@ def getIdMap(podlist: JsonObject) -> IdMap:
 
 
 def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
-    """Split command line arguments into name, value, name, value, ...
+    """Return the command line arguments as a list name, value, name, value, ...
 
     `--k=v` and `--k v` give k, v (blanks in v stay); `--flag` gives flag, "true"; `--noflag` gives flag, "false".
     If a flag is repeated, its last value counts.
@@ -142,7 +149,7 @@ def refine_unknown_args(cmd_args: Sequence[str]) -> list[str]:
 def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
     """Return the ids of the full set of this Job's pods, or a text that says what is missing.
 
-    Raises: ConfigError: the set is full and this pod is not in it.
+    Raises: ConfigError: the set is full, and this pod is not in the set.
     """
     obstacle = why_incomplete(config, parse_pods(podlist))
     if obstacle or not isPodAllRunning(podlist, config.layout.pods):
@@ -155,8 +162,8 @@ def complete_set(config: LauncherConfig, podlist: JsonObject) -> IdMap | str:
 def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendezvous | str | ApiError:
     """Ask once for the pods and for trainer 0's attempt; return the agreed set of pods, or what is missing.
 
-    A new pod may still see pods that are about to end, so the caller calls this function repeatedly.
-    Args: seen: receives the pods. Raises: PaddleError.
+    A new pod may still see pods that are about to end, so `meet` calls this function repeatedly.
+    Args: seen: a list whose content the function replaces by the pods of this Job. Raises: PaddleError.
     """
     config, passed, history, control = launcher.config, launcher.passed, launcher.history, launcher.control
     try:
@@ -181,7 +188,8 @@ def try_to_meet(launcher: Launcher, wait: Wait, seen: list[PodStatus]) -> Rendez
 def meet(launcher: Launcher) -> Rendezvous:
     """Wait until all pods are Running, their launchers are connected, and trainer 0's launcher has begun an attempt.
 
-    In a large job only trainer 0's launcher lists all pods. The other launchers wait for an attempt with their pod.
+    In a large job only trainer 0's launcher lists all pods. Each other launcher waits for an attempt that includes its
+    pod.
     Raises: PaddleError.
     """
     launcher.api.narrow()
@@ -200,8 +208,8 @@ def meet(launcher: Launcher) -> Rendezvous:
 def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], launcher: Launcher | None = None) -> int:
     """Run one attempt of this pod's pserver and trainer to its end, and return the pod's exit status.
 
-    Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: flags for the trainer, without dashes.
-        launcher: None: this function creates a launcher, which agrees on an attempt with the other launchers.
+    Args: idMap: {ip: trainer id} from getIdMap. train_args_dict: {name of a flag for the trainer, without dashes: its
+        value}. launcher: None: this function creates a launcher, which agrees on an attempt with the other launchers.
     Raises: PaddleError.
     Source: the tutorial's function lost the status in a pipe and left the pserver unwatched (docs/faults.md S12, S13).
     """
@@ -240,7 +248,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
                 result = AttemptResult(error.exit_code, "launcher", str(error))
             history.note(result)
             result = others.report(record, trainer_id, result)
-        # when a pod fails, the Job may stop the other pods by a signal, which must not interrupt their last reports
+        # when a pod fails, the Job may stop the other pods by a signal, but this must not interrupt their last reports
         history.record = ending.conclude(config, train_args_dict, met, result, others, environ, stop)
     return result.status
 
@@ -248,7 +256,7 @@ def startPaddle(idMap: Mapping[str, int], train_args_dict: Mapping[str, str], la
 def run_programs(
     supervisor: Supervisor, met: Rendezvous, passed: Mapping[str, str], record: JobRecord, launcher: Launcher
 ) -> AttemptResult:
-    """Start the pserver, copy the shard, wait for all pservers, run the trainer; return how the attempt ended."""
+    """Start the pserver, copy the shard, wait for all pservers, and run the trainer. Return how the attempt ended."""
     config, ids, layout = supervisor.config, met.ids, supervisor.config.layout
     trainer_id = own_trainer_id(config, ids)
     flags = command_lines.resumed_flags(config, record, passed)
@@ -342,7 +350,7 @@ def main(cmd_args: Sequence[str]) -> int:
 
 
 def run() -> NoReturn:
-    """Run the script; the exit status does not depend on the state of stdout."""
+    """Run the script, and end with the status of `main` even if stdout is broken."""
     if sys.stdout is None:  # `>&-` has closed stdout, and the next file that is opened would get file descriptor 1
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     end_process(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """The data of an attempt: its record, its result in this pod, and what a launcher remembers of earlier attempts.
 
-In an attempt, an agreed set of pods runs the job's programs until they finish or one of them fails.
+In an attempt, an agreed set of pods runs the job's programs until all programs finish or one of the programs fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launcher.variables import MOST_TRAINERS
 
 # the keys of each entry of JobRecord.attempts; an entry also gets the key `failure` when its attempt has ended
 ATTEMPT = ("name", "started", "origin")
-MESSAGE_LIMIT = 2000  # maximum number of characters of a failure's message in job.json, which keeps 100 attempts
+MESSAGE_LIMIT = 2000  # maximum number of characters of a failure's message in job.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,12 @@ class JobRecord:
     passes: int  # number of passes that the Job trains
     finished: bool
     attempt: int  # number of this attempt, from 1; the names of an earlier attempt's log files end in its number
-    pod_uids: list[str]  # the set of pods of this attempt
+    pod_uids: list[str]  # sorted UIDs of the pods of this attempt
     start_pass: int  # the first pass of this attempt if it resumes from a pass directory, otherwise 0
     config: str = ""  # the TRAIN_CONFIG_DIR with which the parameters were trained
     checkpoint: str = ""  # name of the checkpoint directory that this attempt resumes from, or ""
-    # numbers of programs and ports; a checkpoint can be resumed only if these numbers have not changed since its save
+    # numbers of trainers and pservers, and of the ports of a pserver; `resume.choose_origin` compares them with the
+    # numbers of the previous attempt
     gradient_num: int = 0
     pserver_num: int = 0
     ports_num: int = 0
@@ -44,13 +45,13 @@ class JobRecord:
     # number of consecutive attempts without progress before this attempt; the field's name must not change, because the
     # job.json files of running Jobs contain the name
     fruitless: int = 0
-    # for each attempt of this Job: name, started, origin
+    # for each attempt of this Job: its name, its start time, and the save that it resumed from (the keys ATTEMPT)
     attempts: list[JsonObject] = dataclasses.field(default_factory=list)
     given_up: bool = False  # whether `fruitless` exceeds RESTARTS; if so, no launcher begins another attempt
     # for each pod, ordered by trainer id: ip, place (name and node), uid, index (completion index)
     pods: list[JsonObject] = dataclasses.field(default_factory=list)
-    # for each pod that is absent from this attempt: index, place, since (epoch seconds); CONF_PADDLE_GRADIENT_MIN
-    # permits attempts without some pods
+    # for each pod that is absent from this attempt: index, place, since (start of the absence in epoch seconds);
+    # CONF_PADDLE_GRADIENT_MIN permits attempts without some pods
     absent: list[JsonObject] = dataclasses.field(default_factory=list)
     job_trainers: int = 0  # number of trainers in the Job's spec; gradient_num of them take part
     job_pservers: int = 0
@@ -81,12 +82,12 @@ class JobRecord:
     @property
     def layout(self) -> str:
         """A text with the numbers of programs and ports; the saved state of the programs depends on these numbers."""
-        ports = f"{self.ports_num}+{self.ports_num_sparse} ports"
+        ports = f"{self.ports_num} dense and {self.ports_num_sparse} sparse ports"
         return f"{self.gradient_num} trainers and {self.pserver_num} pservers of {ports}"
 
     @property
     def indexes(self) -> list[int]:
-        """The completion index of each pod, by trainer id. Raises: KeyError: the record has no indexes."""
+        """The completion index of each pod, ordered by trainer id. Raises: KeyError: the record has no indexes."""
         return [int(pod["index"]) for pod in self.pods]
 
     @property
@@ -107,13 +108,13 @@ class JobRecord:
     @property
     def roles(self) -> PodLayout:
         """The pods of this attempt that run a trainer, and the pods that run a pserver."""
-        trainers = self.gradient_num or MOST_TRAINERS  # the record of an older version has no number of trainers
+        trainers = self.gradient_num or MOST_TRAINERS  # a record that an older version wrote has no number of trainers
         is_apart = len(self.pods) > max(trainers, self.pserver_num)
         return PodLayout(trainers, self.pserver_num, is_apart)
 
     @property
     def ids(self) -> IdMap:
-        """The set of pods of this attempt, as trainer 0 found it."""
+        """The set of pods of this attempt, as trainer 0's launcher found it."""
         places = {str(pod.get("ip")): str(pod.get("place")) for pod in self.pods}
         ids = ((ip, number) for number, ip in enumerate(places))
         indexes = {str(pod.get("ip")): int(pod["index"]) for pod in self.pods if is_index(pod.get("index"))}
@@ -225,9 +226,9 @@ class AttemptHistory:
     record: JobRecord | None = None  # record of the last attempt of this launcher
     is_dissolved: bool = False  # whether the last attempt ended before training because the set of pods changed
     status: int = 0  # exit status of this pod in the last attempt
-    staged: Portion | None = None  # the data set that is staged in ./data
+    staged: Portion | None = None  # the shard and the files of other shards that are in ./data
     lost: set[str] = dataclasses.field(default_factory=set)  # UIDs of the failed pods that have been logged
-    # for each attempt, by number: the decisions about the next attempt that have been logged
+    # {number of an attempt: the decisions about the next attempt that have been logged}
     said: dict[int, set[str]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -244,7 +245,7 @@ class AttemptHistory:
         self.status, self.is_dissolved = result.status, result.is_dissolved
 
     def say_once(self, message: str) -> None:
-        """Log a decision about the next attempt once, even if a full volume makes the launcher repeat it."""
+        """Log a decision about the next attempt once, even if a full volume makes the launcher repeat the decision."""
         said = self.said.setdefault(self.attempt, set())
         if message not in said:
             say(message)
@@ -260,7 +261,7 @@ class AttemptHistory:
 
 @dataclasses.dataclass(frozen=True)
 class Rendezvous:
-    """A full set of pods that agree on an attempt. `ids` is empty if the Job has finished or has given up."""
+    """The pods that agree on an attempt, and its record. `ids` is empty if the Job has finished or has given up."""
 
     ids: IdMap
     record: JobRecord | None = None
@@ -276,4 +277,4 @@ class AttemptResult:
     # Name of the signal that killed the program, or "". The exit status 75 of a killed program can also mean a lost
     # peer. The signal shows that the killed program itself is the cause of the attempt's end.
     signal: str = ""
-    is_dissolved: bool = False  # whether the set of pods changed before training began; no program has failed then
+    is_dissolved: bool = False  # whether the set of pods changed before training began; if so, no program has failed

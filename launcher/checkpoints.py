@@ -33,7 +33,7 @@ def find_saved(save_dir: Path) -> Saved:
 
 
 def set_aside_damaged(save_dir: Path) -> Saved:
-    """Rename the newest checkpoint and pass until neither is damaged, and return the saves that remain.
+    """Rename the newest checkpoint and the newest pass while they are damaged, and return the saves that remain.
 
     The check compares the names and sizes of files, and the checksum of job.json. Trainer 0 also compares the checksums
     of the other files, and renames damaged saves in the same way.
@@ -141,7 +141,7 @@ def archive(paths: Iterable[Path]) -> str:
 
 
 def clear_unfinished(save_dir: Path) -> None:
-    """Remove partly written and partly removed saves; restore a save whose replacement is unfinished."""
+    """Remove partly written and partly removed saves. Restore a save if the save that replaces it is incomplete."""
     state = save_dir / "state"
     with contextlib.suppress(OSError):  # an error is harmless, because the remaining files only occupy space
         for path in [*save_dir.glob(".pass-*"), *state.glob(".pass-*"), *state.glob("pass-*")]:

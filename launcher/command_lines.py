@@ -18,7 +18,7 @@ PORT_FLAGS = ("port", "ports_num", "ports_num_for_sparse")  # flags from which t
 
 @dataclasses.dataclass(frozen=True)
 class ProgramCommand:
-    """A program and its flags. The flags are a dictionary, and no code needs to parse a command line."""
+    """A program and its flags. The flags are a dictionary, so no code needs to parse a command line."""
 
     program: str  # the argument of `paddle`: pserver or train
     flags: Mapping[str, str]
@@ -58,7 +58,7 @@ def merge_flags(ours: Mapping[str, str], passed: Mapping[str, str], last: Mappin
 
 
 def watching_flags(config: LauncherConfig, trainer_id: int, place: int, log: str) -> dict[str, str]:
-    """Return the flags that monitor a program: its metrics port (the pod's port plus `place`) and its JSON log."""
+    """Return the flags of a program that set its metrics port (CONF_PADDLE_METRICS_PORT + `place`) and its JSON log."""
     flags = {"metrics_port": str(config.metrics_port + place)} if config.metrics_port else {}
     return flags | ({"log_json": str(config.output / f"node_{trainer_id}" / log)} if config.log_json else {})
 
@@ -103,7 +103,7 @@ def build_trainer_command(
 
 
 def is_local(passed: Mapping[str, str]) -> bool:
-    """Return whether --local is set: each trainer trains alone and needs no other pod."""
+    """Return whether --local is set, with which each trainer trains alone and needs no other pod."""
     return passed.get("local", "0").lower() in ("1", "t", "true", "y", "yes")
 
 
@@ -160,7 +160,7 @@ def resumed_flags(config: LauncherConfig, record: JobRecord, passed: Mapping[str
         state = save_dir_of(config, passed) / "state" / record.checkpoint
         return {**passed, "resume_from": str(state)}
     if record.start_pass:
-        # --init_model_path is removed, because it overrides --start_pass: every attempt would restart from that model
+        # --init_model_path is removed, because with this flag each attempt would start from the same initial parameters
         kept = {name: value for name, value in passed.items() if name not in ("init_model_path", "resume_from")}
         remaining = {"start_pass": str(record.start_pass), "num_passes": str(record.passes - record.start_pass)}
         return {**kept, **remaining}

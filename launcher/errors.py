@@ -6,7 +6,7 @@ PaddleError
  +- DataError
  |   +- IndivisibleError  65  the shard of an absent trainer cannot be divided among other trainers
  +- GivenUpError          78  this Job has had more than RESTARTS attempts without progress
-ApiError                      an obstacle of a wait; at the deadline it becomes one of the errors above
+ApiError                      an obstacle of a wait, such as a failed request; at the deadline it becomes a PaddleError
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class GivenUpError(errors.PaddleError):
 
 
 class ApiError(Exception):
-    """A request to the API server failed, or its answer was not usable.
+    """A request to the API server failed, its answer was not usable, or the volume cannot be used now.
 
-    `fatal`: the error ends the wait at once. `final`: the class of the error that is raised at the end of the wait.
+    `fatal`: the request cannot succeed later, so the launcher does not repeat it. `final`: the class of the error that
+    is raised when the launcher no longer repeats the request.
     """
 
     def __init__(

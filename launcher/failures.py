@@ -113,7 +113,7 @@ def is_stopped(error: JsonObject) -> bool:
 
 
 def describe_followers(errors: Sequence[JsonObject], record: JobRecord) -> str:
-    """Describe which pods of an attempt reported nothing (such pods may be lost), and which reported a lost peer.
+    """Describe which pods of an attempt reported nothing (such pods may be lost), and which pods reported a lost peer.
 
     Args: errors: the errors of one attempt, which all report only a lost peer. record: the newest record of this Job.
     """
@@ -181,7 +181,7 @@ def describe_end(errors: Sequence[JsonObject], record: JobRecord, *, is_newest: 
 
 
 def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject]) -> str:
-    """Describe the state of the newest attempt. Args: errors: the reports of this attempt."""
+    """Describe the state of the newest attempt. Args: errors: the reports of this attempt's pods."""
     progress = read_json(output / "progress.json")
     state = state_of(record, record.failure or first_failure(errors, record.name), progress)
     if state is AttemptState.FINISHED:
@@ -189,7 +189,7 @@ def describe_newest(output: Path, record: JobRecord, errors: Sequence[JsonObject
     if state.is_broken or state is AttemptState.GIVEN_UP:
         return describe_end(errors, record)
     if state is AttemptState.FORMING:
-        return "the volume shows no trainer that has begun"
+        return "no trainer has begun, according to the files on the volume"
     return f"{progress.get('status')}, as trainer 0 reported {describe_age(progress)}"
 
 
@@ -199,9 +199,10 @@ def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) 
     If the Job then starts another pod, that pod raises GivenUpError, after which the Job starts no more pods.
     Raises: GivenUpError: this pod took part in no attempt.
     """
+    attempts = "1 attempt" if record.fruitless == 1 else f"{record.fruitless} attempts in a row"
     say(
-        f"giving up: {record.fruitless} attempts in a row left no new checkpoint or pass, the maximum with "
-        f"RESTARTS={config.restarts}. First failures of the attempts:"
+        f"giving up: {attempts} left no new checkpoint or pass, which is more than "
+        f"RESTARTS={config.restarts} allows. The attempts of this Job and their first failures:"
     )
     for line in describe_attempts(config.output, record):
         say(f"  {line}")
@@ -213,7 +214,7 @@ def give_up(config: LauncherConfig, record: JobRecord, history: AttemptHistory) 
 
 
 def begin_report(output: Path, environ: Mapping[str, str]) -> None:
-    """Start `make_report` with low priority, in parallel with the next attempt; the launcher waits for it at exit."""
+    """Start `make_report` with low priority in a thread. The launcher waits for the thread only when it exits."""
     threading.Thread(target=make_report, args=(output, environ, REPORT_LIMIT_S, ("nice", "-n", "10"))).start()
 
 

@@ -1,12 +1,14 @@
-"""Let all launchers agree on an attempt: trainer 0's launcher decides and announces the attempt (launcher/control/).
+"""Make all launchers agree on an attempt, which trainer 0's launcher decides and announces (launcher/control/).
 
 Only trainer 0's launcher writes output/job.json, which outlives all launchers. A replacement of trainer 0's launcher
 reads this file, and a launcher that starts after the end of the Job reads it, too. A launcher never waits for a change
 of this file.
 
+The main functions are:
 - `decide_attempt` calls resume.next_record, which decides, without input or output, what the next attempt is.
 - `agree` and `agree_alone` find the attempt that begins with a full set of pods.
-- `follow` finds the attempt that begins in a large job, and `go_on_without` an attempt that begins without some pods.
+- `follow` finds the attempt that begins in a large job.
+- `go_on_without` finds an attempt that begins without some pods.
 
 The module control/ending.py handles the end of an attempt and the end of the Job.
 """
@@ -58,7 +60,7 @@ POLL_S = 0.02  # seconds between two checks for messages of the other launchers
 def take_part(config: LauncherConfig, control: LauncherControl, pods: Sequence[PodStatus]) -> None:
     """In trainer 0's pod, start the server; in other pods, connect to the server as soon as trainer 0's pod is live.
 
-    Without completion indexes the function does nothing, because only the full set of pods determines which pod is
+    Without completion indexes the function does neither, because only the full set of pods determines which pod is
     trainer 0 (`agree`). Args: pods: the pods of this Job.
     Raises: PortInUseError.
     """
@@ -80,9 +82,10 @@ def agree(
 ) -> JobRecord | None:
     """Return the record of this attempt, which trainer 0's launcher makes when all launchers are connected.
 
-    The other launchers receive the record. If a launcher has had an attempt with the same set of pods before, it
-    accepts only a later attempt.
-    Returns: None if no attempt begins within `policy.timeout_s`: a launcher is unreachable, or has another set of pods.
+    The other launchers receive the record. If a launcher has already had an attempt with the same set of pods, it
+    accepts only a newer attempt.
+    Returns: None if no attempt begins within `policy.timeout_s`. A launcher is then unreachable, or has listed another
+        set of pods.
     Raises: VolumeError, PortInUseError.
     """
     deadline = policy.clock() + policy.timeout_s
@@ -134,7 +137,7 @@ def agree_alone(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> JobRecord:
-    """Return the record of this attempt, for a caller that does not list pods during the wait.
+    """Return the record of this attempt, for a function that does not list pods during the wait.
 
     Raises: PeerUnreachableError: no attempt began within `policy.timeout_s`. VolumeError, PortInUseError.
     """
@@ -169,7 +172,7 @@ def decide_attempt(
     found = earlier_output(output, save_dir)
     decision = decide_start(record, saved, bool(found), wanted, config.resume)
     if decision.archive:
-        say(f"{decision.message}; moved to {archive(found)}, starting from the beginning")
+        say(f"{decision.message}; moved to {archive(found)}, and the training starts from the beginning")
         record = None
     elif decision.message:
         history.say_once(decision.message)
@@ -185,10 +188,10 @@ def decide_attempt(
 
 @contextlib.contextmanager
 def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterator[None]:
-    """After this launcher's first attempt, convert volume errors inside this block to obstacles of the wait.
+    """After this launcher's first attempt, convert volume errors inside this block to ApiErrors, so the wait continues.
 
-    Raises: VolumeError: an error of the volume before the first attempt, or a dead mount. ApiError: any other error of
-        the volume, because the volume may recover during the wait.
+    Raises: VolumeError: the mount is dead, RESTARTS is 0, or this launcher has had no attempt. ApiError: any other
+        error of the volume, because the volume may recover during the wait.
     """
     try:
         check_mount(config.job_path)
@@ -203,7 +206,7 @@ def volume_obstacles(config: LauncherConfig, history: AttemptHistory) -> Iterato
 def follow(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | str:
-    """In a launcher that lists few pods, return the attempt that includes this pod, or what an attempt still lacks.
+    """In a launcher that lists few pods, return the attempt that includes this pod, or why there is no such attempt.
 
     Args: pods: the listed pods of this Job.
     """
@@ -217,7 +220,11 @@ def hear(
     history: AttemptHistory,
     control: LauncherControl,
 ) -> Rendezvous | bool | None:
-    """Return an announced attempt that includes this pod, True if another message has arrived, or None."""
+    """Check for messages of the other launchers.
+
+    In a launcher that lists few pods, return the announced attempt that includes this pod, or None. In other launchers,
+    return True if a message has arrived, or None.
+    """
     return find_invitation(config, pods, history, control) if api.indexes else control.acknowledge()
 
 
@@ -275,14 +282,14 @@ def go_on_without(
 
 
 def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: JobRecord, since: float) -> Quorum | str:
-    """Return the pods with which an attempt begins, or why it cannot begin.
+    """Return the pods with which an attempt begins, or a text that says why no attempt can begin.
 
     Args: record: the last attempt. since: start (epoch seconds) of the absence of pods that took part in `record`.
     Raises: VolumeError. DataError: an absent trainer's shard is bad.
     """
     layout = config.layout.shrunk(len(members), config.gradient_min)
     if layout is None:
-        return f"number of live pods: {len(members)}, too few for CONF_PADDLE_GRADIENT_MIN = {config.gradient_min}"
+        return f"number of live pods: {len(members)}; CONF_PADDLE_GRADIENT_MIN = {config.gradient_min} needs more pods"
     try:
         plan_portions(config, [pod.index or 0 for pod in members][: layout.trainers])
     except IndivisibleError as error:
@@ -292,7 +299,7 @@ def find_quorum(config: LauncherConfig, members: Sequence[PodStatus], record: Jo
 
 
 def wait_beside(own: PodStatus, live: Mapping[int, PodStatus], record: JobRecord, control: LauncherControl) -> None:
-    """Let the leader of an attempt without this pod detect that this pod has returned.
+    """Open a port or a connection, by which the leader of an attempt without this pod detects this pod's return.
 
     If this pod has a lower index than the leader, this launcher starts its server. The leader checks the server's port,
     and for the next attempt all launchers connect to the server. If this pod has a higher index, this launcher connects
@@ -353,7 +360,7 @@ def why_not_agreed(control: LauncherControl, ids: IdMap, history: AttemptHistory
 def find_invitation(
     config: LauncherConfig, pods: Sequence[PodStatus], history: AttemptHistory, control: LauncherControl
 ) -> Rendezvous | None:
-    """Return the attempt that includes this pod, if trainer 0 has announced one.
+    """Return the attempt with this pod that trainer 0 has announced, or None if trainer 0 has announced none.
 
     Args: pods: all or some pods of this Job.
     """

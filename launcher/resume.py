@@ -9,7 +9,7 @@ import re
 from launcher.attempts import JobRecord, pass_name
 
 KEPT_ATTEMPTS = 100  # number of attempts of a Job that job.json lists
-LONGEST_PAUSE_S = 60.0  # seconds between two attempts without progress
+LONGEST_PAUSE_S = 60.0  # maximum seconds between two attempts without progress
 
 
 def position(name: str) -> tuple[int, float]:
@@ -30,7 +30,7 @@ class Saved:
 
     @property
     def state(self) -> str:
-        """The newest checkpoint, or ""."""
+        """Name of the newest checkpoint, or "" if there is no checkpoint."""
         return self.states[-1] if self.states else ""
 
     @property
@@ -51,7 +51,7 @@ class Saved:
 
 
 def is_finished(record: JobRecord | None, saved: Saved, job_uid: str, passes: int) -> bool:
-    """Return whether this Job has trained all its passes; a pod that starts after that has nothing to do."""
+    """Return whether this Job has trained all its passes; a pod that starts later has nothing to do."""
     if record is None or record.job_uid != job_uid:
         return False
     return (record.finished and record.passes >= passes) or saved.following >= passes
@@ -64,8 +64,8 @@ class Decision:
     start_pass: int = 0
     checkpoint: str = ""
     archive: bool = False  # whether to move pass-*, state and node_* to run-<k>/ first
-    # whether to move only state/, because the numbers of trainers, pservers or ports exclude a resume from its
-    # checkpoints
+    # whether to move only state/, because an attempt with the current numbers of trainers, pservers or ports cannot
+    # resume from the checkpoints in state/
     archive_state: bool = False
     done: bool = False  # whether all passes are trained already
     message: str = ""
@@ -79,8 +79,8 @@ class Decision:
 def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wanted: JobRecord, resume: bool) -> Decision:
     """Decide whether the next attempt starts from the beginning, resumes, or has nothing left to train.
 
-    Args: has_output: whether output/ contains pass-*, state or node_*. wanted: the record of an attempt of the current
-        Job that starts from the beginning.
+    Args: has_output: whether output/ contains pass-*, state or node_*. wanted: the record that the next attempt has if
+        it starts from the beginning.
     """
     passes = wanted.passes
     same_job = record is not None and record.job_uid == wanted.job_uid
@@ -91,9 +91,9 @@ def decide_start(record: JobRecord | None, saved: Saved, has_output: bool, wante
     if same_job and saved.following >= passes:
         return Decision(saved.following, done=True, message=f"all {passes} passes are saved already")
     if not same_job and not resume:
-        return Decision(archive=True, message="RESUME=0: output of an earlier Job")
+        return Decision(archive=True, message="RESUME is 0, and output/ is from an earlier Job")
     if not same_job and record.config != wanted.config:
-        return Decision(archive=True, message=f"output of an earlier Job with another config, {record.config!r}")
+        return Decision(archive=True, message=f"output/ is from an earlier Job with another config, {record.config!r}")
     # with --saving_period=2 a finished Job may not have saved its last pass
     trained = max(saved.trained, record.passes if record.finished else 0)
     if not same_job and passes <= trained:
@@ -173,9 +173,9 @@ def next_record(
 ) -> JobRecord:
     """Return the record of the next attempt, with given_up set after too many attempts without progress.
 
-    Args: wanted: record of an attempt that starts from the beginning. last: this Job's previous attempt. decision: the
-        save to resume from. is_forgiven: see count_without_progress. restarts: maximum number of consecutive attempts
-        without progress. started: the current time.
+    Args: wanted: the record that the attempt has if it starts from the beginning. last: this Job's previous attempt.
+        decision: the save to resume from. is_forgiven: see count_without_progress. restarts: maximum number of
+        consecutive attempts without progress. started: the current time, in the format of the logs.
     """
     record = dataclasses.replace(
         wanted,

@@ -92,7 +92,7 @@ class LauncherConfig:
             problems += find_overlap(values)
         if problems:
             listed = "\n".join(f"  {problem}" for problem in problems)
-            raise ConfigError(f"the environment of this pod is not right (--help has the table):\n{listed}")
+            raise ConfigError(f"the environment of this pod is not right (--help describes the variables):\n{listed}")
         values.update(
             job_path=Path(values["job_path"]),
             service_account_dir=account,
@@ -207,7 +207,7 @@ def read_layout(environ: Mapping[str, str]) -> PodLayout:
 
 
 def own_address() -> str:
-    """Return the IP address to which this host's name resolves, like the tutorial."""
+    """Return the IP address to which this host's name resolves, as the tutorial does."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -241,7 +241,7 @@ def warn_without_secret(config: LauncherConfig) -> None:
     last = config.port + config.ports_num + config.ports_num_sparse - 1
     say(
         f"WARNING: no secret ({absent}): anyone who reaches ports {config.port} to {last} of this pod can take part in "
-        "the training. Before the next Job: kubectl create secret generic paddle-secret "
+        "the training. Before you create the next Job, run kubectl create secret generic paddle-secret "
         '--from-literal=secret="$(openssl rand -hex 32)" (docs/security.md)'
     )
 

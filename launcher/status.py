@@ -1,4 +1,4 @@
-"""Print the state of a job, from its pods and the files of its output, for `start_paddle.py status`."""
+"""Print the state of a job for `start_paddle.py status`. The state comes from the job's pods and its output files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show_status(cmd_args: Sequence[str]) -> int:
     volume = Path(options.get("job_path") or os.environ.get("JOB_PATH") or "/home/jobpath")
     name = jobs[0] if jobs else os.environ.get("JOB_NAME") or ("job_path" in options and only_job_of(volume)) or ""
     if not name:
-        raise UsageError("status of which job? start_paddle.py status JOB")
+        raise UsageError("the name of the job is missing; write start_paddle.py status JOB")
     output = volume / name / "output"
     is_there = os.path.isdir(output)  # noqa: PTH112 - Path's fails where a directory above may not be looked into
     pods, unlisted = [], ""
@@ -95,8 +95,8 @@ def name_awaited(pods: Sequence[PodStatus], record: JobRecord | None) -> list[st
     missing += [f"{pod.name} ({pod.state})" for pod in pods if pod.terminating and pod.phase in ("Pending", "Running")]
     live, wanted = sum(pod.is_live for pod in pods), len(record.pods) + len(record.absent) if record else 0
     if not missing and live < wanted:
-        return [f"waits for pods: {live} of {wanted} are Running, and the Job has not created the other pods yet"]
-    return [f"waits for pods: {list_some(missing, ', ')}"] if missing else []
+        return [f"the job waits for pods: {live} of {wanted} are Running, and the Job has not created the others yet"]
+    return [f"the job waits for pods: {list_some(missing, ', ')}"] if missing else []
 
 
 def only_job_of(volume: Path) -> str:
@@ -110,12 +110,12 @@ def only_job_of(volume: Path) -> str:
     if not found:
         raise MissingInputError(f"no directory of {volume} has an output/: give the job's name, and --job_path")
     if len(found) > 1:
-        raise UsageError(f"status of which job? {volume} has the jobs {list_some(found, ', ')}")
+        raise UsageError(f"the name of the job is missing; {volume} has the jobs {list_some(found, ', ')}")
     return found[0]
 
 
 def list_pods_of(job: str, namespace: str) -> JsonObject:
-    """Return the PodList of a job: from the API inside a pod, otherwise from kubectl."""
+    """Return the PodList of a job. Inside a pod, the list comes from the API, and elsewhere from kubectl."""
     if os.environ.get("KUBERNETES_SERVICE_HOST") and os.environ.get("JOB_NAME"):
         config = LauncherConfig.from_env(os.environ)
         config = dataclasses.replace(config, job_name=job, job_namespace=namespace or config.job_namespace)
@@ -194,8 +194,9 @@ def is_stale(progress: JsonObject, record: JobRecord | None) -> bool:
 
 def describe_progress(progress: JsonObject) -> str:
     """Return the contents of progress.json as one line."""
-    words = [f"{progress.get('status')}: pass {progress.get('pass')}, batch {progress.get('batch')}"]
-    words[0] += f" of passes 0 to {(number_of(progress.get('passes')) or 0) - 1:.0f}"
+    last = (number_of(progress.get("passes")) or 0) - 1
+    place = f"pass {progress.get('pass')} of passes 0 to {last:.0f}, batch {progress.get('batch')}"
+    words = [f"{progress.get('status')}: {place}"]
     for name, what in (("pass_fraction", "pass"), ("job_fraction", "job")):
         fraction = number_of(progress.get(name))
         words += [] if fraction is None else [f"{fraction:.0%} of the {what}"]
@@ -230,7 +231,7 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
     rows: list[tuple[str, ...]] = [("ID", "POD", "NODE", "STATE", "PASS", "BATCH", "SAMPLES/S", "SAID")]
     for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
         number = str(pod.index) if pod.index is not None else by_host.get(pod.name[:63], "?")
-        is_own = index.get(number, pod) is pod  # if several pods have one index, only the present pod shows progress
+        is_own = index.get(number, pod) is pod  # a replaced pod has the index of its replacement, and shows no progress
         number = ids.get(number, "-") if ids else number
         progress = nodes.get(number, {}) if is_own else {}
         rows.append((number, pod.name, pod.node or "-", pod.state, *tabulate_progress(progress)))
@@ -251,7 +252,8 @@ def tabulate_pods(pods: Sequence[PodStatus], output: Path) -> list[str]:
 def read_trainers(output: Path) -> dict[str, JsonObject]:
     """Return each trainer's last progress report, by trainer id.
 
-    The reports are in the trainers' node directories, or, if not there, in trainer 0's progress.json.
+    The reports come from the trainers' node directories. If these directories contain no reports, the reports come from
+    trainer 0's progress.json.
     """
     paths = []
     with contextlib.suppress(OSError):  # the volume is not reachable
@@ -264,7 +266,7 @@ def read_trainers(output: Path) -> dict[str, JsonObject]:
 
 
 def tabulate_progress(progress: JsonObject) -> tuple[str, str, str, str]:
-    """Return pass, batch, samples/s and age for the table; dashes for a trainer that has not reported."""
+    """Return pass, batch, samples/s and age for the table, or dashes if the trainer has not reported."""
     if not progress:
         return "-", "-", "-", "-"
     speed = f"{number_of(progress.get('samples_per_second')) or 0:.0f}"

@@ -23,11 +23,11 @@ SHORTEST_SECRET = 8  # minimum characters of a secret text; the redaction of a s
 JsonObject = dict[str, Any]
 
 Part = TypeVar("Part")
-# maximum number of JSON values in an answer; a pod has about 250 values, and a value takes up to 100 bytes of memory
+# maximum number of values in a JSON text; a Pod has about 250 values, and a value takes up to 100 bytes of memory
 VALUES_LIMIT = 4_000_000
 DEPTH_LIMIT = 32  # maximum nesting depth of a JSON file on the volume; the launcher's own files have four levels
-TABLE_ROWS = 20  # maximum rows of the table of pods at a deadline, and maximum pods in one log line
-ROW_LIMIT = 9000  # maximum characters of a line of `paddle status`; an error's message has at most 8,000 of them
+TABLE_ROWS = 20  # maximum rows of a table of pods, and maximum number of pods in one log line
+ROW_LIMIT = 9000  # maximum characters of a line of `paddle status`; an error's message has at most 8,000 characters
 CELL_LIMIT = 253  # maximum characters of a cell of a table; a node's name in Kubernetes has at most 253 characters
 END_OF_TIME = 1e11  # seconds since the epoch, in the year 5138; a larger number cannot be a time
 
@@ -105,7 +105,7 @@ def end_in_one_line(work: Callable[[], int], secrets: Secrets) -> int:
     except PaddleError as error:
         say(f"error: {error}")
         return error.exit_code
-    except Exception:  # a bug of ours
+    except Exception:  # a bug of this program
         with contextlib.suppress(OSError):
             print(printable(secrets.redact(traceback.format_exc())), end="", file=sys.stderr)
         return BugError.exit_code
@@ -125,7 +125,7 @@ def as_row(text: str) -> str:
 def part(owner: JsonObject, name: str, kind: type[Part]) -> Part:
     """Return a field of an API object, or an empty value if the field is absent or null.
 
-    Line breaks in a text are replaced.
+    Spaces replace the line breaks of a text.
     Raises: ValueError: the field has another type.
     """
     found = owner.get(name)
@@ -158,7 +158,7 @@ def parse_json(content: bytes, constant: Callable[[str], object] = refuse_consta
     """
     values = sum(content.count(mark) for mark in (b",", b"[", b"{"))
     if values > VALUES_LIMIT:
-        raise ValueError(f"{values} values, at most {VALUES_LIMIT} are expected")
+        raise ValueError(f"the JSON text has about {values} values, at most {VALUES_LIMIT} are allowed")
     try:
         return json.loads(content, parse_constant=constant)
     except RecursionError:
@@ -191,7 +191,7 @@ def is_time(value: object) -> bool:
 
 
 def number_of(value: object) -> float | None:
-    """Return a finite number, or None for any other value."""
+    """Return the value as a float, or None if the value is not a finite number."""
     try:
         found = float(value) if isinstance(value, (int, float)) else math.nan
     except OverflowError:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-MOST_TRAINERS = 100_000  # maximum trainers of a job: the maximum pods of an Indexed Job (Kubernetes, Job API)
+MOST_TRAINERS = 100_000  # maximum trainers of a job, equal to the maximum pods of an Indexed Job (Kubernetes, Job API)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +216,8 @@ START_SH = (
     "WORK_DIR",
     "SERVICE_ACCOUNT_DIR",
 )
-# The variables that Kubernetes sets are omitted, because other variables that it sets resemble them. For example,
-# KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
+# The variables that Kubernetes sets are omitted, because Kubernetes also sets other variables with similar names. For
+# example, KUBERNETES_SERVICE_PORT resembles KUBERNETES_SERVICE_HOST.
 KNOWN = frozenset((*START_SH, *(one.name for one in VARIABLES if not one.name.startswith("KUBERNETES_"))))
 LEAST_LETTERS = 8  # a shorter name, such as POD_IPS, may resemble a variable by accident
 SIMILARITY = 0.9  # minimum ratio of difflib; the ratio is 0.95 for NUM_PASES and NUM_PASSES

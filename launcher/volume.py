@@ -21,7 +21,7 @@ MOST_STALE = 9  # maximum number of retries of a file operation that fails with 
 
 
 def on_volume(action: Callable[[], Answer]) -> Answer:
-    """Run a file operation on the shared volume; repeat it after ESTALE, which NFS returns after remote renames."""
+    """Run a file operation on the shared volume. Repeat it after ESTALE, the error of NFS after a remote rename."""
     for _ in range(MOST_STALE):
         try:
             return action()
@@ -96,7 +96,10 @@ def check_mount(volume: Path) -> None:
 
 @contextlib.contextmanager
 def volume_errors(path: Path) -> Iterator[None]:
-    """Convert an OSError below `path` to a VolumeError, whose text contains user, owner and mode."""
+    """Convert an OSError inside this block to a VolumeError, whose text contains user, owner and mode.
+
+    Args: path: the path that the text names if the OSError names no file.
+    """
     try:
         yield
     except OSError as problem:
@@ -124,7 +127,7 @@ def describe_volume_error(path: Path, problem: OSError) -> str:
 
 
 def read_json(path: Path) -> JsonObject:
-    """Return the object in a file, or {} if the file does not exist."""
+    """Return the JSON object in a file, or {} if the file cannot be read or contains something else."""
     try:
         found = load(path)
     except (OSError, ValueError):

@@ -1,10 +1,10 @@
-"""Time slots for calls to the API server: the slots limit the total rate of the calls of all launchers of a job.
+"""Time slots for calls to the API server. The slots limit the total rate of the calls of all launchers of a job.
 
 Wall-clock time is divided into periods of `members / SLOTS_PER_SECOND` seconds, where `members` is the number of pods.
 Each launcher has one slot in every period, at a position given by its completion index, and makes at most one call in a
 slot. A launcher that does not call within LATE_S of its slot's start skips that slot. All calls of one second therefore
-belong to slots that start within 1 + LATE_S seconds: at most 189 calls. If the clocks of the nodes differ by up to
-25 ms, the number of calls in one second is still below 200.
+belong to slots that start within 1 + LATE_S seconds, which are at most 189 slots. If the clocks of the nodes differ by
+up to 25 ms, the number of calls in one second is still below 200.
 
 A launcher without a completion index chooses a random position, and its periods are HEADROOM times as long.
 """
@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-CALLS_PER_SECOND = 200  # limit for all launchers of a job together, because the API server also serves other clients
+CALLS_PER_SECOND = 200  # maximum for all launchers of a job together; the API server also serves other clients
 SLOTS_PER_SECOND = 180
-LATE_S = 0.05  # seconds after a slot's start in which its call may still be sent
+LATE_S = 0.05  # seconds after the start of a slot during which the slot's call may still be sent
 # Factor that lengthens the periods of launchers with random positions. These launchers make 180 / 1.6 calls a second on
 # average. The probability of more than 200 calls in one second is below 10^-12.
 HEADROOM = 1.6
-FEW = 16  # number of members that a launcher with a low index assumes until the real number is known
-MANY = 1000  # number of members that a launcher with a higher index assumes until the real number is known
+FEW = 16  # number of members that a launcher with an index below FEW assumes until the real number is known
+MANY = 1000  # number of members that any other launcher assumes until the real number is known
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def make_slots(index: int | None, members: int | None, rng: random.Random) -> Ca
 
 @dataclass
 class Pacer:
-    """Wait for the slots of one launcher. Not thread-safe: one thread of a launcher makes all its calls."""
+    """Wait for the slots of one launcher. Only one thread may use an object of this class."""
 
     slots: CallSlots
     clock: Callable[[], float] = time.time

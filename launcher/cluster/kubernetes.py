@@ -32,7 +32,8 @@ from runtime.kubernetes.answers import (
 # maximum number of pods that all launchers together receive in one second; a pod takes 12 kB of an answer, and 0.1 to
 # 0.4 ms of the API server's time
 PODS_PER_SECOND = 500
-FEW = 16  # maximum number of launchers that each list all pods; in a larger job only trainer 0's launcher lists all
+# maximum number of pods of a job in which each launcher lists all pods; in a larger job only trainer 0's launcher does
+FEW = 16
 CALM_S = 60.0  # seconds without a change, after which a wait calls the API server less often
 LONGEST_INTERVAL_S = 60.0  # maximum seconds between two lists of the pods by one launcher
 ANSWER_LIMIT = 64 << 20  # maximum bytes of a decompressed answer of the API server; a pod takes about 12 kB
@@ -53,9 +54,10 @@ class PodApi:
         secrets: Secrets | None = None,
         is_number_known: bool = True,
     ) -> None:
-        """Args: indexes: completion indexes of the pods to list; none: all. askers: number of launchers that list pods.
+        """Args: indexes: completion indexes of the pods to list; empty: all pods.
 
-        secrets: collects the tokens, which the client removes from answers. is_number_known: the number of pods is set.
+        askers: number of launchers that list pods. secrets: collects the tokens, which the client removes from answers.
+        is_number_known: whether `config` contains the real number of pods.
         """
         self.config, self.secrets, self.session = config, secrets or Secrets(), ApiSession()
         host = config.kubernetes_service_host
@@ -67,7 +69,7 @@ class PodApi:
         self.askers = askers or config.layout.pods
         self._role = self.indexes, self.askers
         self.listed = len(self.indexes) or config.layout.pods  # number of pods in the last answer
-        self.asking_since = math.inf  # time.monotonic of the request in progress
+        self.asking_since = math.inf  # start of the request in progress (time.monotonic), or infinity
         index = int(config.job_completion_index) if config.job_completion_index else None
         self.pacer = Pacer(make_slots(index, config.layout.pods if is_number_known else None, random.Random()))
 
@@ -98,7 +100,7 @@ class PodApi:
 
         In a job of up to FEW pods, or in a job without completion indexes, each launcher lists all pods. In other jobs
         only trainer 0's launcher lists all pods, because 1000 lists of 1000 pods would be 12 GB. Each other launcher
-        lists trainer 0's pod and its own pod, and reads the full set from job.json.
+        lists trainer 0's pod and its own pod, and receives the full set from trainer 0's launcher.
         """
         if config.layout.pods <= FEW or not config.job_completion_index:
             return cls(config, secrets=secrets)
@@ -110,15 +112,14 @@ class PodApi:
         self.indexes, self.askers = [], self.config.layout.pods
 
     def narrow(self) -> None:
-        """List only the initial selection of pods again."""
+        """From now on, list only the pods that were selected at construction; this undoes `widen`."""
         self.indexes, self.askers = self._role
 
     def list_pods(self, limit_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
         """Return a PodList: the pods with the client's indexes, or all pods of the job if the client has no indexes.
 
-        If the answer lacks this pod, the client lists all pods: before Kubernetes 1.28 no label contains the index.
-        Args: limit_s: seconds after which no further page is requested.
-        Raises: ApiError.
+        If the answer lacks this pod, the client lists all pods, because before Kubernetes 1.28 no label has the index.
+        Args: limit_s: seconds after which no further page is requested. Raises: ApiError.
         """
         deadline = time.monotonic() + limit_s
         found = self._list_indexes(deadline) if self.indexes else []
@@ -155,10 +156,10 @@ class PodApi:
             if not token:
                 return items
             if size > self.list_limit:
-                text = f"{self.url} lists pods without end: {size >> 20} MiB and more"
+                text = f"{self.url} returned a list of pods with more than {size >> 20} MiB and no end"
                 raise ApiError(f"{text}; check which server answers at KUBERNETES_SERVICE_HOST")
         raise ApiError(
-            f"{self.url} lists pods without end: {PAGES_LIMIT} pages and more; "
+            f"{self.url} returned a list of pods with more than {PAGES_LIMIT} pages and no end; "
             "check which server answers at KUBERNETES_SERVICE_HOST"
         )
 
@@ -172,7 +173,7 @@ class PodApi:
         if response.status_code in (403, 404):
             answer = f"this pod may not read the parallelism of its Job: the API server answered {response.status_code}"
             say(
-                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; taking {TUTORIALS_PODS}; "
+                f"CONF_PADDLE_GRADIENT_NUM is not set, and {answer}; the launcher assumes {TUTORIALS_PODS} pods; "
                 "set the variable if the Job has another number of pods"
             )
             return int(TUTORIALS_PODS)
@@ -192,7 +193,7 @@ class PodApi:
         return found or "the Job's parallelism is 0, and CONF_PADDLE_GRADIENT_NUM is not set"
 
     def interval(self, unchanged_s: float) -> float:
-        """Return the seconds between two lists of a launcher, which depend on the size of the last answer."""
+        """Return the seconds between two lists of pods by a launcher. Args: unchanged_s: seconds without a change."""
         return poll_interval(self.askers, self.listed, unchanged_s)
 
     def _get(self, query: dict[str, str], deadline: float) -> tuple[JsonObject, int]:
@@ -278,7 +279,7 @@ class PodApi:
         if answer.status_code == 403:
             advice = (
                 f"This pod's service account lacks the verb `list` on pods in namespace {namespace}: "
-                "kubectl create -f k8s/rbac.yaml, and name its ServiceAccount in the Job"
+                "run kubectl create -f k8s/rbac.yaml, and name its ServiceAccount in the Job"
             )
             return ApiError(f"{said}. {advice}", final=ApiForbiddenError)
         if answer.status_code == 401:
@@ -294,11 +295,11 @@ class PodApi:
 
 
 def poll_interval(askers: int, listed: int, unchanged_s: float) -> float:
-    """Return the seconds between two lists of one launcher, if `askers` launchers list `listed` pods each.
+    """Return the seconds between two lists of pods by one launcher, if `askers` launchers list `listed` pods each.
 
-    All launchers together make at most SLOTS_PER_SECOND calls a second, and receive at most PODS_PER_SECOND pods a
-    second, unless the interval would then exceed LONGEST_INTERVAL_S. After CALM_S without a change the launchers call
-    one fifth as often.
+    All launchers together make at most SLOTS_PER_SECOND calls a second. They also receive at most PODS_PER_SECOND pods
+    a second, except when this limit requires an interval above LONGEST_INTERVAL_S. After CALM_S without a change the
+    launchers call one fifth as often. Args: unchanged_s: seconds without a change.
     """
     least = askers / SLOTS_PER_SECOND
     wanted = max(0.2, least, askers * listed / PODS_PER_SECOND) * (1.0 if unchanged_s < CALM_S else 5.0)

@@ -57,7 +57,7 @@ class PodLayout:
     def __str__(self) -> str:
         if self.pods == self.trainers:
             return f"CONF_PADDLE_GRADIENT_NUM is {self.trainers}"
-        apart = " apart" if self.is_apart else ""
+        apart = " in separate pods" if self.is_apart else ""
         return (
             f"CONF_PADDLE_GRADIENT_NUM = {self.trainers} and CONF_PADDLE_PSERVER_NUM = {self.pservers}{apart} "
             f"need {self.pods} pods"

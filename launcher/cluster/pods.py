@@ -40,7 +40,7 @@ class PodStatus:
     why: str  # reason and message of the condition that prevents the pod from running
     node: str = ""
     due: float = math.inf  # time (epoch seconds) at which the deletion of a terminating pod is due
-    is_silent: bool = False  # whether the node has stopped reporting; the pod may or may not still run then
+    is_silent: bool = False  # whether the pod's node has stopped reporting; if so, it is unknown whether the pod runs
 
     @classmethod
     def parse(cls, item: JsonObject) -> PodStatus:
@@ -78,14 +78,14 @@ class PodStatus:
 
     @property
     def state(self) -> str:
-        """The phase and the problem; if the node does not report, also what the user can do."""
+        """The pod's phase and its problem. If the pod's node does not report, the text also says what to do."""
         state = "Terminating" if self.terminating else self.phase
         if self.phase == "Running" and not self.ip:
             state += ", no IP yet"
         if self.terminating and (self.is_silent or time.time() > self.due + OVERDUE_S):
             return (
                 f"{state}, but its node {self.node} does not report, so the pod stays and the Job does not replace it: "
-                f"start the node again or, if it is off and stays off, kubectl taint node {self.node} "
+                f"start the node again or, if it is off and stays off, run kubectl taint node {self.node} "
                 "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
             )
         if self.is_silent:
@@ -251,7 +251,7 @@ def why_not_ready(pods: Sequence[PodStatus], expected: int, command: str = "", w
             return f"{expected} of {expected} Running, but two of {names} have the {kind} {', '.join(doubled)}"
     beyond = [pod.name for pod in live if pod.index is not None and pod.index >= expected]
     if beyond:
-        return f"{', '.join(beyond)}: completion index beyond the number of pods: {wanted}"
+        return f"the completion index of {', '.join(beyond)} is beyond the number of pods: {wanted}"
     return ""
 
 
@@ -264,7 +264,7 @@ def why_incomplete(config: LauncherConfig, pods: Sequence[PodStatus]) -> str:
 
 
 def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
-    """Return a table with one line for each pod; if there are more than TABLE_ROWS pods, without the live pods."""
+    """Return a table with one line for each pod. If there are more than TABLE_ROWS pods, the table omits live pods."""
     rows = [(pod.index, pod.place, pod.state) for pod in pods if len(pods) <= TABLE_ROWS or not pod.is_live]
     if any(pod.index is not None for pod in pods):
         rows += [(index, "no pod", "") for index in range(expected) if index not in {pod.index for pod in pods}]
@@ -278,7 +278,7 @@ def table_of_pods(pods: Sequence[PodStatus], expected: int) -> str:
 class IdMap(dict[str, int]):
     """A map {ip: trainer id}, with the pods and the Job that the ids belong to. `places`: {ip: the pod and its node}.
 
-    `uids`: {ip: the pod's UID}; empty if the ids were read from job.json.
+    `uids`: {ip: the pod's UID}; empty if the ids come from a JobRecord.
     `indexes`: {ip: completion index}; in an attempt without some pods, indexes differ from trainer ids.
     """
 

@@ -24,7 +24,7 @@ JOIN_S = 60.0
 class Quorum:
     """The pods that an attempt begins with, and the absent pods (in the form of JobRecord.absent)."""
 
-    members: Sequence[PodStatus]  # the members by completion index, which is the order of their trainer ids
+    members: Sequence[PodStatus]  # the members in the order of their completion indexes and of their trainer ids
     layout: PodLayout  # layout of the attempt
     absent: Sequence[JsonObject]
 
@@ -39,7 +39,7 @@ class Quorum:
 
 
 def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStatus] | None:
-    """Return the live pods by index, or None if two pods have the same index or an index is outside the layout."""
+    """Return {index: live pod}, or None if two pods have the same index or an index is outside the layout."""
     live = [pod for pod in pods if pod.is_live]
     found = {pod.index: pod for pod in live if pod.index is not None and pod.index < layout.pods}
     is_distinct = len(found) == len(live) == len({pod.ip for pod in live})
@@ -49,7 +49,8 @@ def find_live(pods: Sequence[PodStatus], layout: PodLayout) -> dict[int, PodStat
 def find_gone(live: Collection[int], layout: PodLayout, known: Collection[int], *, is_over: bool) -> set[int]:
     """Return the indexes of the pods that the attempt does not wait for.
 
-    Args: known: indexes of the pods absent from the last attempt. is_over: whether the wait has lasted REJOIN_TIMEOUT.
+    Args: live: indexes of the live pods. known: indexes of the pods that were absent from the last attempt. is_over:
+        whether the wait has lasted REJOIN_TIMEOUT.
     """
     return {index for index in range(layout.pods) if index not in live and (is_over or index in known)}
 
@@ -93,8 +94,8 @@ def find_absent(
 ) -> list[JsonObject]:
     """Return the pods absent from an attempt: index, place, and the start of the absence (epoch seconds).
 
-    Args: known: pods absent from the last attempt. places: names of the last attempt's pods, by index. since: start of
-        the absence of all pods that are not in `known`.
+    Args: known: pods that were absent from the last attempt. places: {index: name of a pod of the last attempt}. since:
+        start of the absence of all pods that are not in `known`.
     """
     there = {pod.index for pod in members}
     before = {int(one["index"]): one for one in known}

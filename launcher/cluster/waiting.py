@@ -1,4 +1,4 @@
-"""Wait for pods: repeat a call to the API server until the answer is the wanted answer, or until a deadline."""
+"""Wait for pods. A wait repeats a call to the API server until the answer is the wanted answer, or until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launcher.text import JsonObject, Secrets, say
 from launcher.volume import Answer
 from runtime.errors import ConfigError, PeerUnreachableError
 
-# maximum number of checks a second, over all launchers of a job, for the announcement of an attempt
+# maximum number of times in one second that all launchers of a job together check for the announcement of an attempt
 LOOKS_PER_SECOND = 1000
 LAST_LOOK_S = 1.0  # seconds allowed for all pages of a list that begins at the deadline of a wait
 REPEAT_PERIOD_S = 30.0  # seconds after which a wait logs the same obstacle again
@@ -73,7 +73,8 @@ class Wait:
         Args: look: a second source of answers, which is called more often than the API server; its answer ends the
             pause.
         Returns: the answer of `look`, or None.
-        Raises: PaddleError: the deadline has passed, or the obstacle is fatal; the obstacle determines the class.
+        Raises: PaddleError: the deadline has passed, or the obstacle is fatal; the obstacle determines the class of the
+            error.
         """
         backoff_s = self._back_off(obstacle)
         text, now, deadline = str(obstacle), self.policy.clock(), self._began + self.timeout_s
@@ -145,13 +146,14 @@ def with_number_of_pods(config: LauncherConfig, policy: WaitPolicy, secrets: Sec
     say(f"CONF_PADDLE_GRADIENT_NUM is not set: this Job has {pods} {'pod' if pods == 1 else 'pods'}")
     found = LauncherConfig.from_env({**os.environ, "CONF_PADDLE_GRADIENT_NUM": str(pods)})
     if found.layout.pods > pods:
-        wanted = f"CONF_PADDLE_PSERVER_NUM is {found.pserver_num}, but this Job has only {pods} pods"
+        there = "1 pod" if pods == 1 else f"{pods} pods"
+        wanted = f"CONF_PADDLE_PSERVER_NUM is {found.pserver_num}, but this Job has only {there}"
         raise ConfigError(f"{wanted}; set CONF_PADDLE_GRADIENT_NUM, and raise parallelism and completions")
     return found
 
 
 def is_first_live(api: PodApi, ids: IdMap) -> bool:
-    """Return whether the API server lists trainer 0's pod as live; True if the API server does not answer."""
+    """Return whether the API server lists trainer 0's pod as live. Return True if the API server does not answer."""
     first = in_id_order(ids)[0]
     try:
         live = {(pod.ip, pod.uid or pod.ip) for pod in parse_pods(api.list_pods()) if pod.is_live}
@@ -161,7 +163,7 @@ def is_first_live(api: PodApi, ids: IdMap) -> bool:
 
 
 def is_whole(api: PodApi, ids: IdMap) -> bool:
-    """Return whether the API server lists every pod of the set as live; True if the API server does not answer.
+    """Return whether the API server lists every pod of the set as live. Return True if the API server does not answer.
 
     In a large job only trainer 0's launcher checks all pods, and announces the next attempt to the other launchers.
     """

@@ -1,1 +1,1 @@
-"""Messages between the launchers of a job: trainer 0's launcher is the server, the other launchers are its clients."""
+"""Messages between the launchers of a job. Trainer 0's launcher is the server, and the other launchers are clients."""

@@ -27,12 +27,12 @@ class LauncherPlace:
 class AttemptBook:
     """The connected launchers, by the UID of their pod, and their reports about the newest attempts.
 
-    Args: uid, place: UID, address and name of trainer 0's own pod, which is always present.
+    Args: uid, place: UID, address and name of trainer 0's own pod, which always counts as connected.
     """
 
     def __init__(self, uid: str, place: LauncherPlace) -> None:
         self._places: dict[str, LauncherPlace] = {uid: place}
-        self._errors: dict[str, list[JsonObject]] = {}  # the reports of each attempt, in order of arrival
+        self._errors: dict[str, list[JsonObject]] = {}  # {name of an attempt: its reports in order of arrival}
 
     def join(self, uid: str, place: LauncherPlace) -> None:
         """Record that a launcher has connected or reconnected."""
@@ -43,15 +43,15 @@ class AttemptBook:
         self._places.pop(uid, None)
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of pods whose launchers are not connected. Args: uids: UIDs of pods, by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: {address of a pod: its UID}."""
         return [ip for ip, uid in uids.items() if uid not in self._places]
 
     def report(self, error: JsonObject) -> bool:
-        """Record a launcher's report; return whether it is new.
+        """Record a launcher's report; return whether the report is new.
 
-        Only the first report of each pod and attempt counts. A launcher that reports an error which a retry cannot
-        repair ends, and counts as disconnected from then on. The pod of this launcher is listed as Running until the
-        process has ended, but no attempt may begin with that pod.
+        Only the first report of each pod about an attempt counts. If a launcher reports an error that a retry cannot
+        repair, the launcher is about to end, and the function records it as disconnected. Its pod may still be listed
+        as Running, but no attempt may begin with that pod.
         """
         if error["exit_code"] in NEVER_RETRY:
             self._places = {uid: place for uid, place in self._places.items() if place.host != error["host"]}
@@ -72,9 +72,9 @@ class AttemptBook:
 
         A pod that reports its own error is the cause. A pod that was stopped from outside is the cause only if no pod
         failed by itself, because the Job stops the other pods when a pod fails. If all reports are about a lost peer,
-        the cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is the
-        answer.
-        Args: now: seconds since the epoch.  is_late: whether the time for reports has passed.
+        the cause is a launcher that disconnected without a report. If no launcher disconnected, the first report is
+        returned.
+        Args: now: seconds since the epoch.  is_late: whether the time for further reports has passed.
         """
         errors = self._errors.get(record.name, [])
         first = first_failure(errors, record.name)

@@ -1,4 +1,4 @@
-"""The control connection of one launcher: a server in trainer 0's launcher, a client in every other launcher."""
+"""The control connection of one launcher, which is a server in trainer 0's launcher and a client in the others."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ POLL_S = 0.02  # seconds between two checks for new messages while a step of the
 
 
 class LauncherControl(typing.Protocol):
-    """The interface of the control channel for the launcher's steps; tests have another implementation.
-
-    See `ControlChannel`.
-    """
+    """The methods of `ControlChannel` that other modules of the launcher call; tests have another implementation."""
 
     @property
     def wakeup(self) -> int: ...  # noqa: D102
@@ -67,7 +64,7 @@ class LauncherControl(typing.Protocol):
 
 
 class ControlChannel:
-    """Messages between this launcher and the other launchers. A job of one pod opens no port.
+    """Messages between this launcher and the other launchers. In a job of one pod, the channel opens no port.
 
     Args: redact: removes tokens from a text that is sent to other pods.
     """
@@ -82,7 +79,7 @@ class ControlChannel:
         self._transport: typing.Any = None  # a ControlServer or ControlClient
         self._served = ""  # the address of the server that this launcher is connected to
         self._admitted: frozenset[str] = frozenset()
-        self._last: JsonObject | None = None  # this pod's result of the newest attempt
+        self._last: JsonObject | None = None  # the last error that this pod has reported
 
     # ----- Connecting
 
@@ -130,12 +127,12 @@ class ControlChannel:
     def find_silent(self, uids: Mapping[str, str]) -> list[str]:
         """Return the addresses of pods whose launchers are not connected to this launcher.
 
-        Args: uids: UIDs of pods, by address.
+        Args: uids: {address of a pod: its UID}.
         """
         return self._host.missing(uids) if self._host else [*uids]
 
     def why_not_heard(self, ids: IdMap) -> str:
-        """Describe which launchers of a full set of pods are missing; return "" if all are connected."""
+        """Describe which launchers of a full set of pods are not connected, or return "" if all are connected."""
         if self._guest and self._guest.client:
             trouble = self._guest.client.trouble
             return f"trainer 0's launcher at {self._served}:{self._config.control_port}: {trouble}" if trouble else ""
@@ -152,7 +149,7 @@ class ControlChannel:
         return self._news.wakeup
 
     def acknowledge(self) -> bool | None:
-        """Reset `wakeup`; return True if a message had arrived, else None."""
+        """Reset `wakeup`. Return True if a message had arrived, or None if no message had arrived."""
         return self._news.acknowledge()
 
     @property
@@ -185,9 +182,9 @@ class ControlChannel:
         return find_end_elsewhere(self._news.view, record, trainer_id)
 
     def report(self, record: JobRecord, trainer_id: int, result: AttemptResult) -> AttemptResult:
-        """Send this pod's result of the attempt; only the first report of an attempt counts.
+        """Report this pod's result to the other launchers if it is the pod's first failure in the attempt.
 
-        Returns: the result without tokens.
+        Returns: the result without tokens in its message.
         """
         result = dataclasses.replace(result, message=self._redact(result.message))
         is_told = bool(self._last and self._last["attempt"] == record.name)
@@ -202,7 +199,7 @@ class ControlChannel:
         return result
 
     def wait_for_first_failure(self, record: JobRecord, limit_s: float) -> JsonObject | None:
-        """Return the first failure of an attempt that has ended, or None if no message about it arrives in time."""
+        """Return the first failure of an attempt that has ended, or None if it is unknown after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
         heard_at = time.monotonic()
         while time.monotonic() < deadline and (self._host or self._guest):
@@ -218,7 +215,7 @@ class ControlChannel:
         return None
 
     def judge_late(self, record: JobRecord) -> JsonObject | None:
-        """Return the first failure of an earlier attempt, or None if this launcher has received no report about it."""
+        """Return the first failure of an earlier attempt, or None if no report about the attempt has arrived."""
         return self._host.judge_late(record) if self._host else None
 
     def _realm(self, job_uid: str) -> str:

@@ -1,4 +1,4 @@
-"""End an attempt in this pod, and end the Job: log lines, messages to the other launchers, and files."""
+"""End an attempt in this pod, or end the Job. The functions log the end, notify other launchers, and write files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STOPPED_LIMIT_S = 1.0  # seconds to wait for the first failure during the termin
 def find_end_of_job(
     wait: Wait, config: LauncherConfig, passed: Mapping[str, str], history: AttemptHistory, pods: Sequence[PodStatus]
 ) -> Rendezvous | None:
-    """Return None if this Job may begin a further attempt, and a rendezvous without pods if it begins no more attempts.
+    """Return None if this Job may begin a further attempt, or a Rendezvous without pods if the Job has ended.
 
     After the Job's first attempt the wait is longer, because a launcher must keep waiting while the Job replaces a pod
     or a node is drained. Args: pods: the pods of this Job.
@@ -70,7 +70,7 @@ def has_ended(config: LauncherConfig, passed: Mapping[str, str], record: JobReco
 
     Args: record: the newest attempt of this Job. pods: the pods of this Job.
     """
-    # a pod succeeds after all trainers have left its pserver; the Job never replaces a succeeded pod
+    # a pod succeeds after all trainers have left its pserver, and the Job never replaces a succeeded pod
     has_succeeded = any(pod.phase == "Succeeded" for pod in pods) and not is_local(passed)
     saved = find_saved(save_dir_of(config, passed))
     return record.given_up or has_succeeded or is_finished(record, saved, record.job_uid, wanted_passes(passed))
@@ -88,7 +88,7 @@ def is_left_alone(record: JobRecord, pods: Sequence[PodStatus], config: Launcher
 
 
 def settle(config: LauncherConfig, passed: Mapping[str, str], record: JobRecord, live: Collection[str]) -> None:
-    """Complete output/ of a Job that has trained all passes, because trainer 0's pod may have ended too early to do so.
+    """Complete output/ of a Job that has trained all passes, because trainer 0's pod may have ended before this step.
 
     The function marks job.json and progress.json as finished, makes the report again, and removes incomplete files.
     Args: live: host names of the pods whose launchers may still write files.
@@ -122,7 +122,7 @@ def finish(
 ) -> None:
     """In trainer 0's pod, record that the job has trained all its passes, and notify the other launchers.
 
-    In a pod without a trainer, notify trainer 0's launcher that all trainers have left.
+    In a pod without a trainer, notify trainer 0's launcher that all trainers have left the pserver.
     Raises: VolumeError.
     """
     if not record.roles.runs_trainer(trainer_id):
@@ -144,8 +144,7 @@ def conclude(
 ) -> JobRecord | None:
     """Report how an attempt has ended in this pod, and wait for the first failure of the attempt.
 
-    Args: environ: environment of the programs. stop: whether the pod has received a signal, which starts its grace
-        period.
+    Args: environ: environment of the programs. stop: contains the signal that the pod has received, if any.
     Returns: the record of the attempt, with its first failure.
     Raises: VolumeError: the end of the job cannot be written.
     """
@@ -161,9 +160,9 @@ def conclude(
 def hear_cause(
     config: LauncherConfig, met: Rendezvous, result: AttemptResult, control: LauncherControl, *, is_stopped: bool
 ) -> tuple[AttemptResult, JsonObject | None]:
-    """After this pod has reported its end, wait for the first failure of the attempt.
+    """After this pod has reported its result, wait for the first failure of the attempt.
 
-    Args: is_stopped: whether the pod has received a signal, which starts its grace period.
+    Args: is_stopped: whether the pod has received a signal; if so, its termination grace period has begun.
     Returns: the result, and the first failure (None if nothing has failed or the failure is unknown). If the programs
         of this pod only lost a peer, the result names the first failure.
     """

@@ -1,4 +1,4 @@
-"""The client side of the control connection: it receives attempts from trainer 0's launcher and sends reports."""
+"""The client side of the control connection. A client receives attempts from trainer 0's launcher and sends reports."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ANSWER_S = 10.0  # seconds for trainer 0's launcher to acknowledge a report
 
 
 class RendezvousGuest:
-    """The handlers of the client (messages.caller.ClientHandlers). The creator sets `client` after construction.
+    """The handlers of the client (messages.caller.ClientHandlers). `ControlChannel` sets `client` after construction.
 
-    Args: ip, host: address and host name of this pod. last: this pod's result of the newest attempt, if it has one.
+    Args: ip, host: address and host name of this pod. last: the last error that this pod has reported, or None.
     """
 
     def __init__(self, ip: str, host: str, news: AttemptNews, last: JsonObject | None) -> None:
@@ -25,11 +25,11 @@ class RendezvousGuest:
         self._news, self._last = news, last
 
     def hello(self) -> JsonObject:
-        """Return the content of the hello message, which the client sends at every connection."""
+        """Return the content of the hello message, which the client sends whenever it connects."""
         return {**self._place, "last": self._last}
 
     def report(self, error: JsonObject) -> None:
-        """Send this pod's result of the attempt. If the message is lost, the next hello repeats it."""
+        """Send this pod's error. If the message is lost, the next hello message repeats the error."""
         self._last = error
         if self.client:
             self.client.submit("report", {"error": error}, ANSWER_S)

@@ -1,4 +1,4 @@
-"""The server side of the control connection: it announces attempts and determines the first failure."""
+"""The server side of the control connection. The server announces attempts and determines the first failure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from messages.dispatcher import ControlServing
 from messages.envelope import MemberId
 from messages.server_core import MemberAsked
 
-CAUSE_S = 2.0  # seconds that the failed pod has to report the cause, after the first report of a lost peer
+CAUSE_S = 2.0  # seconds after the first report of a lost peer, within which the failed pod must report the cause
 
 
 class RendezvousHost:
-    """The handlers of the server (messages.dispatcher.ServerHandlers). The creator sets `server` after construction.
+    """The handlers of the server (messages.dispatcher.ServerHandlers). `ControlChannel` sets the attribute `server`.
 
     Thread safety: the server's thread calls `joined`, `asked` and `lost`; any thread may call the other methods.
     """
@@ -32,7 +32,7 @@ class RendezvousHost:
         self._lock = threading.Lock()
 
     def missing(self, uids: Mapping[str, str]) -> list[str]:
-        """Return the addresses of pods whose launchers are not connected. Args: uids: UIDs of pods, by address."""
+        """Return the addresses of pods whose launchers are not connected. Args: uids: {address of a pod: its UID}."""
         with self._lock:
             return self._book.missing(uids)
 
@@ -47,7 +47,7 @@ class RendezvousHost:
         self._push("done", {"attempt": record.name})
 
     def report(self, error: JsonObject) -> None:
-        """Record a pod's result of the attempt, and announce the attempt's end and, as soon as known, its cause."""
+        """Record a pod's error, announce the end of the attempt, and announce its first failure when it is known."""
         record = self._news.view.record
         with self._lock:
             is_news = self._book.report(error)
@@ -64,7 +64,7 @@ class RendezvousHost:
             self._tell_end(record, failure)
 
     def judge_and_tell(self, record: JobRecord) -> None:
-        """Announce the first failure, after the time for reports has passed."""
+        """Announce the first failure of an attempt when the time for further reports has passed."""
         view = self._news.view
         if not view.failure_in(record) and (failure := self.judge_late(record)):
             self._tell_end(record, failure)
@@ -89,7 +89,7 @@ class RendezvousHost:
         return {"record": to_text(view.record) if view.record else None, "ended": ended, "done": view.done}
 
     def asked(self, asked: MemberAsked) -> Mapping[str, Any] | None:
-        """Handle a launcher's report, or its message that all trainers have left."""
+        """Handle a launcher's report, or its message that all trainers have left its pod's pserver."""
         if asked.kind == "left":
             self._news.finish(asked.body["attempt"])
         else:
@@ -114,5 +114,5 @@ class RendezvousHost:
 
 
 def to_text(record: JobRecord) -> str:
-    """Return a record as JSON, the form that the messages contain."""
+    """Return a record as the JSON text that the messages contain."""
     return json.dumps(dataclasses.asdict(record))

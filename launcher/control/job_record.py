@@ -18,7 +18,7 @@ RECORD_COPY = ".job.json"  # name of the copy beside job.json
 
 
 def read_record(output: Path, name: str = "job.json") -> JobRecord | None:
-    """Return the record in output/job.json, or None if the file does not exist or is not a record."""
+    """Return the record in a file of output/, or None if the file does not exist or contains no record."""
     try:
         return parse_record(on_volume(lambda: read_file(output / name)))
     except (OSError, ValueError):

@@ -22,12 +22,12 @@ class AttemptView:
     """This launcher's information about the newest attempt."""
 
     record: JobRecord | None = None
-    # for each ended attempt, by name: its first failure, or None while the failure is unknown
+    # {name of an ended attempt: its first failure, or None while the failure is unknown}
     ends: Mapping[str, JsonObject | None] = dataclasses.field(default_factory=dict)
     done: str = ""  # the name of the attempt that has trained all passes
 
     def failure_in(self, record: JobRecord) -> JsonObject | None:
-        """Return the first failure of an attempt, or None while it is unknown.
+        """Return the first failure of an attempt, or None while the failure is unknown.
 
         `ends` contains the failures of ended attempts. The record of a later attempt also contains the failures of
         earlier attempts.
@@ -37,7 +37,7 @@ class AttemptView:
 
 
 class AttemptNews:
-    """The newest view, and a file descriptor that becomes readable when the view has changed.
+    """The newest AttemptView, and a file descriptor that becomes readable when the view has changed.
 
     Thread safety: any thread may call any method.
     """
@@ -56,14 +56,14 @@ class AttemptNews:
             return self._view
 
     def begin(self, record: JobRecord) -> None:
-        """Record a new attempt; do nothing if it is recorded already."""
+        """Record a new attempt; do nothing if this attempt is recorded already."""
         with self._lock:
             if not self._view.record or record.name != self._view.record.name:
                 self._view = AttemptView(record, self._view.ends)
         self.signal()
 
     def end(self, attempt: str, failure: JsonObject | None) -> None:
-        """Record that an attempt has ended, and its first failure."""
+        """Record the end of an attempt. Args: failure: the attempt's first failure, or None if it is not known yet."""
         with self._lock:
             ends = {**{name: self._view.ends[name] for name in [*self._view.ends][-KEPT_ENDS:]}, attempt: failure}
             self._view = dataclasses.replace(self._view, ends=ends)
@@ -76,7 +76,7 @@ class AttemptNews:
         self.signal()
 
     def forget(self) -> None:
-        """Reset the view, when the channel closes the connection to trainer 0's launcher."""
+        """Reset the view, because the channel closes the connection to trainer 0's launcher."""
         with self._lock:
             self._view = AttemptView()
 
@@ -86,7 +86,7 @@ class AttemptNews:
             os.write(self._waker, b"x")
 
     def acknowledge(self) -> bool | None:
-        """Reset `wakeup`; return True if it was readable, else None."""
+        """Reset `wakeup`. Return True if `wakeup` was readable, and None otherwise."""
         with contextlib.suppress(BlockingIOError):
             return bool(os.read(self.wakeup, 4096))
         return None

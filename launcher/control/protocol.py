@@ -1,8 +1,8 @@
 """The messages between launchers. The module does no input or output.
 
 Trainer 0's launcher is the server. Each other launcher connects with its pod's UID, receives the attempt that begins,
-and reports how its programs ended. The server then announces the end of the attempt and its cause. A pod without a
-trainer reports that all trainers have left.
+and reports a failure of its programs. The server then announces the end of the attempt and its cause. The launcher of a
+pod without a trainer reports that all trainers have left the pserver.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class ReturnWatch:
 
     Of two launchers, the launcher whose pod has the lower index is the server. If a returned pod has a higher index,
     its launcher connects to this launcher. If a returned pod has a lower index, the thread tests whether the port of
-    that pod's launcher is open. In a job without a secret, only addresses of pods may connect; the thread admits the
-    addresses after each list.
+    that pod's launcher is open. In a job without a secret, only launchers of listed pods may connect, and the thread
+    updates the list of their addresses.
 
     Thread safety: the thread replaces the whole list `names`, which the main thread reads.
     """
@@ -67,14 +67,14 @@ class ReturnWatch:
         self._closed.set()
 
     def look(self) -> None:
-        """List the pods once. Raises: ApiError."""
+        """List the pods once, and find the returned pods. Raises: ApiError."""
         pods = parse_pods(own_pods(self._config, self._api.list_pods()))
         if not self._closed.is_set():
             self._control.admit(pod.ip for pod in pods if pod.ip)
             self.names = find_returned(pods, self._record, self._is_heard)
 
     def _is_heard(self, pod: PodStatus) -> bool:
-        """Return whether a pod's launcher has ever been reachable; later it may be unreachable while it reconnects."""
+        """Return whether a pod's launcher has ever been reachable; it may be unreachable now because it reconnects."""
         own = self._record.indexes[0]
         serves = pod.index is not None and pod.index < own
         is_joined = not self._control.find_silent({pod.ip: pod.uid})

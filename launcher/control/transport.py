@@ -24,8 +24,8 @@ from runtime.environment import read_environment
 from runtime.errors import HELD_PORT, PortInUseError
 
 EVERY_ADDRESS = "0.0.0.0"
-# Minimum of two limits: the number of connections of members, and the number of connections of unauthenticated peers.
-# In a large job both limits are higher, because all launchers connect at the same time.
+# Minimum value of two limits, which are the numbers of connections of members and of peers that are not authenticated
+# yet. In a large job both limits are higher, because all launchers connect at the same time.
 LEAST_PEERS = 128
 FILES_OF_A_PEER = 3  # file descriptors that one connection uses in messages/gate and in libzmq
 OTHER_FILES = 512  # file descriptors for all other purposes of the process
@@ -38,7 +38,7 @@ def open_server(
 ) -> ControlServer:
     """Return the server of trainer 0's launcher.
 
-    Args: admits: returns whether a launcher at an address may connect; used only in a job without a secret.
+    Args: admits: returns whether a launcher at an address may connect; called only in a job without a secret.
     Raises: PortInUseError: another process has the port.
     """
     keys = derive_keys(read_environment(os.environ).secret)
@@ -57,7 +57,7 @@ def open_server(
     except OSError as problem:
         reason = HELD_PORT if problem.errno == errno.EADDRINUSE else problem.strerror
         raise PortInUseError(
-            f"port {config.control_port} of {config.pod_ip}, for the other launchers: {reason}; "
+            f"cannot listen on port {config.control_port} of {config.pod_ip} for the other launchers: {reason}; "
             "set CONF_PADDLE_CONTROL_PORT to another port"
         ) from problem
 

@@ -75,7 +75,7 @@ class AttemptWatch:
         return self._control.find_end(self.record, self._trainer_id)
 
     def find_obstacle(self) -> AttemptResult | None:
-        """While the pservers start, return why this attempt cannot begin to train, or None if it can."""
+        """While the pservers start, return why this attempt cannot begin to train, or None if it can begin."""
         end = self.find_end()
         if not end and not (is_whole(self._api, self._ids) and self._is_joined()):
             return AttemptResult(0, "launcher", "the set of pods changed before the training began", is_dissolved=True)
@@ -84,7 +84,7 @@ class AttemptWatch:
         return end
 
     def find_lost_server(self) -> AttemptResult | None:
-        """Return an error if trainer 0's pod is lost; in a pod without a trainer, no program may have detected this.
+        """In a pod without a trainer, return an error if trainer 0's pod is lost; the pserver may not detect this loss.
 
         The launcher asks the API server after trainer 0's launcher has been unreachable for SILENCE_S, and repeats the
         request every SILENCE_S.
@@ -111,7 +111,7 @@ class AttemptWatch:
         return bool(newest and newest.finished and newest.job_uid == self.record.job_uid)
 
     def _find_silence(self) -> str:
-        """Return why trainer 0's launcher is unreachable, or "" if this has lasted for less than SILENCE_S."""
+        """Return why trainer 0's launcher is unreachable, or "" if it has been unreachable for less than SILENCE_S."""
         now = time.monotonic()
         if not (trouble := self._control.why_not_heard(IdMap())):
             self._heard = now
@@ -120,9 +120,9 @@ class AttemptWatch:
     def _is_joined(self) -> bool:
         """In the leader of an attempt without some pods, return whether the other launchers are still connected.
 
-        If the pod of index 0 returns before a launcher has received the attempt, this launcher disconnects from the
-        leader. The leader then connects to the pod of index 0, too. A launcher that has received the attempt detects
-        that the leader is unreachable (`_find_silence`).
+        If the pod of index 0 returns before a launcher has received the attempt, that launcher disconnects from the
+        leader and connects to the pod of index 0. The leader then connects to the pod of index 0, too. A launcher that
+        has received the attempt detects that the leader is unreachable (`_find_silence`).
         """
         uids = {str(pod["ip"]): str(pod["uid"]) for pod in self.record.pods} if self._returning else {}
         return not self._control.find_silent(uids)

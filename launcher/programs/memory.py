@@ -9,13 +9,13 @@ from pathlib import Path
 from launcher.cluster.pods import MEMORY_ADVICE
 
 CGROUP = Path("/sys/fs/cgroup")  # the container's control group files
-# bytes; a larger value means that the container has no limit: cgroup v1 then shows a number slightly below 2^63
+# bytes; cgroup v1 shows a larger limit, slightly below 2^63, if the container has no limit
 NO_LIMIT = 1 << 60
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryAccount:
-    """The memory account of this container, in bytes. A number is None if there is no limit or no such account."""
+    """The memory account of this container, in bytes. `limit` is None without a limit; `peak` is None if unknown."""
 
     limit: int | None
     peak: int | None
@@ -61,7 +61,7 @@ def mebibytes(size: int) -> str:
 
 
 def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> str:
-    """Describe whether the kernel killed a program because memory ran out, from two accounts.
+    """Compare two accounts, and describe whether the kernel killed a program because memory ran out.
 
     Args: before, after: the accounts before the program's start and after its end.
     """
@@ -69,4 +69,4 @@ def explain_kill(before: MemoryAccount | None, after: MemoryAccount | None) -> s
         return " (out of memory?)"
     if after.kills > before.kills:
         return f" by the kernel, out of memory: {after}"
-    return " (not for memory: the kernel has killed no process of this container)"
+    return " (memory did not run out: the kernel has counted no new out-of-memory kill in this container)"

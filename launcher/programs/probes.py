@@ -27,7 +27,7 @@ MOST_CALLERS = 16  # maximum number of connections; for each further connection,
 
 
 class PodHealth:
-    """The answers of /healthz and /readyz of the pod. Each request asks the programs of the pod.
+    """The answers of /healthz and /readyz of the pod, which depend on the answers of the pod's programs.
 
     A pod is stuck in three cases: a program reports that it is stuck, a program has not answered for
     PADDLE_STUCK_TIMEOUT, or the launcher has waited for one answer of the API server for PADDLE_STUCK_TIMEOUT. A pod

@@ -71,7 +71,7 @@ class Program:
             try:
                 self.process.wait(grace_s)
             except subprocess.TimeoutExpired:
-                say(f"{self.name} did not end in time after SIGTERM: killed")
+                say(f"{self.name} did not end in time after SIGTERM, and gets SIGKILL")
                 self.process.kill()
                 self.process.wait()
 
@@ -97,8 +97,8 @@ class Program:
     def describe_end(self) -> str:
         """Describe how the program ended, with the last lines of its log.
 
-        If the launcher copied the output, the lines come from the launcher's copy. A network file system that has
-        refused a write to the log may block a reader of the log for minutes.
+        If the launcher copied the output, the lines come from the launcher's copy. The log file is not read then,
+        because a network file system that has refused a write to a file may block a reader of the file for minutes.
         """
         end = read_tail(self.log) if self.end is None else self.end.decode("utf-8", "replace")
         lines = (end or "(no output)").splitlines()[-LAST_LINES:]
@@ -139,7 +139,10 @@ def exit_code_of(status: int) -> int:
 
 
 class Stop:
-    """The handling of SIGTERM and SIGINT: before training a signal ends the launcher, later it wakes the supervisor."""
+    """The handling of SIGTERM and SIGINT.
+
+    While `supervising` is True, a signal wakes the supervisor. At other times, a signal ends the launcher.
+    """
 
     def __init__(self) -> None:
         self.requested = ""  # name of the first signal, or "" before the first signal
@@ -149,7 +152,7 @@ class Stop:
 
     @classmethod
     def of_process(cls) -> Stop:
-        """Return an instance that from now on receives the signals of this process.
+        """Return a new instance, and make it the receiver of the signals of this process.
 
         The interpreter itself writes to `wakeup`, because a Python signal handler runs only after a running wait
         returns.
@@ -206,7 +209,7 @@ def wait_for_any(timeout_s: float, *sources: int) -> None:
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process with a status, even if stdout is broken; after Ctrl-C, end by SIGINT to inform the parent.
+    """End this process with a status, even if stdout is broken. After Ctrl-C, end by SIGINT to inform the parent.
 
     The function ignores further signals, because the handler of `Stop` would raise an error during the interpreter's
     exit.
@@ -236,7 +239,7 @@ def copy_output(program: Program) -> bool:
         chunk = os.read(program.output, 1 << 16)
     except BlockingIOError:
         return False
-    with contextlib.suppress(OSError):  # stdout (the pod's own log) comes first, because it does not need the volume
+    with contextlib.suppress(OSError):  # stdout (the pod's own log) gets the output first, because it needs no volume
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
     program.add_to_log(chunk)
@@ -246,8 +249,8 @@ def copy_output(program: Program) -> bool:
 def run_bounded(command: Sequence[str], limit_s: float, limit: int) -> tuple[int, bytes, bytes]:
     """Run a program to its end, and return its exit status and its output on stdout and stderr.
 
-    Raises: OSError: the program cannot be run. subprocess.TimeoutExpired. ValueError: the program wrote more than
-        `limit` bytes.
+    Raises: OSError: the program cannot be run. subprocess.TimeoutExpired: the program runs longer than `limit_s`
+        seconds. ValueError: the program wrote more than `limit` bytes.
     """
     deadline = time.monotonic() + limit_s
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,8 +1,8 @@
-"""Find the trainers of a job that complete no batches, since when, and what each of these trainers waits for.
+"""Find the trainers of a job that complete no batches, and describe what each of these trainers waits for.
 
-The sources are two files of each trainer: progress.json and the end of train.log. A trainer writes progress.json every
-few seconds, even while it waits. A trainer that has not written progress.json for SILENCE_S is silent: its process is
-frozen, or its pod is gone.
+The information comes from two files of each trainer, progress.json and the end of train.log. A trainer writes
+progress.json every few seconds, even while it waits. A trainer that has not written progress.json for SILENCE_S is
+silent. The process of a silent trainer is frozen, or its pod is gone.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def describe_stalls(
 ) -> list[str]:
     """Return lines about the trainers that complete no batches, or [] if all trainers complete batches.
 
-    Args: trainers: progress.json of each trainer of the newest attempt.  now: seconds since the epoch.
+    Args: trainers: {trainer id: the content of its progress.json} of the newest attempt. now: seconds since the epoch.
     """
     places = [str(pod.get("place") or "") for pod in record.pods] if record else []
     stalls = find_stalls(trainers, record.gradient_num if record else 0, places, now)
@@ -94,7 +94,8 @@ def describe_stalls(
 def find_stalls(trainers: Mapping[str, JsonObject], count: int, places: Sequence[str], now: float) -> list[Stall]:
     """Return the trainers that are silent, have not begun to train, or have completed no batch for STALL_S.
 
-    Args: count: number of trainers of the attempt. places: names of the pods by trainer id.
+    Args: trainers: see describe_stalls. count: number of trainers of the attempt. places: names of the pods, ordered by
+        trainer id. now: seconds since the epoch.
     """
     found = []
     for number in range(min(count, MOST_TRAINERS)):
@@ -132,14 +133,14 @@ def explain(output: Path, stall: Stall) -> Stall:
 
 
 def find_culprits(stalls: Iterable[Stall]) -> set[int]:
-    """Return the trainers that other trainers wait for, but that do not wait for a trainer themselves."""
+    """Return the ids of the trainers that other trainers wait for, and that wait for no trainer themselves."""
     waits = {one.number: one.waits_for for one in stalls}
     named = {number for numbers in waits.values() for number in numbers}
     return {number for number in named if not waits.get(number)}
 
 
 def drop_repeats(text: str) -> str:
-    """Return a log line in which several pservers report their waits, without repetitions of the same words."""
+    """Return a log line about the waits of several pservers, without parts that repeat the words of another part."""
     kept: list[str] = []
     for part in text.split("; "):
         claim = re.sub(r"^pserver \S+ ", "", part)

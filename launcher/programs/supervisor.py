@@ -25,7 +25,7 @@ from runtime.errors import LostPeerError, PeerUnreachableError, StoppedError
 
 PROBE_PERIOD_S = 10.0  # seconds for all pservers to answer, after which the launcher checks the set of pods again
 NOTICE_S = 5.0  # seconds for a trainer to detect that its pserver has failed
-FAILED_STOP_S = 20.0  # maximum seconds for the end of a program of a failed attempt, which has nothing left to save
+FAILED_STOP_S = 20.0  # maximum seconds that a program has to end after a failed attempt, when it has nothing to save
 ENDED_STOP_S = 0.5  # seconds for the trainer to end if another pod ended the attempt; an interrupted save is not used
 WATCH_PERIOD_S = 3.0  # seconds between two checks by trainer 0's launcher that job.json still exists
 END_PERIOD_S = 0.5  # seconds between two reads of job.json to detect the end of the job
@@ -48,7 +48,7 @@ def prepare_node_dir(config: LauncherConfig, trainer_id: int, attempt: int) -> P
 
 
 def set_logs_aside(node: Path, attempt: int) -> None:
-    """Append the number of the previous attempt to the names of its files. Raises: OSError."""
+    """Append the number of the previous attempt to the names of that attempt's files. Raises: OSError."""
     for name in ("train.log", "train.jsonl", "server.log", "server.jsonl", "error.json"):
         if (node / name).exists():
             numbers = itertools.count(max(1, attempt - 1))
@@ -60,9 +60,9 @@ def attempt_environ(config: LauncherConfig, record: JobRecord, passed: Mapping[s
     """Return the environment variables that describe an attempt to its programs."""
     environ = {"PADDLE_JOB_NAME": config.job_name, "PADDLE_ATTEMPT": record.name, "PADDLE_SECRET": config.secret}
     environ["PADDLE_OUTPUT"] = str(config.output)
-    if record.absent:  # the trainer writes to each checkpoint which trainers the samples were divided among
+    if record.absent:  # the trainer stores in each checkpoint which trainers were absent when the samples were divided
         environ["PADDLE_ABSENT"] = ",".join(str(one["index"]) for one in record.absent)
-    # if this save is damaged, a program renames it; a program never renames a save that the user chose by a flag
+    # if the save that the launcher chose is damaged, a program renames it; a save that a flag names is never renamed
     if record.origin:
         origin = f"state/{record.checkpoint}" if record.checkpoint else record.origin
         environ["PADDLE_CHOSEN_SAVE"] = str(save_dir_of(config, passed) / origin)
@@ -108,7 +108,7 @@ class Supervisor:
     def wait_for_pservers(
         self, pserver: Program | None, probe: ProgramCommand, watch: AttemptWatch
     ) -> AttemptResult | None:
-        """Run the probe until every pserver of the job answers. Return None, or the result if the wait fails.
+        """Run the probe until every pserver of the job answers. Return the attempt's result if the wait fails, or None.
 
         Args: probe: the probe's command without the flag --timeout. watch: detects that this attempt cannot continue.
         """
@@ -154,8 +154,8 @@ class Supervisor:
     def run_pserver(self, pserver: Program, watch: AttemptWatch) -> AttemptResult:
         """Wait for the end of the pserver in a pod without a trainer, and return how it ended.
 
-        The pserver ends with 0 after all trainers have left. After a signal, the pserver continues to run until the
-        trainers have saved.
+        The pserver ends with status 0 after all trainers have left. After a signal, the pserver continues to run until
+        the trainers have saved.
         Args: watch: detects that the attempt has ended in another pod.
         """
         self.health.main = "pserver"
@@ -195,7 +195,7 @@ class Supervisor:
                 if pserver and pserver.pidfd in ready:
                     selector.unregister(pserver.pidfd)
                     pserver.process.wait()
-                    # status 0: all trainers have left the pserver; another status: the trainer soon detects the end
+                    # status 0 means that all trainers have left; after another status, the trainer detects the failure
                     first = failure_of(pserver) if pserver.process.returncode else None
                     is_cause = bool(first and watch.tell(first))
                     notice_s = ENDED_STOP_S if is_cause else NOTICE_S
@@ -233,7 +233,7 @@ class Supervisor:
         if self.stop.requested:
             code = status if status in NEVER_RETRY else StoppedError.exit_code
             return AttemptResult(code, "launcher", f"stopped by {self.stop.requested}")
-        # the first failure is not in a trainer that ended because of lost peers or that the launcher stopped
+        # if the trainer only lost its peers, or if the launcher stopped it, `first` contains the first failure
         if first and (status <= 0 or status in (PeerUnreachableError.exit_code, LostPeerError.exit_code, 143)):
             return first
         if status:
@@ -241,7 +241,10 @@ class Supervisor:
         if is_alone or not pserver:
             return AttemptResult(0)
         if pserver.process.poll() is None:
-            message = f"our trainer has finished, but other trainers did not within {self.config.goodbye_timeout:g} s"
+            message = (
+                "this pod's trainer has finished, but other trainers did not finish within "
+                f"{self.config.goodbye_timeout:g} s"
+            )
             return AttemptResult(LostPeerError.exit_code, "pserver", f"{message} (GOODBYE_TIMEOUT); see {pserver.log}")
         return failure_of(pserver) if pserver.process.returncode else AttemptResult(0)
 
@@ -253,7 +256,7 @@ class Supervisor:
         Returns: None at the end of the job; otherwise a result that says why another attempt is needed.
         """
         deadline = time.monotonic() + self.config.goodbye_timeout
-        say("our trainer has finished; waiting for the others")
+        say("this pod's trainer has finished; waiting for the other trainers")
         while time.monotonic() < deadline and not self.stop.requested:
             if watch.is_done():
                 return None
@@ -261,5 +264,7 @@ class Supervisor:
             if end:
                 return end
             wait_for_any(END_PERIOD_S, self.stop.wakeup, watch.wakeup)
-        message = f"our trainer has finished, but the job did not finish within {self.config.goodbye_timeout:g} s"
+        message = (
+            f"this pod's trainer has finished, but the job did not finish within {self.config.goodbye_timeout:g} s"
+        )
         return AttemptResult(LostPeerError.exit_code, "launcher", f"{message} (GOODBYE_TIMEOUT)")

@@ -1,9 +1,9 @@
 """`python3 -m launcher.roles ROLE [FLAG...]`: run the program of a pod of an elastic job, and clean up after its end.
 
 A Deployment or StatefulSet restarts a pod that has ended. With AT_END=wait the role of a master or server therefore
-waits for SIGTERM after its program has ended with 0. Before this wait the role scales the objects in SCALE_TO_ZERO to 0
-pods, and Kubernetes then sends the SIGTERM. A master that ends with 65 reports that the job has failed; the role treats
-65 as an end of the job, too.
+waits for SIGTERM after its program has ended with status 0. Before this wait the role scales the objects in
+SCALE_TO_ZERO to 0 pods, and Kubernetes then sends the SIGTERM. A master ends with status 65 if the job has failed. The
+role treats status 65 as an end of the job, too.
 
 A trainer belongs to a Job, and its role has nothing to do after the program's end. That role therefore replaces its own
 process with the program (exec). A driver of an all-reduce job belongs to a Job, too. After the driver's end the role
@@ -27,7 +27,7 @@ from launcher.roles.scaling import Scaler
 from launcher.text import LauncherLog, Secrets, end_in_one_line, say
 from runtime.errors import ApiForbiddenError, ConfigError, DataError, PeerUnreachableError, UsageError
 
-LONG_S = 3600.0  # seconds of each step of a wait without a deadline; a signal or the program's end interrupts the step
+LONG_S = 3600.0  # maximum seconds of one wait for a signal or for the end of the program; the wait is then repeated
 CONNECT_S = 3.0  # seconds to connect to an endpoint of etcd
 NOTE_S = 10.0  # seconds between two log lines about a wait
 RETRY_S = 5.0  # seconds between two requests to the API server
@@ -83,7 +83,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
         now = time.monotonic()
         if now - began >= plan.etcd_timeout:
             raise PeerUnreachableError(
-                f"no etcd answers for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; check etcd's pods: "
+                f"no etcd has answered for {plan.etcd_timeout:g} s at ETCD_ENDPOINTS: {trouble}; check etcd's pods: "
                 "kubectl get pods -l app.kubernetes.io/component=etcd"
             )
         if now - noted >= NOTE_S:
@@ -93,7 +93,7 @@ def wait_for_etcd(plan: RolePlan) -> None:
 
 
 def _reach(place: tuple[str, int]) -> str:
-    """Return why an endpoint accepts no connection, or ""."""
+    """Return why an endpoint accepts no connection, or "" if it accepts a connection."""
     try:
         with socket.create_connection(place, CONNECT_S):
             return ""

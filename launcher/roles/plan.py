@@ -1,8 +1,8 @@
 """Build the command of a role from the environment and the arguments, without input or output.
 
 The variables come from this project, the tutorial's Job, and the 2017 runtime image (spec/distributed.md 2.4).
-`start.sh --help` describes the variables. An argument overrides the variables of its flag. If several variables of a
-flag are set, the first variable in the flag's row of FLAGS has precedence.
+`start.sh --help` describes the variables. If an argument sets a flag, the variables of this flag have no effect. If
+several variables of a flag are set, the first variable in the flag's row of FLAGS has precedence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INIT = "PADDLE_INIT_"
 class RoleFlag:
     """A flag of a role's program: the variables that can set its value, in order of precedence, and its default.
 
-    default: "" omits the flag; a text that begins with '/' is a path below the job's directory on the volume.
+    default: if it is "", the flag is omitted. If it begins with '/', it is a path below the job's directory.
     """
 
     name: str
@@ -87,8 +87,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     AUTOSCALER: ("autoscaler",),
     DRIVER: ("elastic", "run"),
 }
-# exit statuses of a driver after which the Job's next pod continues: 69 no answer, 74 volume error, 75 lost peer,
-# 137 SIGKILL, 143 SIGTERM
+# exit statuses of a driver after which the Job's next pod continues the job: 69 (the job cannot begin, or a peer does
+# not answer), 74 (volume error), 75 (lost peer), 137 (SIGKILL) and 143 (SIGTERM)
 DRIVER_GOES_ON = (69, 74, 75, 137, 143)
 # variables of the 2017 image that a trainer ignores, because it reads their values from etcd
 _FOUND = {
@@ -103,7 +103,7 @@ class RolePlan:
 
     targets: names of the form "statefulsets/NAME".  notes: lines for the log.  etcd: host and port of each endpoint in
     the environment.  etcd_timeout: seconds within which one endpoint must accept a connection.  goes_on: exit statuses
-    after which the job continues; empty: the job ends with status 0, or with 65 if there are targets.
+    after which the job continues; empty: the job is over after status 0, and with targets also after status 65.
     """
 
     command: tuple[str, ...]
@@ -146,7 +146,7 @@ def plan_role(role: str, arguments: Sequence[str], environ: Mapping[str, str]) -
         problems.append(f"AT_END is '{at_end}'; set it to {EXIT} or {WAIT}")
     for target in targets:
         if not _TARGET.fullmatch(target):
-            problems.append(f"SCALE_TO_ZERO has '{target}'; write each as statefulsets/NAME or deployments/NAME")
+            problems.append(f"SCALE_TO_ZERO has '{target}'; write each object as statefulsets/NAME or deployments/NAME")
     etcd = () if role in WITHOUT_ETCD else list_places(environ["ETCD_ENDPOINTS"])
     limit = environ.get("ETCD_TIMEOUT") or "600"
     if not re.fullmatch(r"[0-9]{1,6}", limit):
@@ -206,7 +206,7 @@ def _names_a_store(environ: Mapping[str, str], arguments: Sequence[str]) -> bool
 
 
 def _other_flags(environ: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    """Return --x=value for each variable PADDLE_INIT_X that no flag in FLAGS reads, like paddle.init of 2017."""
+    """Return --x=value for each variable PADDLE_INIT_X that no flag in FLAGS reads, as paddle.init of 2017 does."""
     names = sorted(name.removeprefix(INIT) for name in environ if re.fullmatch(rf"{INIT}[A-Z][A-Z0-9_]*", name))
     others = [name for name in names if name not in _FOUND and not has_flag(name.lower(), given)]
     return [f"--{name.lower()}={environ[INIT + name]}" for name in others if environ[INIT + name]]

@@ -22,13 +22,14 @@ from runtime.kubernetes.answers import (
 from runtime.kubernetes.text import one_line
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20  # maximum bytes of a file of the service account, and of an answer
+# maximum bytes of a file of the service account, and of an answer of the API server
+MOST_TOKEN, MOST_ANSWER = 64 << 10, 1 << 20
 
 
 class Scaler:
-    """The client that sets the scale of objects in one namespace.
+    """A client of the API server that sets the number of pods of StatefulSets and Deployments in one namespace.
 
-    Args: environ: contains the API server and the directory of the service account.  secrets: collects the tokens.
+    Args: environ: names the API server and the directory of the service account.  secrets: collects the tokens.
     Raises: ApiError: this process does not run in a pod of a cluster.
     """
 
@@ -38,8 +39,8 @@ class Scaler:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
         if not host:
             raise ApiError(
-                "SCALE_TO_ZERO is set, but KUBERNETES_SERVICE_HOST is not: this is no pod of a cluster; "
-                "unset SCALE_TO_ZERO",
+                "SCALE_TO_ZERO is set, but KUBERNETES_SERVICE_HOST is not set: this process does not run in a pod of a "
+                "cluster; unset SCALE_TO_ZERO",
                 final=ApiForbiddenError,
             )
         self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -58,7 +59,7 @@ class Scaler:
         if status in (401, 403):
             raise ApiError(
                 f"{said}; the pod's service account needs the verb patch on {target.partition('/')[0]}/scale "
-                f"(access.yaml of k8s/elastic and k8s/allreduce), or: kubectl scale {target} --replicas=0",
+                f"(access.yaml of k8s/elastic and k8s/allreduce), or run kubectl scale {target} --replicas=0",
                 final=ApiForbiddenError,
             )
         raise ApiError(f"{said}; the request is repeated; check the API server")

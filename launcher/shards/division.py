@@ -11,11 +11,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-STAGED = "data/"  # prefix of a list's entry that names a file of the list's own shard
+STAGED = "data/"  # prefix of a list entry that names a file in the shard that contains the list
 
 
 class Piece(NamedTuple):
-    """A list entry of an absent trainer's shard.
+    """An entry of a list of files in an absent trainer's shard.
 
     list_name: path of the list below the shard. size: bytes of the file.
     """
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
     @property
     def staged(self) -> str:
-        """The list entry of the file in the data of the trainer that receives this piece."""
+        """The entry that names this file in the lists of the trainer that receives this piece."""
         return f"{STAGED}{place_of(self.shard)}/{self.file}" if self.file else self.entry
 
 
@@ -45,8 +45,8 @@ class Piece(NamedTuple):
 class ShardLists:
     """The files and lists of a shard. A list is a file whose name ends in .list.
 
-    Attributes: sizes: {name of a file as in the lists, for example data/train.txt: the file's size in bytes}.
-        lists: {path of a list below the shard: the list's stripped lines}.
+    Attributes: sizes: the size of each file in bytes; a key is a file name as in the lists, for example data/train.txt.
+        lists: the stripped lines of each list; a key is the path of a list below the shard.
     """
 
     sizes: Mapping[str, int]
@@ -84,7 +84,8 @@ def assign_bases(shards: int, indexes: Sequence[int]) -> list[int]:
 def find_pieces(number: int, shard: ShardLists) -> list[Piece]:
     """Return the entries of a shard's lists of files; each entry is a path below ./data or an absolute path.
 
-    Lists of other things, for example of labels, are omitted, because they are equal in all shards.
+    A list that does not contain file names, for example a list of labels, is omitted, because such a list is equal in
+    all shards.
     """
     pieces = []
     for name, lines in sorted(shard.lists.items()):
@@ -99,7 +100,7 @@ def divide(bases: Sequence[int], absent: Mapping[int, ShardLists]) -> list[Porti
 
     The files are assigned in descending order of size. Each file goes to the trainer with the fewest bytes so far. If
     several trainers have equally many bytes, the last of these trainers gets the file, because trainer 0 also saves.
-    Args: bases: see assign_bases. absent: the shards that are not a base, by number.
+    Args: bases: the result of assign_bases. absent: {number: lists} of the shards that no trainer trains as a whole.
     """
     dealt: list[list[Piece]] = [[] for _ in bases]
     found = {number: find_pieces(number, shard) for number, shard in absent.items()}

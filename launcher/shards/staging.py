@@ -25,7 +25,7 @@ MAX_FILES = 1_000_000
 
 
 def read_split_count(marker: Path) -> int | None:
-    """Return the number of shards that the data job has made, or None if these data are not from the data job."""
+    """Return the number of shards that the data job has made, or None if the data job has not made the data."""
     try:
         return int(load(marker)["split_count"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -162,7 +162,7 @@ def unstage_data(config: LauncherConfig, trainer_id: int, target: Path) -> None:
 def stage_shard(
     config: LauncherConfig, trainer_id: int, target: Path, history: AttemptHistory, record: JobRecord | None = None
 ) -> str:
-    """Copy this trainer's data to `target` if they are not there yet, and remove the data of other shards.
+    """Copy this trainer's data to `target` if `target` lacks them, and remove the data of other shards.
 
     Args: config: the config of the Job. record: the attempt, with its absent trainers.
     Returns: a description of the copy.
@@ -200,7 +200,7 @@ def stage_shard(
 def plan_portions(config: LauncherConfig, indexes: Sequence[int]) -> list[Portion]:
     """Return the data of each trainer of an attempt with fewer trainers; each file belongs to exactly one trainer.
 
-    Args: config: the config of the Job. indexes: the completion indexes of the pods with a trainer, by trainer id.
+    Args: config: the config of the Job. indexes: the completion indexes of the trainers, ordered by trainer id.
     Raises: IndivisibleError: an absent trainer's shard has no list of its files. VolumeError, DataError.
     """
     bases = assign_bases(config.gradient_num, indexes)
