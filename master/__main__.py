@@ -1,4 +1,4 @@
-"""The command `paddle master` runs a master from flags and environment variables, and returns an exit status."""
+"""The command `paddle master` reads flags and environment variables, runs a master, and returns an exit status."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
             master.finish(task, samples)
 
 Requests can safely be repeated. The master identifies a task by its id and epoch, and a request for a task by the
-number that the trainer has given to the request. If an answer is lost with a connection or a leader, the client
-therefore repeats the request until its deadline.
+number that the trainer has given to the request. If a connection or a leader fails before the answer arrives, the
+client therefore repeats the request until its deadline.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from messages.keys import derive_keys
 from runtime import glog
 from runtime.errors import ConfigError, DataError, PaddleError, PeerUnreachableError, UsageError
 
-COMPARE = "see its log; --job, --store_dir or --etcd_endpoints and PADDLE_SECRET must be those of the master"
+COMPARE = "see the master's log; trainer and master need the same job name, store and PADDLE_SECRET"
 
 BEAT_S, SILENCE_S = 1.0, 3.0
-LOOK_S = 1.0  # maximum seconds for one read of the address
-POLL_S = 30.0  # seconds after which an unanswered request for a task is repeated, before its deadline
+LOOK_S = 1.0  # maximum seconds for one read of the leader's address
+POLL_S = 30.0  # maximum seconds that the master waits for a task before it answers; the client then repeats the request
 CHECK_S = 0.5  # seconds between two checks whether the leader has permanently refused this trainer
 AGAIN_S = 0.2  # seconds before a temporarily refused request is repeated
-# codes of temporary refusals: they end when this trainer joins again, or when another leader takes over
+# codes of temporary refusals, which end when this trainer joins again, or when another leader takes over
 _FOR_NOW = ("member", "join", "failed", "repeated")
 
 
 @dataclass(frozen=True)
 class TaskGrant:
-    """A task that this trainer has. `limit`: seconds after which the master assigns the task to another trainer."""
+    """A task of this trainer. `limit`: seconds after which the master assigns the task to another trainer."""
 
     number: int
     epoch: int
@@ -65,7 +65,7 @@ class PassOver:
 
     next_pass: number of the present pass; after the last pass, the number of passes of the job.  is_last: whether the
     job has ended, too.
-    discarded: text about the tasks that were discarded, at the end of the job; "": no task was discarded.
+    discarded: text about the discarded tasks of the job, at the end of the job; "": no task was discarded.
 
     After this answer a trainer first calls `request_save` for the ended pass, because the job ends only when the model
     of its last pass is saved. After `request_save`, the trainer requests a task of `next_pass`.
@@ -82,8 +82,8 @@ class MasterClient:
     Args: book: provides the leader's address.  member: identity of this trainer: the UID of its pod, and its
         incarnation, which grows with each start.  config: digest of its config, or "".  patience: maximum seconds
         without a master before a request fails. The time of waiting for a task is not included.
-    Attributes: look: called several times a second by the thread that waits for an answer; an error that it raises ends
-        the wait, and cancels the request.
+    Attributes: look: function that is called about twice a second, by the thread that waits for an answer; an error of
+        `look` ends the wait, and cancels the request.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class MasterClient:
 
     @property
     def view(self) -> TaskView:
-        """The last view from a master: the numbers of trainers with a task. Until a view arrives, the epoch is 0."""
+        """The newest view: its epoch, and the numbers of the trainers with a task. Before the first, the epoch is 0."""
         return self._leader.view
 
     def on_view(self, callback: Callable[[TaskView], None]) -> None:
@@ -193,7 +193,7 @@ class MasterClient:
             yield got
 
     def finish(self, task: TaskGrant, samples: int, *, wants_next: bool = False) -> bool:
-        """Report that a task's records are trained, and that every parameter server has acknowledged this.
+        """Report that a task's records are trained, and that every parameter server has acknowledged the training.
 
         Args: wants_next: also request the next task of the pass. The next call must then be `get_task` of that pass or
             `leave`.
@@ -230,11 +230,11 @@ class MasterClient:
         return bool(answer["accepted"])
 
     def status(self) -> Mapping[str, Any]:
-        """Return the master's state: pass, tasks, members, accounts of passes; see `protocol`."""
+        """Return the master's state, with the fields of the answer to "status" in `master.protocol`."""
         return self._ask("status", {}, time.monotonic() + self._patience)
 
     def leave(self, patience: float = 5.0) -> None:
-        """Let the master assign this trainer's tasks to others at once, without a failure, and make no more requests.
+        """Return this trainer's tasks to the master, which does not count a failure, and make no more requests.
 
         If the master does not answer within `patience` seconds, it detects later that this trainer has left.
         """

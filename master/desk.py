@@ -1,4 +1,4 @@
-"""Processes the messages of members: applies the rules to each message, stores the changes, and then answers.
+"""The master's desk processes messages of members. It applies rules to a message, stores the changes, and answers.
 
 The thread of the control server only queues messages. `TaskDesk.work`, in the master's own thread, takes all queued
 messages, applies the rules to them one by one, stores the changes in one commit, and then sends the answers. Each
@@ -54,7 +54,7 @@ _Heard = MemberAsked | MemberJoined | MemberOut | BaseException
 class TaskDesk:
     """Handles the messages that the master's control server receives.
 
-    Args: files_per_task: files of each task of a new data set.  clock: returns seconds since the epoch.
+    Args: files_per_task: number of files in each task of a new data set.  clock: returns seconds since the epoch.
     """
 
     server: ControlServing
@@ -74,7 +74,7 @@ class TaskDesk:
         self._writes: list[Write] = []
         self._effects: list[MasterEffect] = []
         self._ticked = 0.0
-        self.events = 0  # number of decided events
+        self.events = 0  # number of events to which the rules were applied
 
     # ----- Called by the control server's thread
 
@@ -99,9 +99,10 @@ class TaskDesk:
     # ----- Called by the master's thread
 
     def work(self, timeout: float) -> None:
-        """Wait for messages, at most `timeout` seconds; decide, store and answer.
+        """Wait at most `timeout` seconds for messages; then apply the rules, store the changes, and answer.
 
-        Raises: LeadershipLostError and other errors of the store: no request of this turn was answered.
+        Raises: the error given to `stop`; LeadershipLostError and other errors of the store. After an error, no message
+            that this call has processed is answered.
         """
         heard: list[_Heard] = []
         try:
@@ -240,7 +241,7 @@ class TaskDesk:
         """
         if self.state.presence.is_exhausted:
             raise LeadershipLostError(
-                "this master has used all its epochs; start it again: a new leader has new epochs"
+                "this master has used all its epochs for views; start it again, because a new leader has new epochs"
             )
         self.server.push("view", self._view())
 

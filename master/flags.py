@@ -1,7 +1,7 @@
 """The table of the flags of `paddle master`; `runtime.gflags` parses a command line by this table.
 
 The flags of the master of 2017 keep their names. `-task-timeout-dur` and `-task_timeout_dur` are equivalent. A time is
-a number of seconds, or a text in the notation of Go: 20m, 1h30m, 16s.
+a number of seconds, or a text in the notation of Go, such as 20m, 1h30m or 16s.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.gflags import Flag, Status, index_flags, read_arguments
 _S, _Q = Status.SUPPORTED, Status.QUIET
 
 FLAGS = index_flags(
-    Flag("help", False, _S, "print this and exit"),
+    Flag("help", False, _S, "print this help and exit"),
     Flag("port", 8080, _S, "port for trainers; 0: any free port, which trainers find in the store", 0, 65535),
     Flag("nics", "", _S, "interface name, label or IPv4 address to listen on and to publish; empty: listen on all "
          "addresses, and publish the first that is not a loopback address"),
@@ -24,20 +24,22 @@ FLAGS = index_flags(
     Flag("endpoints", "", _S, "the 2017 name of --etcd_endpoints"),
     Flag("store_dir", "", _S, "local directory that keeps the state, instead of etcd"),
     Flag("job", "", _S, "name of the job in the store; empty: PADDLE_JOB_NAME, or 'job'"),
-    Flag("ttl", "10s", _S, "time after which a silent leader loses the lead; it was 60s in 2017"),
+    Flag("ttl", "10s", _S, "time after which a silent leader loses the lead; the default was 60s in 2017"),
     Flag("member_ttl", "6s", _S, "time after which the tasks of a silent trainer are assigned again"),
     Flag("num_passes", 1, _S, "number of passes of the job", 1),
-    Flag("chunk_per_task", 1, _S, "files of a task, or chunks of RecordIO files; it was 10 in 2017", 1, 1 << 16),
+    Flag("chunk_per_task", 1, _S, "number of files of a task, or of chunks of RecordIO files; the default was 10 in "
+         "2017", 1, 1 << 16),
     Flag("task_timeout_dur", "20m", _S, "maximum time limit of a task; also the limit before any task is finished"),
     Flag("task_timeout_min", "10s", _S, "minimum time limit of a task"),
-    Flag("task_timeout_max", 3, _S, "maximum failures of a task in a pass; after one more the task is discarded", 0),
+    Flag("task_timeout_max", 3, _S, "maximum failures of a task in a pass; after one more failure the task is "
+         "discarded", 0),
     Flag("speculate", False, _S, "in the last tenth of a pass, idle trainers get copies of the slowest tasks"),
     Flag("deterministic_tasks", 0, _S, "task i of a pass goes only to trainer i modulo this number, and a pass waits "
          "for all these trainers; 0: a task goes to the first trainer that asks", 0, 4096),
-    Flag("linger", "30s", _S, "time in which trainers learn of the end of the job; then the master ends"),
-    Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty: none"),
+    Flag("linger", "30s", _S, "maximum time that the master waits at the end of the job until its trainers have left"),
+    Flag("output", "", _S, "directory of tasks.json, the state of the job for `paddle status`; empty = no such file"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
-    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+    Flag("log_json", "", _S, "file to which log lines are also appended as JSON; empty = no such file"),
     Flag("comment", "", _S, "free text; scripts use it to find processes"),
     Flag("log_level", "info", _Q, "every line is written"),
 )  # fmt: skip

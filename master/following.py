@@ -22,8 +22,8 @@ NOTE_S, FIRST_NOTE_S = 10.0, 3.0
 ABSENCE_S = 5.0  # seconds between two reads of the list of jobs in the store while no master has an address
 REST_S = 0.5  # maximum seconds between two checks whether a new connection works
 NO_ADDRESS = "no master has published its address"
-# by code: number of refusals after which a trainer raises an error. A wrong secret needs several refusals, because for
-# a short time another program may answer at an outdated address.
+# number of refusals with each code after which a trainer raises an error. A wrong secret needs several refusals,
+# because for a short time another program may answer at an outdated address.
 FOR_GOOD = {"realm": 1, "config": 1, "protocol": 1, "replaced": 1, SECRET: 6}
 
 
@@ -73,7 +73,7 @@ class FollowedLeader:
             self.view = view
         self.on_view(view)
 
-    # ----- Called by the finder
+    # ----- Called by the thread that finds the leader
 
     @property
     def is_joined(self) -> bool:
@@ -132,7 +132,7 @@ class FollowedLeader:
             return self.number
 
     def pause(self, seconds: float) -> None:
-        """Wait for some seconds, or until a change."""
+        """Wait at most `seconds` until the state of the connection changes."""
         with self._changed:
             self._changed.wait(seconds)
 

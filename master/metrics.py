@@ -16,7 +16,7 @@ MEMBERS = Metric("paddle_master_members", "trainers that have joined and whose l
 WAITING = Metric("paddle_master_waiting_members", "trainers that wait for a task")
 DISPATCHES = Metric("paddle_master_pass_dispatches", "tasks dispatched in the current pass, including repetitions")
 FAILURES = Metric("paddle_master_pass_failures", "failed dispatches of the current pass")
-EVENTS = Metric("paddle_master_events_total", "events: messages of members, and checks of the clock")
+EVENTS = Metric("paddle_master_events_total", "handled events: messages of members, and checks of the clock")
 LIMIT = Metric("paddle_master_task_limit_seconds", "current time limit of a task")
 
 METRICS = (BUILD, LEADS, PASS, TASKS, MEMBERS, WAITING, DISPATCHES, FAILURES, EVENTS, LIMIT)
@@ -33,7 +33,8 @@ class MasterMetrics:
         if self._master.why_not_ready:
             return ""
         age = self._liveness.age
-        return f"the loop of the master has not turned for {age:.0f} s" if age > self._job.stuck_timeout else ""
+        is_stuck = age > self._job.stuck_timeout
+        return f"the main loop of the master has made no progress for {age:.0f} s" if is_stuck else ""
 
     def read(self) -> Iterator[Sample]:
         """Yield the current values."""

@@ -1,4 +1,4 @@
-"""The messages between trainers and the master (pure); the package `messages` transfers them."""
+"""The definitions of the messages between trainers and the master; the package `messages` transfers the messages."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ MASTER = Protocol(
     # `number` is null for a watcher
     welcome=Fields(lease=Number(0.0), number=Maybe(Integer(0)), passes=Integer(1), view=_VIEW),
     requests={
-        # a trainer first sends the digest and the number of files of its list; if the master does not know the list,
-        # the trainer then sends its parts
+        # a trainer first sends the digest of its file list and the number of files; if the master does not know the
+        # list, the trainer then sends the list in parts
         "offer_dataset": Call(Fields(digest=_DIGEST, config=Text(64), files=Integer(0, MOST_FILES)), _DATASET),
         "dataset_part": Call(
             Fields(digest=_DIGEST, first=Integer(0, MOST_FILES), names=Items(Text(LONGEST_NAME, least=1), PART_NAMES)),
             _DATASET,
         ),
-        # `request` is the trainer's own number: a repeated request gets the same task
+        # `request` is a number that the trainer gives to the request; a repeated request gets the same task
         "get_task": Call(
             Fields(request=Integer(1), patience=Number(0.0, LONGEST_WAIT_S), **{"pass": Integer(0)}),
             _TASK_ANSWER,
         ),
-        # a report with `next` also requests a task, without a wait; one answer contains both results
+        # a report with `next` also requests a task, but does not wait for one; one answer contains both results
         "report_task": Call(
             Fields(
                 id=Integer(0),

@@ -29,21 +29,21 @@ from runtime.errors import BugError, DamagedError, LeadershipLostError, PaddleEr
 from runtime.status_files import INTERVAL_S
 
 NOTE_S = 30.0  # seconds between two log lines about the same problem
-CLOSING_S = 5.0  # maximum seconds for the last record
+CLOSING_S = 5.0  # maximum seconds that the master waits at its end until the last record is written
 
 
 class RegistryLink(threading.Thread):
     """A thread that reads the servers' addresses once a second, and writes the end of the job into the registry.
 
     Args: looks: whether to read the addresses of the parameter servers.
-    Attributes: servers: "host:port" of each server, or None for an absent server; the list is None before the first
-        read.  trouble: why the servers are unknown.
+    Attributes: servers: "host:port" of each server, or None for an absent server; the list is None while the addresses
+        are unknown.  trouble: why the addresses are unknown.
     """
 
     def __init__(self, registry: Registry, *, looks: bool) -> None:
         super().__init__(name="registry-link", daemon=True)
         self.servers: list[str | None] | None = None
-        self.trouble = "their addresses are being read"
+        self.trouble = "the registry is being read"
         self._registry, self._looks = registry, looks
         self._end: str | None = None
         self._changed = threading.Event()
@@ -86,7 +86,7 @@ class RegistryLink(threading.Thread):
 class TaskRecorder(threading.Thread):
     """A thread that writes tasks.json while this master leads.
 
-    Args: facts: the constant fields: job, leader, address.
+    Args: facts: the fields of the file that do not change: job, leader and address.
     """
 
     def __init__(self, output: Path, facts: Mapping[str, Any], link: RegistryLink) -> None:
@@ -131,7 +131,7 @@ class TaskRecorder(threading.Thread):
         self._changed.set()
 
     def run(self) -> None:
-        """Write offered records, until closed."""
+        """Write the newest offered record after each change, until the recorder is closed."""
         while True:
             self._changed.wait()
             self._changed.clear()
@@ -166,7 +166,7 @@ class TaskRecorder(threading.Thread):
 
 
 class JobRecords:
-    """Starts and stops both threads, and passes the state of the master's loop to them.
+    """Starts and stops the threads `RegistryLink` and `TaskRecorder`, and passes the master's state to the threads.
 
     Args: output: the directory of tasks.json, or None.
     """
@@ -220,7 +220,7 @@ class JobRecords:
 def check_output(output: Path) -> None:
     """Check that tasks.json can be written. A leader and a standby may check at the same time.
 
-    Raises: VolumeError.
+    Raises: VolumeError: the file cannot be written.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -35,8 +35,8 @@ from runtime.errors import (
 )
 from runtime.health.liveness import LIVENESS
 
-RENEWALS = 3  # number of renewals of the leadership in its time to live
-SILENCE = 0.5  # fraction of a lease after which a silent member is lost; in the rest of the lease it may reconnect
+RENEWALS = 3  # number of times that the leadership is renewed during its time to live
+SILENCE = 0.5  # fraction of a lease after which a silent member is disconnected; until the lease ends, it may reconnect
 PROBE_S = 1.5  # seconds after which the connection of a silent member is probed; members send every second
 # file descriptors of one connection (in the gate and in libzmq), and of the rest of the program
 FILES_OF_A_PEER, OTHER_FILES = 3, 512
@@ -217,5 +217,5 @@ def _kept_alive(leadership: Leadership, ttl: float, stop: Callable[[BaseExceptio
 
 
 def _admit_all(address: str) -> bool:
-    """Accept every address; a peer must prove the secret. Without a secret, the program has logged a warning."""
+    """Accept every address, because a peer must prove the secret. Without a secret, the program logs a warning."""
     return True

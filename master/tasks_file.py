@@ -1,4 +1,4 @@
-"""The fields of the file OUTPUT/tasks.json, which a leading master writes once a second, and its display for users."""
+"""The fields of the file OUTPUT/tasks.json, which a leading master writes once a second, and functions to show it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def describe(record: dict[str, Any], age: float, *, is_late: bool) -> Iterator[s
     yield from _describe_servers(record)
     yield from tabulate("passes", [_describe_pass(one) for one in reversed(record["passes"])], NAME)
     history = [_describe_event(one) for one in reversed(record["history"])]
-    yield from tabulate("joined and left, the last first", history, NAME)
+    yield from tabulate("trainers that joined or left, the last first", history, NAME)
 
 
 def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) -> Iterator[str]:
@@ -128,18 +128,18 @@ def _describe_state(record: dict[str, Any], seconds: float, *, is_late: bool) ->
         yield f"job {record['job']}: no trainer has given its file list yet"
     if end is not None:
         how = f", status {end['status']}: {end['reason']}" if end["status"] else ""
-        yield f"the master ended {age} ago{how}; the lines below show the state then"
+        yield f"the master ended {age} ago{how}; the lines below show the state at that time"
         if phase not in (Phase.DONE, Phase.FAILED):
-            yield "start `paddle master` again with the same store: the job goes on from there"
+            yield "start `paddle master` again with the same store to continue the job"
     elif is_late:
         yield (
             f"the master has not written for {age}: it was killed, is frozen or cannot write here; the lines below "
-            "show the state then"
+            "show the last known state"
         )
         if phase not in (Phase.DONE, Phase.FAILED):
-            yield "a standby, or `paddle master` with the same store, goes on from there"
+            yield "a standby continues the job; without a standby, start `paddle master` with the same store"
     else:
-        yield f"as of {age} ago, by the master at {record['address']}, leader {record['leader']}"
+        yield f"the master at {record['address']}, leader {record['leader']}, wrote this state {age} ago"
 
 
 def _explain_idleness(record: dict[str, Any]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _describe_member(member: dict[str, Any]) -> str:
 
 def _describe_servers(record: dict[str, Any]) -> Iterator[str]:
     if record["servers"] is None:
-        yield f"parameter servers: not known: {record['servers_trouble']}"
+        yield f"the parameter servers are not known: {record['servers_trouble']}"
         return
     servers = list(enumerate(record["servers"]))
     if len(servers) > MOST_ROWS:

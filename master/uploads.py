@@ -1,4 +1,4 @@
-"""The transfer of a file list to the master (pure): one member sends parts of its list, while other members wait."""
+"""The transfer of a file list to the master: one member sends parts of its list, while other members wait."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class UploadDesk:
         return self._next()
 
     def settle(self) -> list[Reaction]:
-        """Compare the lists of the waiting members with the data set; call this as soon as the job has a data set."""
+        """Compare the lists of the waiting members with the data set, which the job now has."""
         waiting, self._waiting = self._waiting, []
         return [DatasetGiven(one.ticket, one.digest, one.config, one.files, ()) for one in waiting]
 

@@ -1,4 +1,4 @@
-"""The command `paddle autoscaler` runs an autoscaler from flags and environment, and returns an exit status."""
+"""The command `paddle autoscaler` reads flags and environment variables, and runs an autoscaler."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def parse_quantity(text: object, *, is_cpu: bool = False) -> int:
 
 
 def read_amounts(given: object) -> dict[str, int]:
-    """Return the amounts in a `requests` or `allocatable` object by resource. Raises: ValueError: malformed object."""
+    """Return the amount of each resource in a `requests` or `allocatable` object. Raises: ValueError: bad object."""
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -50,14 +50,17 @@ def read_amounts(given: object) -> dict[str, int]:
 
 
 def sum_requests(spec: Mapping[str, Any]) -> Requests:
-    """Return the requests of a pod by resource: the sum of its containers, or a larger request of an init container.
+    """Return the amount that a pod requests of each resource.
 
-    Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError.
+    The amount is the sum over the containers of the pod, or the request of an init container if that is larger. The
+    overhead of the pod is added.
+
+    Source: k8s.io/component-helpers/resource, PodRequests. Raises: ValueError, TypeError, AttributeError: bad `spec`.
     """
     total: dict[str, int] = {}
     for container in spec.get("containers") or []:
         _add(total, _requests_of(container))
-    before: dict[str, int] = {}  # requests of the sidecars that keep running beside the next init container
+    before: dict[str, int] = {}  # sum of the requests of the sidecars that run when the next init container starts
     highest: dict[str, int] = {}
     for container in spec.get("initContainers") or []:
         wants = _requests_of(container)
@@ -71,7 +74,7 @@ def sum_requests(spec: Mapping[str, Any]) -> Requests:
     _add(total, before)
     for name, amount in highest.items():
         total[name] = max(total.get(name, 0), amount)
-    # since Kubernetes 1.34 a pod may also state its requests as a whole
+    # since Kubernetes 1.34 a pod may also state its total requests, which replace the sum
     total |= read_amounts((spec.get("resources") or {}).get("requests"))
     _add(total, read_amounts(spec.get("overhead")))
     return tuple(sorted(total.items()))

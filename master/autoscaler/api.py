@@ -1,4 +1,4 @@
-"""The part of the Kubernetes API that the autoscaler uses; `JobWriter` changes the parallelism of Jobs."""
+"""The API client that the autoscaler uses, and `JobWriter`, which changes the parallelism of Jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.kubernetes.client import OPENED, ApiClient, ApiPlace, ApiProblem, f
 
 __all__ = ["OPENED", "ApiClient", "ApiPlace", "ApiProblem", "JobWriter", "ParallelismWish", "explain", "find_place"]
 
-NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives these rights to its ServiceAccount"
+NEEDED = "kubectl apply -k k8s/elastic/autoscaler gives the autoscaler's account its rights"
 WRITERS = 4  # maximum number of Jobs that are changed in parallel; on a busy machine one change took 0.2 s
 
 
@@ -39,11 +39,11 @@ class JobWriter:
     def set_all(
         self, wishes: Sequence[ParallelismWish], check: Callable[[], None]
     ) -> Iterator[tuple[ParallelismWish, ApiProblem | None]]:
-        """Send changes; yield each sent change in order, with its problem, or with None if the change succeeded.
+        """Send the changes, and yield each sent change in order, with its problem or with None after a success.
 
         After a problem that concerns more than one Job, no further change is sent.
 
-        Args: check: called before each request.
+        Args: check: function that is called before each request.
         Raises: errors of `check`.
         """
         failed = threading.Event()
@@ -69,9 +69,9 @@ class JobWriter:
 
 
 def set_parallelism(client: ApiClient, wish: ParallelismWish) -> None:
-    """Change a Job's parallelism, if the Job still exists and has the old number.
+    """Change the parallelism of a Job, if the Job still exists and its parallelism is still `wish.before`.
 
-    Raises: ApiProblem.
+    Raises: ApiProblem: the API server does not answer, or refuses the change.
     """
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": wish.uid},

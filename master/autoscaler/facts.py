@@ -1,4 +1,4 @@
-"""Pure functions that read the fields that the autoscaler uses from Node, Pod and Job objects of the API."""
+"""Pure functions that extract the facts that the autoscaler needs from the API's Node, Pod and Job objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Taint(NamedTuple):
 
 
 class Toleration(NamedTuple):
-    """A toleration of a pod; with key "" and operator Exists it covers every taint."""
+    """A toleration of a pod. A toleration with key "", effect "" and operator Exists covers every taint."""
 
     key: str
     value: str
@@ -38,7 +38,7 @@ class Toleration(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """The rules of a pod about its nodes: the node selector and the tolerations; affinity is ignored."""
+    """The node selector and the tolerations of a pod, which decide which nodes it may use. Affinity is ignored."""
 
     selector: Selector = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -68,7 +68,7 @@ class PodFacts:
     """A pod that has not ended."""
 
     job: str  # UID of the Job that controls the pod; "": no Job controls the pod
-    node: str  # "" while the pod has no node
+    node: str  # name of the pod's node; "" while the pod has no node
     requests: Requests
     placement: Placement
     priority: int
@@ -84,12 +84,12 @@ class JobFacts:
     key: str
     uid: str
     created: float
-    least: str | None  # the text of the annotation
+    least: str | None  # text of the annotation LEAST; None: the Job does not have this annotation
     most: str | None
     parallelism: int
     has_completions: bool
     is_over: bool  # the Job has finished, is suspended, is being deleted, or has a pod that has succeeded
-    queue: str  # queue name of Kueue, or ""
+    queue: str  # name of the Job's queue or manager in Kueue; "": Kueue does not manage the Job
     requests: Requests
     placement: Placement
 

@@ -12,18 +12,18 @@ from runtime.gflags import Flag, Status, index_flags, read_arguments
 _S = Status.SUPPORTED
 
 FLAGS = index_flags(
-    Flag("help", False, _S, "print this and exit"),
-    Flag("namespace", "", _S, "namespace of the elastic jobs and of the lease; empty: the autoscaler's own"),
+    Flag("help", False, _S, "print this help and exit"),
+    Flag("namespace", "", _S, "namespace of the elastic jobs and of the lease; empty: the namespace of this pod"),
     Flag("all_namespaces", False, _S, "manage the elastic jobs of every namespace"),
-    Flag("dry_run", False, _S, "log the changes without making them; needs no lease"),
+    Flag("dry_run", False, _S, "log the changes without making them; the lease is not needed"),
     Flag("once", False, _S, "log the changes of one decision without making them, and end"),
-    Flag("interval", "1s", _S, "shortest time between two decisions; it was 5s in 2017"),
+    Flag("interval", "1s", _S, "minimum time between two decisions; the default was 5s in 2017"),
     Flag("resync", "10m", _S, "time after which nodes, pods and Jobs are listed again, independent of the watches"),
-    Flag("start_timeout", "60s", _S, "time to wait at the start for the API server and for missing rights"),
+    Flag("start_timeout", "60s", _S, "maximum time to wait for the API server at the start, and for missing rights"),
     Flag("lease", "paddle-autoscaler", _S, "name of the Lease that selects the leading autoscaler"),
-    Flag("nics", "", _S, "interface name, label or IPv4 address of the health pages; empty: all"),
+    Flag("nics", "", _S, "interface name, label or IPv4 address that serves the health pages; empty: all addresses"),
     Flag("metrics_port", 0, _S, "port of /healthz, /readyz and /metrics; 0: none", 0, 65535),
-    Flag("log_json", "", _S, "file that log lines are also appended to, each as a JSON object; empty: none"),
+    Flag("log_json", "", _S, "file to which log lines are also appended as JSON; empty = no such file"),
 )  # fmt: skip
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -41,7 +41,7 @@ def parse(argv: Sequence[str]) -> FlagValues:
     for name in ("namespace", "lease"):
         if (name == "lease" or flags.text(name)) and not _NAME.fullmatch(flags.text(name)):
             raise UsageError(
-                f"--{name} is '{flags.text(name)}'; it must be a name of Kubernetes: a-z, 0-9, '-' and '.'"
+                f"--{name} is '{flags.text(name)}'; it must be a Kubernetes name, made of a-z, 0-9, '-' and '.'"
             )
     return flags
 
@@ -55,7 +55,7 @@ def format_help() -> str:
         "annotations paddle/trainers-min and paddle/trainers-max. The autoscaler runs as a pod (kubectl apply -k",
         "k8s/elastic/autoscaler).",
         "Environment: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT_HTTPS, which every pod has;",
-        "SERVICE_ACCOUNT_DIR (token, ca.crt, namespace), if it is not the usual directory; POD_NAME, for the lease.",
+        "SERVICE_ACCOUNT_DIR, if token, ca.crt and namespace are not in the usual directory; POD_NAME, for the lease.",
         "",
         *format_flags(FLAGS),
     ]

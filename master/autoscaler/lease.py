@@ -1,4 +1,4 @@
-"""A Lease of coordination.k8s.io lets only one autoscaler lead at a time, as for the controllers of Kubernetes."""
+"""A Lease of coordination.k8s.io ensures that only one autoscaler leads at a time, as in Kubernetes' controllers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.errors import LeadershipLostError
 
 DURATION_S = 15  # seconds for which a lease is valid after its last renewal
 RENEW_S = 2.0
-GIVE_UP_S = 10.0  # seconds without a renewal after which the holder ends, before another autoscaler may lead
+GIVE_UP_S = 10.0  # seconds without a renewal after which the leader ends; less than DURATION_S, so no other leads yet
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class LeaseView:
     seen: float
 
     def is_free(self, me: str, now: float) -> bool:
-        """Return whether this program may take the lease: no other holder exists, or the holder has not renewed it.
+        """Return whether this program may take the lease: no other program holds it, or it has expired.
 
         The times in the lease are not used, because the clocks of other machines may differ.
         """
@@ -37,7 +37,7 @@ class LeaseView:
 
 
 def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) -> LeaseView:
-    """Return the view of a Lease that was read at the time `now`; `before` is the previous view."""
+    """Return the view of a Lease that was read at the time `now`; `before` is the previous view, or None."""
     spec = item.get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
     duration = float(spec.get("leaseDurationSeconds") or DURATION_S)
@@ -47,7 +47,7 @@ def view_lease(item: Mapping[str, Any], before: LeaseView | None, now: float) ->
 
 
 def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datetime.datetime) -> dict[str, Any]:
-    """Return the Lease with this program as its holder; `item` is the existing Lease."""
+    """Return the Lease with this program as its holder; `item` is the existing Lease, or None."""
     stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = dict((item or {}).get("spec") or {})
     if spec.get("holderIdentity") != me:
@@ -60,7 +60,8 @@ def make_lease(name: str, me: str, item: Mapping[str, Any] | None, moment: datet
 class ClusterLease(threading.Thread):
     """A thread that acquires the Lease, renews it, and releases it at the end.
 
-    Args: me: unique identity of this program.  changed: called when this program becomes or stops being the leader.
+    Args: me: unique identity of this program.  changed: function that is called when this program becomes the leader,
+        finds that another program leads instead, or has a problem with the Lease.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str, me: str, changed: Callable[[], None]) -> None:
@@ -71,7 +72,7 @@ class ClusterLease(threading.Thread):
         self._stopping = threading.Event()
         self._renewed = -math.inf  # `time.monotonic` of the last renewal
         self.leads = False
-        self.took_over = False  # whether another program may have led until a moment ago
+        self.took_over = False  # whether another program may have led just before this program
         self.problem: ApiProblem | None = None
         self.loss: LeadershipLostError | None = None
 
@@ -115,7 +116,9 @@ class ClusterLease(threading.Thread):
         self._view = view
         if view and not view.is_free(self._me, begun):
             if self.leads:
-                self.loss = LeadershipLostError(f"{glog.clean(view.holder)} has the lease {self._name} now; it leads")
+                self.loss = LeadershipLostError(
+                    f"{glog.clean(view.holder)} has the lease {self._name} now, and leads instead of this autoscaler"
+                )
                 self._changed()
             return
         made = make_lease(self._name, self._me, item, datetime.datetime.now(datetime.UTC))

@@ -54,7 +54,7 @@ class Tally:
 
 
 class Autoscaler:
-    """The autoscaler: three mirrors of the cluster, the lease, and the loop."""
+    """Mirrors the cluster's nodes, pods and Jobs, takes part in the election of a leader, and runs the loop."""
 
     def __init__(self, place: ApiPlace, options: AutoscalerOptions) -> None:
         self.options, self.tally = options, Tally()
@@ -68,7 +68,7 @@ class Autoscaler:
         self._jobs: Mirror[JobFacts] = Mirror(ApiClient(place), f"/apis/batch/v1{scope}/jobs", read_job, woken, resync)
         self.lead = ClusterLease(ApiClient(place), options.namespace, options.lease, options.identity, woken.set)
         self._pasts: dict[str, Past] = {}
-        self._said: dict[str, str] = {}  # by UID of a Job: the problem that was logged last
+        self._said: dict[str, str] = {}  # the last text logged about a Job, by UID, or by "dry UID" in a dry run
         self._wake = math.inf  # time of the next decision if nothing changes, in seconds since the epoch
 
     def stop(self, error: PaddleError) -> None:
@@ -77,13 +77,13 @@ class Autoscaler:
 
     @property
     def why_not_ready(self) -> str:
-        """Return "" if this autoscaler makes decisions, otherwise the reason why not."""
+        """The reason why this autoscaler makes no decisions; "" if it makes decisions."""
         if not all(mirror.is_current for mirror in self._mirrors):
             return "the state of the cluster is unknown or too old: the API server does not answer"
-        return "" if self.lead.leads or self.options.dry_run else "this autoscaler stands by: another leads"
+        return "" if self.lead.leads or self.options.dry_run else "this autoscaler stands by: it does not lead"
 
     def run(self) -> None:
-        """Decide repeatedly until stopped.
+        """Make decisions until `stop` is called; with `options.once`, make only one decision.
 
         Raises: StoppedError, ApiForbiddenError, PeerUnreachableError, LeadershipLostError, ConfigError.
         """
@@ -98,7 +98,10 @@ class Autoscaler:
             if not self.options.dry_run:
                 self.lead.start()
                 self._await_lead()
-            glog.info(f"manages {self._describe_scope()}" + (", and changes nothing" if self.options.dry_run else ""))
+            glog.info(
+                f"this autoscaler manages {self._describe_scope()}"
+                + ("; this is a dry run, which changes nothing" if self.options.dry_run else "")
+            )
             self._loop()
         finally:
             for mirror in self._mirrors:
@@ -111,7 +114,8 @@ class Autoscaler:
 
     def _describe_scope(self) -> str:
         where = "all namespaces" if self.options.everywhere else f"namespace {self.options.namespace}"
-        return f"the elastic jobs of {where}: {len(self._jobs.copy())} Jobs now, {len(self._nodes.copy())} nodes"
+        counts = f"Jobs: {len(self._jobs.copy())}, nodes: {len(self._nodes.copy())}"
+        return f"the elastic jobs of {where} ({counts})"
 
     def _await_cluster(self) -> None:
         deadline = time.monotonic() + self.options.start_timeout
@@ -150,7 +154,7 @@ class Autoscaler:
                         raise explain(problem) from problem
                     rest = max(next(delays), problem.retry_after, rest)
                     self._wake = 0.0  # try again even if nothing in the cluster changes
-                    glog.warning(f"{problem}; tries again in {rest:.0f} s")
+                    glog.warning(f"{problem}; the autoscaler tries again in {rest:.0f} s")
             self._rest(rest)
             self._pause(min(LONGEST_LOOK_S, max(self._wake - time.time(), 0.0)))
 
@@ -207,7 +211,7 @@ class Autoscaler:
                 glog.info(said)
 
     def _apply(self, snapshot: ClusterSnapshot, changes: Sequence[Change]) -> None:
-        """Make these changes. Raises: ApiProblem, LeadershipLostError."""
+        """Make the changes. Raises: ApiProblem: a change failed.  LeadershipLostError: see `ClusterLease.check`."""
         jobs = [snapshot.facts[change.job] for change in changes]
         found = {job.uid: (job, change) for job, change in zip(jobs, changes, strict=True)}
         wishes = [
@@ -220,7 +224,7 @@ class Autoscaler:
             if problem is None:
                 self._keep(job, change)
             elif problem.status == 404:
-                glog.info(f"{job.key} was deleted before its trainers were changed")
+                glog.info(f"{job.key} was deleted before its number of trainers was changed")
             elif is_about_job(problem):
                 glog.info(f"{job.key} was changed by another program at the same time; trying again")
                 self._wake = 0.0
@@ -231,7 +235,7 @@ class Autoscaler:
 
     def _keep(self, job: JobFacts, change: Change) -> None:
         self._jobs.change(job.uid, with_parallelism(change.after))
-        # the time is read after the request, because requests may take seconds on a busy API server
+        # the time is read after the request, because a busy API server may need seconds for a request
         self._pasts[job.uid] = remember(self._pasts.get(job.uid, Past()), change, time.time())
         if change.after > change.before:
             self.tally.raised += 1
@@ -250,7 +254,7 @@ class Autoscaler:
     def _check_once(self) -> None:
         mistakes = [mistake for job in self._jobs.copy().values() if not job.queue and (mistake := find_mistake(job))]
         if mistakes:
-            raise ConfigError(f"{len(mistakes)} Jobs have annotations that cannot be used; the first: {mistakes[0]}")
+            raise ConfigError(f"elastic Jobs with mistakes: {len(mistakes)}; the first: {mistakes[0]}")
 
 
 def _describe(job: JobFacts, change: Change) -> str:

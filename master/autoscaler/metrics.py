@@ -9,18 +9,18 @@ from runtime.health.liveness import LIVENESS, Liveness
 from runtime.health.metrics import Metric, Sample, describe_build
 
 LEADING = Metric("paddle_autoscaler_leads", "1 if this autoscaler leads, 0 if it stands by")
-JOBS = Metric("paddle_autoscaler_jobs", "managed elastic jobs")
+JOBS = Metric("paddle_autoscaler_jobs", "number of elastic jobs that the autoscaler manages")
 IGNORED = Metric(
     "paddle_autoscaler_jobs_left_alone", "Jobs that have the annotations of elastic jobs and are not managed"
 )
 WANTED = Metric("paddle_autoscaler_trainers", "trainers of all jobs by state: wanted, placed, waiting", ("state",))
-CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism", ("direction",))
-FAILED = Metric("paddle_autoscaler_failures_total", "changes that the API server refused")
-DECISION = Metric("paddle_autoscaler_decision_seconds", "time of the last decision")
-NODES = Metric("paddle_autoscaler_nodes", "Ready nodes")
+CHANGES = Metric("paddle_autoscaler_changes_total", "changes of parallelism that the autoscaler made", ("direction",))
+FAILED = Metric("paddle_autoscaler_failures_total", "decisions of which a change failed")
+DECISION = Metric("paddle_autoscaler_decision_seconds", "seconds that the last decision took")
+NODES = Metric("paddle_autoscaler_nodes", "number of nodes that are Ready")
 
 METRICS = (LEADING, JOBS, IGNORED, WANTED, CHANGES, FAILED, DECISION, NODES)
-STUCK_S = 120.0  # maximum seconds without a turn of the loop; a Retry-After header makes the loop wait 60 s at most
+STUCK_S = 120.0  # maximum seconds of one iteration of the loop; a Retry-After header causes a wait of at most 60 s
 
 
 class AutoscalerMetrics:
@@ -32,7 +32,7 @@ class AutoscalerMetrics:
     def why_stuck(self) -> str:
         """Return "" if the loop has run recently, otherwise the problem."""
         age = self._liveness.age
-        return f"the loop of the autoscaler has not turned for {age:.0f} s" if age > STUCK_S else ""
+        return f"the main loop of the autoscaler has made no progress for {age:.0f} s" if age > STUCK_S else ""
 
     def read(self) -> Iterator[Sample]:
         """Yield the current values."""

@@ -1,4 +1,4 @@
-"""Mirrors: copies of the cluster's nodes, pods and Jobs, which a thread keeps current by list and watch requests."""
+"""A mirror is a copy of the cluster's nodes, pods or Jobs, which a thread keeps current by list and watch requests."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MALFORMED = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 
 
 class Mirror(threading.Thread, Generic[Fact]):
-    """The objects of one list of the API, by UID.
+    """The facts about the objects in one list of the Kubernetes API, by UID, and the thread that keeps them current.
 
-    Args: read: returns the used facts of an object, or None to ignore it.  changed: event that every change sets.
-        resync: seconds after which the list is read again, independent of the watches.
+    Args: read: function that returns the needed facts about an object, or None to ignore the object.  changed: event
+        that is set after every change.  resync: seconds after which the list is read again, independent of the watches.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Mirror(threading.Thread, Generic[Fact]):
         return time.monotonic() - self.heard < STALE_S
 
     def refused_for(self, seconds: float) -> ApiProblem | None:
-        """Return the refusal if the API server has refused the list or the watch for `seconds`, else None."""
+        """Return the first refusal if the API server has refused the list or the watch for `seconds`, else None."""
         refused = self._refused
         return refused[1] if refused and time.monotonic() - refused[0] >= seconds else None
 
@@ -84,7 +84,7 @@ class Mirror(threading.Thread, Generic[Fact]):
                     self._refused = self._refused or (failed, problem)
                 self._changed.set()
                 if problem.status != 410:  # 410: the version is too old for a watch; read the list again
-                    glog.warning(f"{problem}; tries again")
+                    glog.warning(f"{problem}; the autoscaler tries again")
                 self._stopping.wait(max(next(delays), problem.retry_after))
 
     def _load(self) -> str:

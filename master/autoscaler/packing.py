@@ -1,7 +1,8 @@
-"""Finds nodes that have room for another trainer, without input or output.
+"""Pure code that finds nodes that have room for another trainer.
 
-Amounts are tuples of integers, one for each resource that a trainer of any job requests: CPUs in thousandths,
-memory in bytes, pods. All tuples of a cluster have the same length and order.
+Amounts are tuples of integers, one integer for each resource that a trainer of any job requests. The unit is a
+thousandth of a CPU for CPUs, a byte for memory, and a pod for pods. All tuples of a cluster have the same length and
+order.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Amounts = tuple[int, ...]
-Sites = frozenset[int] | None  # indexes of the nodes that accept a pod; None: all
+Sites = frozenset[int] | None  # indexes of the nodes that accept a pod; None: all nodes accept the pod
 
 
 class Demand(NamedTuple):
@@ -25,28 +26,31 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterRoom:
-    """The resources of nodes for trainers: allocatable minus the requests of pods that are not trainers."""
+    """The resources that each node has for trainers.
+
+    They are the allocatable resources minus the requests of the node's pods that are not trainers.
+    """
 
     rooms: Sequence[Amounts]
     demands: Sequence[Demand] = ()
-    closed: frozenset[int] = frozenset()  # cordoned nodes: their trainers continue, but they accept no new pods
+    closed: frozenset[int] = frozenset()  # cordoned nodes, which accept no new pods; the trainers there continue
 
 
 @dataclass
 class _Shape:
-    """The search for room for pods that have equal requests and may use the same nodes.
+    """The state of the search for nodes for pods that have equal requests and may use the same nodes.
 
     The search never returns to a node that it has passed, because a node never gets more room.
     """
 
     nodes: Sequence[int]
-    beside: int = 0  # position of the first node that may have room in addition to its running trainers
-    instead: int = 0  # position of the first node that may have room if running trainers leave
+    beside: int = 0  # index in `nodes` of the first node that may have room in addition to its running trainers
+    instead: int = 0  # index in `nodes` of the first node that may have room if running trainers leave
 
 
 @dataclass
 class _Own:
-    """The nodes of a job's running trainers that are not counted yet: one entry for each trainer."""
+    """The nodes of those running trainers of a job that `place` has not counted yet; each trainer has one entry."""
 
     nodes: list[int] = field(default_factory=list)
 
@@ -54,8 +58,8 @@ class _Own:
 class Packing:
     """Places pods one by one; a trainer is placed first on the nodes where trainers of its job already run.
 
-    Args: placed: for each job, the number of its running trainers by node.  requests: for each job, the requests of one
-        trainer.
+    Args: placed: for each job, the number of its running trainers by node.  requests: for each job, the amounts that
+        one trainer requests.
     """
 
     def __init__(self, cluster: ClusterRoom, requests: Sequence[Amounts], placed: Sequence[Mapping[int, int]]) -> None:

@@ -1,12 +1,12 @@
 """Pure functions that compute the fair share of each job, and the changes of the jobs' numbers of trainers.
 
-The fair shares result from giving trainers one by one to the job with the least fulfillment until no node has room.
-Fulfillment is (trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the nodes
-that it can use are full.
+`share_out` gives trainers one by one to the job with the least fulfillment, until no node has room. Fulfillment is
+(trainers - least) / (most - least). A job is therefore less fulfilled than another job only if the nodes that the less
+fulfilled job can use are full.
 
-A change goes towards the fair share and never beyond it. A job is not lowered within HOLD_S seconds after it was
-raised, and not raised within this time after it was lowered. While the cluster and the jobs do not change, each job is
-therefore only raised or only lowered.
+To raise or lower a job is to raise or lower its number of trainers. A change goes towards the fair share and never
+beyond it. A job is not lowered within HOLD_S seconds after it was raised, and not raised within this time after it was
+lowered. While the cluster and the jobs do not change, each job is therefore only raised or only lowered.
 
 Source: the autoscaler of 2017, without its faults. The autoscaler of 2017 moved one trainer in each step. It added
 trainers if the sum of the nodes' room was large enough, even if no single node had enough room. It made no change while
@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from master.autoscaler.packing import Amounts, ClusterRoom, Packing, Sites
 
-HOLD_S = 30.0  # seconds in which a change is not reversed
-REFUSED_S = 30.0  # seconds after which pods without a node count as refused, even if the plan has found room
-LONGEST_HOLD_S = 600.0  # maximum seconds until a job without nodes is raised again, after 30, 60, 120, ... seconds
+HOLD_S = 30.0  # seconds after a change of a job in which the change is not reversed
+REFUSED_S = 30.0  # seconds after which pods without a node count as refused, even if the plan has found room for them
+LONGEST_HOLD_S = 600.0  # maximum of `Past.patience`, which doubles whenever a job is lowered because pods are refused
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TrainerJob:
     parallelism: int
     request: Amounts  # requests of one trainer
     sites: Sites = None
-    placed: Mapping[int, int] = field(default_factory=dict)  # by node: number of trainers that are not being deleted
+    placed: Mapping[int, int] = field(default_factory=dict)  # number of trainers by node, without terminating trainers
     waiting: int = 0  # trainers without a node
     waiting_since: float = math.inf
     past: Past = field(default_factory=Past)
@@ -70,7 +70,7 @@ class TrainerJob:
 
 
 class Change(NamedTuple):
-    """A job's new parallelism, and the reason. `refused`: the scheduler finds no node for trainers of the job."""
+    """A job's new parallelism, and the reason. `refused`: whether the job is lowered while pods are refused."""
 
     job: int  # index of the job in the list of all jobs
     before: int
@@ -88,10 +88,11 @@ class Plan(NamedTuple):
 
 
 def share_out(cluster: ClusterRoom, jobs: Sequence[TrainerJob], first: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return the number of trainers of each job: `first` trainers, then more up to `most`, while nodes have room.
+    """Return the number of trainers that each job gets while nodes have room.
 
-    Among equally fulfilled jobs, a job that already has its next trainer comes first. A remainder alone therefore never
-    moves a trainer from job to job.
+    Each job first gets up to `first` trainers; then the jobs get more trainers, up to `most`. Among equally fulfilled
+    jobs, a job that already runs its next trainer comes first. Trainers that cannot be divided evenly therefore stay
+    with their jobs.
     """
     packing = Packing(cluster, [job.request for job in jobs], [job.placed for job in jobs])
     given = [0] * len(jobs)
@@ -129,7 +130,7 @@ def make_plan(cluster: ClusterRoom, jobs: Sequence[TrainerJob], now: float) -> P
     if stay != shares:
         targets, room = _raise_some(cluster, jobs, shares, stay, now)
         starved = [i for i, job in enumerate(jobs) if room[i] < min(job.least, given[i])]
-        if starved:  # a recently raised job takes the room of another job's minimum
+        if starved:  # a recently raised job occupies room that another job needs for its minimum
             lacking = jobs[starved[0]].key
             stay = [min(kept, share) for kept, share in zip(stay, shares, strict=True)]
             targets, _ = _raise_some(cluster, jobs, shares, stay, now)
@@ -166,8 +167,8 @@ def _raise_some(
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Raise the jobs that have less than their fair share, as far as the other jobs leave room.
 
-    Returns: for each job, its new number of trainers, and the number of its trainers that fit on the nodes. A job that
-        may not be lowered yet may have more trainers than fit.
+    Returns: for each job, its new number of trainers, and the number of its trainers that fit on the nodes. If a job
+        cannot be lowered yet, its new number may exceed the number that fits.
     """
     ceilings = [
         share if job.may_rise(now) or job.parallelism < job.least else kept
@@ -191,7 +192,7 @@ def _explain(job: TrainerJob, after: int, lacking: str, short: Sequence[str], co
     if job.is_refused(now):
         return f"{job.waiting} of its trainers have found no node for {now - job.waiting_since:.0f} s"
     if lacking and not job.may_fall(now):
-        return f"raised {now - job.past.raised:.0f} s ago, but {lacking} lacks its minimum; {after} is {among}"
+        return f"it was raised {now - job.past.raised:.0f} s ago, but {lacking} lacks its minimum; {after} is {among}"
     if short:
         more = f" and {len(short) - 1} more have" if len(short) > 1 else " has"
         return f"{after} is {among}; {short[0]}{more} less"

@@ -1,4 +1,4 @@
-"""Pure functions that make the input of the plan (room and jobs) from the facts about nodes, pods and Jobs."""
+"""Pure functions that compute the input of `make_plan` (room and jobs) from the facts about nodes, pods and Jobs."""
 
 from __future__ import annotations
 
@@ -23,28 +23,31 @@ class ClusterSnapshot(NamedTuple):
     room: ClusterRoom
     jobs: list[TrainerJob]
     facts: list[JobFacts]  # facts about `jobs`, in the same order
-    problems: dict[str, str]  # by UID: why a Job with the annotations is ignored
+    problems: dict[str, str]  # reason why a Job with annotations is ignored, by UID of the Job
 
 
 def judge_job(job: JobFacts) -> str:
     """Return why the autoscaler ignores a Job, or "" if it manages the Job."""
     if job.queue:
-        return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when it runs: it is ignored"
+        return f"{job.key} is managed by Kueue (queue {job.queue}), which decides when the Job runs: the Job is ignored"
     return find_mistake(job)
 
 
 def find_mistake(job: JobFacts) -> str:
-    """Return what the user must correct in a Job with the annotations, or "" if nothing is wrong."""
+    """Return what the user must correct in a Job with annotations of elastic jobs, or "" if nothing is wrong."""
     for name, text in ((LEAST, job.least), (MOST, job.most)):
         if text is None:
-            return f"{job.key} has no annotation {name}, only the other one: the Job is ignored; write both"
+            return f"{job.key} lacks the annotation {name}: the Job is ignored; write both annotations"
         if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST_TRAINERS:
             return (
                 f"{job.key} has {name}: {text[:40]!r}, which is not a number from 1 to {MOST_TRAINERS}: "
-                'the Job is ignored; write it as "2"'
+                'the Job is ignored; write a number in quotes, such as "2"'
             )
     if int(job.least or 0) > int(job.most or 0):
-        return f"{job.key} has {LEAST}: {job.least} above {MOST}: {job.most}: the Job is ignored; exchange them"
+        return (
+            f"{job.key} has {LEAST}: {job.least}, which exceeds {MOST}: {job.most}: the Job is ignored; "
+            "exchange the two numbers"
+        )
     if job.has_completions:
         return f"{job.key} has completions, so its pods are not exchangeable: the Job is ignored; remove completions"
     return ""
@@ -134,7 +137,7 @@ class _Rooms:
             room[position] -= amount
 
     def sites(self, placement: Placement) -> Sites:
-        """Return the nodes that accept a pod with this placement; None: all."""
+        """Return the indexes of the nodes that accept a pod with this placement, or None if all nodes accept it."""
         if placement not in self._sites:
             taking = frozenset(index for index, node in enumerate(self.nodes) if node.takes(placement))
             self._sites[placement] = None if len(taking) == len(self.nodes) else taking

@@ -1,4 +1,4 @@
-"""Chooses the store from the flags."""
+"""Opens the store that the flags name."""
 
 from __future__ import annotations
 

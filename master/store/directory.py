@@ -1,7 +1,7 @@
-"""A store in a directory of one machine: `--store_dir`.
+"""A store in a directory of one machine, which the flag `--store_dir` names.
 
 claim-TOKEN      the claim of a leader; the master that creates the file with the largest TOKEN leads. Only this master
-                 changes the content and the times of the file: {"address": "", "ttl": 10.0, "is_over": false}
+                 changes the file and its times. Example: {"address": "", "ttl": 10.0, "is_over": false}
 segment-TOKEN    the writes of the leader with this token (see `segment`)
 
 A standby takes over when the newest claim has not changed for the claim's time to live. The standby measures this time
@@ -29,7 +29,8 @@ from runtime.durable_files import replace_file, sync_directory
 from runtime.errors import LeadershipLostError, VolumeError
 
 CLAIM, SEGMENT = "claim-", "segment-"
-COMPACT_BYTES = 64 << 20  # a segment is rewritten when it is larger than this and than GROWTH times its first size
+# a segment is rewritten when it has more than COMPACT_BYTES bytes, and more than GROWTH times its first size
+COMPACT_BYTES = 64 << 20
 GROWTH = 3
 MOST_CLAIM_BYTES = 4096
 
@@ -48,7 +49,7 @@ class LeaderClaim:
 class DirectoryStore:
     """The directory of one job.
 
-    Args: ttl: seconds after which a leader without renewal has lost the lead.
+    Args: ttl: seconds after which a leader that has not renewed its leadership loses the lead.
     """
 
     def __init__(self, directory: Path, ttl: float = 10.0) -> None:
@@ -61,7 +62,7 @@ class DirectoryStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             seen, since = read_claim(self._directory), time.monotonic()
             if seen.token and not seen.is_over:
-                note(f"leader {seen.token} at {seen.address or 'an address to come'} leads; this master stands by")
+                note(f"leader {seen.token} at {seen.address or 'an unknown address'} leads; this master stands by")
             while not is_stopped():
                 now = time.monotonic()
                 newest = read_claim(self._directory)
@@ -228,7 +229,7 @@ class DirectoryLeadership:
 
 
 def read_claim(directory: Path) -> LeaderClaim:
-    """Return the newest claim of a directory, or a claim with token 0 if there is none."""
+    """Return the newest claim of a directory, or a claim with token 0 if the directory has no claim."""
     tokens = _list_tokens(directory, CLAIM)
     if not tokens:
         return LeaderClaim(0, 0)
@@ -252,7 +253,7 @@ def read_claim(directory: Path) -> LeaderClaim:
 
 def _list_tokens(directory: Path, prefix: str) -> list[int]:
     try:
-        names = os.listdir(directory)  # noqa: PTH208  # four times as fast as iterdir; each commit calls it twice
+        names = os.listdir(directory)  # noqa: PTH208  # faster than iterdir; a commit lists names twice
     except FileNotFoundError:
         return []
     return sorted(

@@ -1,6 +1,6 @@
 """A store in etcd (`--etcd_endpoints`), which the library etcd3gw reaches over HTTP.
 
-    /JOB/master/lock      created by the leader, with its lease: etcd removes it when the leader stops renewing
+    /JOB/master/lock      the leader's lock, with its lease; etcd removes the key if the leader does not renew the lease
     /JOB/master/addr      "host:port" of the leader, with the same lease
     /JOB/master/...       the state, see `tasks.encoding`
 
@@ -46,7 +46,7 @@ PAGE = 50_000
 class EtcdStore:
     """The keys of one job in an etcd.
 
-    Args: ttl: seconds after which a leader without renewal has lost the lead.
+    Args: ttl: seconds after which a leader that has not renewed its leadership loses the lead.
     """
 
     def __init__(self, endpoints: Sequence[str], job: str, ttl: float = 10.0) -> None:
@@ -66,7 +66,7 @@ class EtcdStore:
                     return leadership
                 if not has_noted:
                     has_noted = True
-                    note(f"the master at {self.find() or 'an address to come'} leads; this master stands by")
+                    note(f"the master at {self.find() or 'an unknown address'} leads; this master stands by")
                 watch_once(self._etcd, lock)
             except PeerUnreachableError as exc:
                 note(f"this master stands by, and waits for etcd: {exc}")
@@ -93,7 +93,7 @@ class EtcdStore:
     def list_jobs(self) -> list[str]:
         """See `AddressBook`."""
         found: list[str] = []
-        start = "/0"  # a name begins with a digit or a letter
+        start = "/0"  # the name of a job begins with a digit or a letter
         for _ in range(MOST_JOBS):
             keys = self._list_first(start, "0")
             if not keys:
@@ -101,7 +101,7 @@ class EtcdStore:
             name, slash, _ = keys[0][1:].partition("/")
             if slash and self._list_first(f"/{name}/master/", f"/{name}/master0"):
                 found.append(name)
-            start = f"/{name}0" if slash else f"{keys[0]}\0"  # skip the keys of this name; "0" follows "/"
+            start = f"/{name}0" if slash else f"{keys[0]}\0"  # skip this job's keys; "0" comes after "/"
         return found
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class EtcdStore:
         self._etcd.close()
 
     def _list_first(self, start: str, end: str) -> list[str]:
-        """Return the first key in [start, end), if it exists."""
+        """Return a list with the first key in [start, end), or [] if there is no such key."""
         question = {"key": encode(start), "range_end": encode(end), "limit": 1, "keys_only": True}
         page: dict[str, Any] = self._etcd.call(lambda etcd: etcd.post(etcd.get_url("/kv/range"), json=question))
         return [base64.b64decode(pair["key"]).decode(errors="replace") for pair in page.get("kvs", [])]
@@ -155,7 +155,7 @@ class EtcdLeadership:
         began = time.monotonic()
         left = self._etcd.call(lambda etcd: lease_at(self._lease, etcd).refresh())
         if left <= 0:
-            raise LeadershipLostError(f"the lease of this master, leader {self.token}, has ended: another may lead")
+            raise LeadershipLostError(f"the lease of this master, leader {self.token}, has ended; another may lead")
         self._valid_until = began + self._ttl
 
     def resign(self) -> None:
@@ -171,7 +171,7 @@ class EtcdLeadership:
         return {"request_put": {"key": name, "value": encode(value)}}
 
     def _commit(self, operations: list[dict[str, Any]]) -> None:
-        """Execute operations in one transaction while this leader may write; repeating the transaction changes nothing.
+        """Execute operations in one transaction while this leader may write. A repeated transaction changes nothing.
 
         Raises: LeadershipLostError: etcd refuses the transaction, or has not answered before the end of the lease.
         """
@@ -181,11 +181,11 @@ class EtcdLeadership:
             answer = self._etcd.call(lambda etcd: etcd.transaction(transaction), left)  # type: ignore[arg-type]
         except PeerUnreachableError as exc:
             raise LeadershipLostError(
-                f"this master, leader {self.token}, could not write for a whole lease: {exc}"
+                f"this master, leader {self.token}, could not write to etcd before its lease ended: {exc}"
             ) from exc
         if not answer.get("succeeded"):
             raise LeadershipLostError(
-                f"etcd refuses the writes of this master, leader {self.token}: its lock is gone, a new leader may lead"
+                f"etcd refuses the writes of this master, leader {self.token}: its lock is gone; another may lead"
             )
 
     def _read_all(self) -> Iterator[tuple[str, str]]:

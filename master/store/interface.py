@@ -19,7 +19,7 @@ MOST_JOBS = 50  # maximum number of jobs in the list of a store's jobs
 
 
 class Leadership(typing.Protocol):
-    """The right to write, until it is lost."""
+    """The right of one process to write to the store. The process may lose this right."""
 
     token: int  # later leaders have larger tokens
 
@@ -30,13 +30,13 @@ class Leadership(typing.Protocol):
         """
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Store writes in this order. If the leader ends meanwhile, only the first writes may be stored.
+        """Store writes in this order. If the leader ends meanwhile, the store may contain only the first few writes.
 
         Raises: LeadershipLostError: the writes have no effect, or their effect is unknown.
         """
 
     def publish(self, address: str) -> None:
-        """Publish the address of this leader for trainers, while it leads.
+        """Publish the address at which trainers reach this leader. The address is valid while this leader leads.
 
         Raises: LeadershipLostError.
         """
@@ -44,12 +44,12 @@ class Leadership(typing.Protocol):
     def renew(self) -> None:
         """Extend the leadership by another time to live.
 
-        Raises: LeadershipLostError: this leader has lost the lead.  PeerUnreachableError, VolumeError: another call may
-            succeed.
+        Raises: LeadershipLostError: this leader has lost the lead.  PeerUnreachableError, VolumeError: the store does
+            not work now, but another call may succeed.
         """
 
     def resign(self) -> None:
-        """Allow another process to lead at once; never raises."""
+        """Allow another process to lead at once. This method raises no errors."""
 
 
 class LeaderStore(typing.Protocol):
@@ -58,7 +58,7 @@ class LeaderStore(typing.Protocol):
     def campaign(self, is_stopped: Callable[[], bool], note: Callable[[str], None]) -> Leadership | None:
         """Return the leadership when this process has it, or None after `is_stopped` returns True.
 
-        Args: note: writes a log line about the present leader.
+        Args: note: function that writes a log line about the present leader.
         Raises: PeerUnreachableError, VolumeError: the store cannot be used.
         """
 

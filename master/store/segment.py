@@ -3,8 +3,8 @@
 A segment begins with the state that the leader has loaded, and continues with the transactions of the leader. A
 transaction is a record:
 
-    uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of these 8 bytes, all little-endian; the text:
-    JSON, [[key, value or null], ...]
+    uint32 length of the text, uint32 CRC-32 of the text, uint32 CRC-32 of the 8 bytes before, all little-endian;
+    the text, which is JSON: [[key, value or null], ...]
 
 The last record may be truncated, or contain zeros after a power failure. Such a last record is not damage, because the
 leader ended before it confirmed these writes to any trainer. A bad record before other records is damage.
@@ -64,7 +64,7 @@ def read_segment(path: Path) -> dict[str, str]:
 
 
 def _read_text(data: memoryview, at: int) -> memoryview | None:
-    """Return the text of the record at an offset, or None if it is incomplete."""
+    """Return the text of the record at the offset `at`, or None if the record is incomplete or damaged."""
     length = _read_length(data, at)
     if length is None:
         return None

@@ -1,1 +1,1 @@
-"""The rules of the master for tasks, members and passes, and its stored state; without clock, files or sockets."""
+"""The master's rules for tasks, members and passes, and its stored state. The rules use no clock, files or sockets."""

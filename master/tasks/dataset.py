@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 MOST_FILES = 10_000_000  # maximum files of a data set
 LONGEST_NAME = 4096  # PATH_MAX of Linux
-PART_CHARACTERS = 200_000  # maximum characters of the names in a message or value; each has up to 6 bytes in JSON
+PART_CHARACTERS = 200_000  # maximum characters of file names in a part; a character has up to 6 bytes in JSON
 PART_NAMES = 10_000
 
 

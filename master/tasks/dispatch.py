@@ -1,4 +1,4 @@
-"""Assigns tasks to waiting members, takes tasks back, and ends passes (pure)."""
+"""Assigns tasks to waiting members, takes tasks back, and ends passes. The functions use no I/O and no clock."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def answer_repeated(turn: Turn, wanted: TaskWanted) -> bool:
 
 
 def answer_ended(turn: Turn) -> None:
-    """Answer each member for which the pass or the job has ended; call this before tasks are assigned."""
+    """Answer each member for which the pass or the job has ended. Afterwards `step` assigns tasks."""
     _answer_waiting(turn, lambda wanted: why_ended(turn.state, wanted, turn.now))
 
 
 def answer_impatient(turn: Turn) -> None:
-    """Answer each member that still has no task at the end of its waiting time; call this after tasks are assigned."""
+    """Answer each member whose waiting time has ended without a task. `step` has assigned tasks before this call."""
     _answer_waiting(turn, lambda wanted: WAIT if turn.now >= wanted.until else "")
 
 
@@ -191,7 +191,10 @@ def _answer_grant(turn: Turn, wanted: TaskWanted, number: int, epoch: int, deadl
 
 
 def _find_slow(turn: Turn, member: MemberId) -> int | None:
-    """Return the oldest pending task that is older than the average and is assigned only once, to another member."""
+    """Return the oldest pending task of which `member` can usefully get a copy, or None.
+
+    Exactly one member has the task: another member, which has had it for longer than the mean duration.
+    """
     table, mean = turn.state.table, turn.state.estimate.mean
     if not turn.state.estimate.known:
         return None

@@ -46,7 +46,7 @@ from messages.envelope import MemberId
 from runtime.bounded_json import dump_compact
 from runtime.errors import DamagedError
 
-VERSION = 3  # version of the stored form
+VERSION = 3  # version of the format of the stored state
 AT_ONCE = 10_000  # values that are parsed in one call, which is three times as fast as separate calls
 MOST_TOOK = 1000  # maximum number of stored durations from which a new leader estimates time limits
 STATUSES = tuple(TaskStatus)
@@ -156,7 +156,7 @@ def _load_tasks(state: MasterState, head: Head, pairs: Iterable[tuple[str, str]]
             table.restore(number, record)
     for seconds in took:
         state.estimate.add(seconds)
-    for number, record in pending:  # after the done tasks, because their durations determine the time limits
+    for number, record in pending:  # now the durations of the done tasks are known, which determine the time limits
         deadline = now + state.estimate.limit(record.failures)
         holds = tuple(hold._replace(deadline=deadline) for hold in record.holds)
         table.restore(number, record._replace(holds=holds))

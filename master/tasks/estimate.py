@@ -1,4 +1,4 @@
-"""Estimates the time limit of a task from the durations of previous tasks (pure)."""
+"""Estimates the time limit of a task from the durations of previous tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DurationEstimate:
         self.known += 1
 
     def limit(self, failures: int) -> float:
-        """Return the time limit of a task in seconds; each failure doubles it, because it may have been too short."""
+        """Return the time limit of a task in seconds. Each failure doubles the limit, which may have been too short."""
         if not self.known:
             return self._most
         plain = max(self._least, MEANS * self.mean + DEVIATIONS * self.deviation)

@@ -1,4 +1,4 @@
-"""The events that the rules of the master handle, and the answers (pure).
+"""The events that the rules of the master handle, and the answers.
 
 A ticket identifies a request in the server. The rules return the ticket with the answer, at once or later.
 """
@@ -30,7 +30,7 @@ class DatasetGiven:
 class TaskWanted:
     """A member requests a task of a pass, and waits for it until the time `until`, in seconds since the epoch.
 
-    request: the member's own number of this request; a repeated request has the same number.
+    request: the number that the member gives to this request; a repeated request has the same number.
     """
 
     ticket: Ticket
@@ -44,8 +44,8 @@ class TaskWanted:
 class TaskReported:
     """A member reports how a dispatch has ended.
 
-    outcome: finished: the task's records are trained, and every parameter server has acknowledged this.  failed: the
-        records cannot be trained.  returned: the member leaves without training them, which is not a failure.
+    outcome: finished: the task's records are trained, and every parameter server has acknowledged the training.
+        failed: the records cannot be trained.  returned: the member does not continue the task, which is no failure.
     samples: number of trained samples, also of a failed or returned dispatch.
     wanted: a request for the next task, which has the same ticket, or None. The request does not wait for a task,
         because a single answer contains the results of the report and of the request.
@@ -68,7 +68,7 @@ OUTCOMES = (FINISHED, FAILED, RETURNED)
 
 @dataclass(frozen=True)
 class SaveWanted:
-    """A member asks to save the model of a pass. If this is granted, no other member may save for `block` seconds."""
+    """A member asks to save the model of a pass. If it may save, no other member may save for `block` seconds."""
 
     ticket: Ticket
     member: MemberId
@@ -107,8 +107,8 @@ class MemberOut:
 class MemberLeaves:
     """A member leaves, or has certainly ended. The member's tasks are assigned again at once.
 
-    ticket: the request to answer, or None.  is_polite: the member has reported that it leaves, so its tasks have not
-    failed.
+    ticket: the request to answer, or None.  is_polite: whether the member has reported that it leaves; its tasks then
+    have not failed.
     """
 
     ticket: Ticket | None
@@ -129,7 +129,7 @@ Event = (
 
 @dataclass(frozen=True)
 class TicketAnswer:
-    """Answer a request with this body of the protocol."""
+    """Answer a request. `master.protocol` defines the fields of `body`."""
 
     ticket: Ticket
     body: Mapping[str, Any]
@@ -179,7 +179,7 @@ MasterEffect = TicketAnswer | TicketRefusal | MemberWelcome | JoinRefusal | View
 
 @dataclass
 class StepOutcome:
-    """The results of an event: the changes to store in this order, and the effects that follow when they are stored."""
+    """The results of an event: the changes to store, in order, and the effects that follow once they are stored."""
 
     changes: list[Change] = field(default_factory=list)
     effects: list[MasterEffect] = field(default_factory=list)

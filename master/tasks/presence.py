@@ -1,4 +1,4 @@
-"""The view: the list of the members that take part in synchronous rounds at a moment (pure).
+"""The view: the list of the members that take part in synchronous rounds at a moment.
 
 A member is in the view while it holds a task, and also between a report and the member's next request. If the next
 request must wait, the member is not in the view. A member with work therefore stays in the view. A member leaves the
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from master.tasks.records import TaskView
 from messages.envelope import MemberId
 
-BETWEEN_S = 5.0  # seconds after a report without a further request after which a hanging member leaves the view
+BETWEEN_S = 5.0  # seconds after a report until a member that does not make its next request leaves the view
 COUNTER_BITS = 20  # bits of an epoch that count the views of one leader; the higher bits are the leader's token
 
 
@@ -75,7 +75,7 @@ class Presence:
     def settle(self, holds: Callable[[MemberId], bool], number: Callable[[MemberId], int]) -> bool:
         """Update the view; return whether it has changed.
 
-        Args: holds: whether a member has a task.  number: a member's number.
+        Args: holds: function that returns whether a member has a task.  number: function that returns its number.
         """
         moved, self._moved = self._moved, set()
         changed = False

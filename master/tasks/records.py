@@ -1,4 +1,4 @@
-"""The stored data of the master (pure). Each record is the value of one key of the store."""
+"""The data that the master stores. Each record is the value of one key of the store."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class MemberEvent:
 
 @dataclass(frozen=True, slots=True)
 class SaveSlot:
-    """The member that may save the model of a pass, and the time until which no other member may."""
+    """The member that may save the model of a pass, and the time until which no other member may save it."""
 
     member: MemberId
     until: float

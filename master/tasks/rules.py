@@ -1,4 +1,4 @@
-"""The rules of the master (pure): `step` changes the state, and returns what the caller has to store and to answer.
+"""The rules of the master: `step` changes the state, and returns what the caller has to store and to answer.
 
     outcome = step(state, event, now)
     store(outcome.changes); answer(outcome.effects)
@@ -108,8 +108,8 @@ def why_other_dataset(head: Head, digest: str, files: int) -> str:
     if digest == head.digest:
         return ""
     return (
-        f"this file list has {files} files and digest {digest[:16]}; that of the job's first trainer has {head.files} "
-        f"files and digest {head.digest[:16]}: give every trainer the same files in the same order"
+        f"this file list has {files} files and digest {digest[:16]}; the list of the job's first trainer has "
+        f"{head.files} files and digest {head.digest[:16]}: give every trainer the same files in the same order"
     )
 
 
@@ -117,8 +117,8 @@ def why_other_config(head: Head, config: str) -> str:
     """Return why a trainer's config differs from the job's, or "" if the two are equal or one of them is unknown."""
     if config and head.config and config != head.config:
         return (
-            f"this trainer's config has digest {config[:16]}, that of the job's first trainer {head.config[:16]}: "
-            "give every trainer the same config"
+            f"this trainer's config has digest {config[:16]}; the config of the job's first trainer has digest "
+            f"{head.config[:16]}: give every trainer the same config"
         )
     return ""
 
@@ -141,7 +141,7 @@ def _take_wanted(turn: Turn, event: TaskWanted) -> None:
 def _take_report(turn: Turn, event: TaskReported) -> None:
     table = turn.state.table
     if not 0 <= event.number < len(table.files):
-        turn.refuse(event.ticket, "task", f"there is no task {event.number}; the data set has {len(table.files)}")
+        turn.refuse(event.ticket, "task", f"there is no task {event.number}; the data set has {len(table.files)} tasks")
         return
     reason = _judge_report(turn, event)
     turn.answer(event.ticket, {"accepted": not reason, "reason": reason, "next": None})
@@ -179,9 +179,9 @@ def _judge_report(turn: Turn, event: TaskReported) -> str:
 
 
 def _count_repeated(turn: Turn, event: TaskReported) -> None:
-    """Add the samples of a dispatch that did not finish its task, once, to the account of the pass.
+    """Add the samples of a dispatch that did not finish its task to the account of its pass, but only once.
 
-    A report may arrive after its pass has ended: the account of that pass then changes.
+    If the report arrives after its pass has ended, the stored account of that pass changes.
     """
     state = turn.state
     record, account = state.table.current(event.number), state.accounts.get(event.pass_number)
@@ -263,7 +263,7 @@ def _take_saved(turn: Turn, event: SaveDone) -> None:
     if head.saved + 1 < event.pass_number:
         first, last = head.saved + 1, event.pass_number - 1
         which = f"pass {first} is" if first == last else f"the passes {first} to {last} are"
-        turn.note(f"the model of {which} not saved: a later pass had ended before", is_warning=True)
+        turn.note(f"the model of {which} not saved, because a later pass has ended", is_warning=True)
     turn.change(PutHead(dataclasses.replace(head, saved=event.pass_number, phase=phase)))
     turn.note(f"{event.member} has saved the model of pass {event.pass_number}")
     turn.answer(event.ticket, {"accepted": True, "reason": ""})

@@ -1,4 +1,4 @@
-"""The whole state of a master in memory (pure). Only `apply` changes the part that is also in the store."""
+"""The whole state of a master in memory. Only `apply` changes the part that is also in the store."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class TaskSettings:
     num_passes: number of passes of the job.  failures_max: a task with more failures is discarded for the pass.
     time_least, time_most: bounds of a task's time limit in seconds; `time_most` is used until durations are known.
     member_lease: seconds for a member to reconnect after its connection is lost.
-    speculate: in the last tenth of a pass, assign a second copy of the oldest pending task to a waiting member.
+    speculate: whether waiting members get copies of the oldest pending tasks in the last tenth of a pass.
     ranks: if not 0, task i goes only to the member of rank i % ranks, and a pass begins when the members of all ranks
-        wait for it.
+        wait for a task.
     """
 
     num_passes: int = 1
@@ -103,7 +103,7 @@ class MasterState:
         return f"{text[:MOST_CHARACTERS]}; the model is saved, and the log of the master has the reasons"
 
     def find_saver(self, now: float) -> TaskMember | None:
-        """Return the member that is saving, or None. The member has joined, has time left, and has reported no end."""
+        """Return the member that is saving a model; None: there is none, or it has left, has finished or is late."""
         slot = self.save
         if slot is None or self.head is None or slot.until <= now or slot.pass_number <= self.head.saved:
             return None

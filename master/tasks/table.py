@@ -1,4 +1,4 @@
-"""The tasks of the present pass, and the orders in which they are assigned (pure).
+"""The tasks of the present pass, and the orders in which they are assigned.
 
 A record of an earlier pass means TODO. Therefore no record changes when a pass begins, and a pass begins fast, even
 with a million tasks.
@@ -28,7 +28,7 @@ class PassSums:
     twice: dict[int, None] = dataclasses.field(default_factory=dict)
 
     def count(self, number: int, record: TaskRecord, sign: int) -> None:
-        """Add a record, or subtract it."""
+        """Add a record to the sums (sign 1), or subtract it (sign -1)."""
         self.dispatches += sign * record.tries
         self.failures += sign * record.failures
         self.samples += sign * record.samples
@@ -40,7 +40,7 @@ class PassSums:
 class TaskTable:
     """The tasks. `records` has the tasks that were ever assigned; only `put` changes a task.
 
-    Args: moved: called with each member that has received its first task or lost its last task.
+    Args: moved: function that is called with each member that has received its first task or lost its last task.
     """
 
     def __init__(self, moved: Callable[[MemberId], None]) -> None:
@@ -52,13 +52,13 @@ class TaskTable:
         self.done = 0
         self.failed: dict[int, None] = {}
         self.sums = PassSums()
-        self._fresh = 0  # all tasks with a smaller number were assigned in this pass
+        self._fresh = 0  # a task number; all tasks with a smaller number were assigned in this pass
         # tasks that were assigned in this pass and taken back; an OrderedDict finds its first key fast even after many
         # deletions
         self._again: collections.OrderedDict[int, None] = collections.OrderedDict()
         # a heap of (deadline, task, epoch); some entries are outdated
         self._deadlines: list[tuple[float, int, int]] = []
-        self._held: dict[MemberId, dict[int, Hold]] = {}  # a member never has two dispatches of one task
+        self._held: dict[MemberId, dict[int, Hold]] = {}  # the tasks of each member, with one dispatch each
 
     @property
     def todo(self) -> int:
@@ -121,7 +121,7 @@ class TaskTable:
         return member in self._held
 
     def take_expired(self, now: float) -> Iterator[tuple[int, Hold]]:
-        """Yield each dispatch whose time limit is over, once."""
+        """Yield once each dispatch whose time limit is over."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number, epoch = heapq.heappop(self._deadlines)
             record = self.current(number)
@@ -188,7 +188,7 @@ class TaskTable:
         elif record.status is TaskStatus.FAILED:
             del self.failed[number]
         elif not stays:
-            self._again.pop(number, None)  # a task that is assigned by rank may not be the first
+            self._again.pop(number, None)  # with ranks, the assigned task is not always the first
 
 
 def _shorten(files: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A step of the rules in progress (pure). Each change of the state is also recorded, because it must be stored."""
+"""A step of the rules in progress. Each change of the state is also recorded, because it must be stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Turn:
     outcome: StepOutcome = dataclasses.field(default_factory=StepOutcome)
 
     def change(self, change: Change) -> None:
-        """Change the state, and store the change."""
+        """Change the state, and record the change, so that it is stored."""
         self.state.apply(change)
         self.outcome.changes.append(change)
 
@@ -43,7 +43,7 @@ class Turn:
         if len(places) < 2:  # the report itself was refused
             return
         wanted, report = effects.pop(places[1]), effects[places[0]]
-        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # else the member asks again
+        if isinstance(wanted, TicketAnswer) and isinstance(report, TicketAnswer):  # a refused member asks again
             effects[places[0]] = TicketAnswer(ticket, {**report.body, "next": wanted.body})
 
     def note(self, text: str, *, is_warning: bool = False) -> None:
